@@ -20,7 +20,7 @@ from typing import assert_never
 from det_jupyter.contract.trial.context_dir import ContextPlan
 from det_jupyter.contract.trial.context_dir.python_modules import (
     find_syntax_error,
-    is_always_pythons,
+    is_builtin_or_frozen,
     modules_among,
     parse_module,
 )
@@ -216,7 +216,7 @@ class _Code:
         """Return a problem if a module is neither in the context nor installed."""
         top = module.partition(".")[0]
         path = module.replace(".", "/")
-        if top in self.modules and is_always_pythons(top):
+        if top in self.modules and is_builtin_or_frozen(top):
             file = self.modules[top]
             return f"the module {top} is Python's own, and {file} cannot take its place; rename it"
         if f"{path}.py" in self._entries or path in self._entries:

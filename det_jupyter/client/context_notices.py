@@ -11,7 +11,7 @@ from typing import Any
 
 from det_jupyter.contract.trial.context_dir import ContextPlan
 from det_jupyter.contract.trial.context_dir.python_modules import (
-    is_always_pythons,
+    is_builtin_or_frozen,
     modules_among,
     parse_module,
 )
@@ -39,7 +39,7 @@ def find_shadowing(plan: ContextPlan) -> list[str]:
         f"context: {file} has the name of a module of Python: whatever imports {name} in the "
         "ranks gets it"
         for name, file in modules_among(plan.entries).items()
-        if name in sys.stdlib_module_names and not is_always_pythons(name)
+        if name in sys.stdlib_module_names and not is_builtin_or_frozen(name)
     ]
 
 

@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import load_capsule
 from det_jupyter.contract.trial.context_dir.python_modules import (
     describe_syntax_error,
-    is_always_pythons,
+    is_builtin_or_frozen,
     modules_among,
 )
 from det_jupyter.contract.trial.rank_arguments import find_function_problem
@@ -70,7 +70,7 @@ def put_first(folder: Path) -> None:
     for top, file in sorted(_modules_in(folder).items()):
         loaded = sys.modules.get(top)
         origin = getattr(loaded, "__file__", None) or ""
-        if loaded is None or origin.startswith(inside) or is_always_pythons(top):
+        if loaded is None or origin.startswith(inside) or is_builtin_or_frozen(top):
             continue
         if top in sys.stdlib_module_names:
             for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
@@ -118,7 +118,7 @@ def find_in_module(entrypoint: Imported, folder: Path) -> Any:
 def _import(name: str, folder: Path) -> ModuleType:
     top = name.partition(".")[0]
     here = _modules_in(folder)
-    if top in here and is_always_pythons(top):
+    if top in here and is_builtin_or_frozen(top):
         raise ConfigError(
             f"entrypoint: the module {top} is Python's own, and {here[top]} cannot take its "
             "place; rename it"

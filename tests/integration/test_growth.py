@@ -13,7 +13,7 @@ import pytest
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, ExperimentView, LogQuery
-from det_jupyter.contract.run.output_lines import Printed
+from det_jupyter.contract.run.output_lines import OutputLines
 from det_jupyter.contract.trial.captured import code_key
 from det_jupyter.master.background.cleanup import sweep
 from det_jupyter.master.service.database import open_database
@@ -129,8 +129,8 @@ def test_of_each_rank_the_newest_lines_are_kept_and_one_says_what_was_cut(tmp_pa
     rows = Logs(db, max_bytes=64 * 140)
     for number in range(0, 1000, 10):
         lines = [f"{number + i:04}".ljust(100, ".") for i in range(10)]
-        rows.add(1.0, trial_id=1, run=1, rank=0, printed=Printed(lines, None))
-        quiet = Printed(["quiet"] if number == 0 else [], None)
+        rows.add(1.0, trial_id=1, run=1, rank=0, printed=OutputLines(lines, None))
+        quiet = OutputLines(["quiet"] if number == 0 else [], None)
         rows.add(1.0, trial_id=1, run=1, rank=1, printed=quiet)
     found = texts(path, rank=0)
     assert 60 <= len(found) <= 65

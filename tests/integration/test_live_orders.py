@@ -83,7 +83,7 @@ def pass_orders(gang: Gang, *orders: Order) -> None:
     """Order something, as the agent does."""
     passed = PassOrders(allocation_id=gang.plan.allocation_id, orders=list(orders))
     gang.folder.orders.write_text(passed.model_dump_json())
-    gang.page.note_orders(max(order.id for order in orders))
+    gang.page.announce_orders(max(order.id for order in orders))
 
 
 def start(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.messages import LogPage, LogQuery
-from det_jupyter.contract.run.output_lines import Printed
+from det_jupyter.contract.run.output_lines import OutputLines
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.service import stored_logs
 from det_jupyter.master.service.database import open_database
@@ -64,7 +64,7 @@ def test_lines_of_many_trials_are_in_their_order(bench: Bench) -> None:
     logs = bench.store.logs
     with bench.store.transaction():
         for trial_id, text in ((7, "two"), (1, "three"), (9, "of another experiment")):
-            logs.add(1.0, trial_id=trial_id, run=1, rank=0, printed=Printed([text], None))
+            logs.add(1.0, trial_id=trial_id, run=1, rank=0, printed=OutputLines([text], None))
     page = read_page(bench.store.path, [1, 7], LogQuery(tail=2), is_over=False)
     assert (texts(page), page.total) == (["two", "three"], 3)
 

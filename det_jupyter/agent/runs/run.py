@@ -200,7 +200,7 @@ class Run:
         """Write the file of orders, and announce it to the chief in the control page."""
         paths.write_private(self.dir.orders, passed.model_dump_json())
         with self._page() as page:
-            page.note_orders(max((order.id for order in passed.orders), default=0))
+            page.announce_orders(max((order.id for order in passed.orders), default=0))
 
     def close(self) -> None:
         """Remove the sockets and files: the master has stored everything."""

@@ -190,7 +190,7 @@ class GangStarted(Wire):
 class CrashOutput(Wire):
     """The output of a rank that exited without a RankFailure or RunEnded, such as a crash."""
 
-    error: PrintableText = ""  # why, in a line, where the output says so; or ""
+    error: PrintableText = ""  # the error in one line, if the output contains it
     # The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
     where: PrintableText = ""
     traceback: PrintableText = ""  # the stack of the crash, or the last lines of the output

@@ -74,7 +74,7 @@ Status = Literal[
 ]
 STATUS_WORDS: dict[Status, str] = {status: status.capitalize() for status in get_args(Status)}
 STATUS_WORDS["stopped"] = "Stopped early"
-# Words that say more than the status.
+# Words that are more precise than the status.
 UNUSUAL: dict[State, str] = {
     State.STOPPING_KILLED: "being killed",
     State.DELETING: "being deleted",

@@ -6,15 +6,15 @@
 Words are little-endian, unsigned, of 64 bits.
 
 Reading a word is a memory access, so a training loop can read it after every batch. Only the
-chief reads it, and broadcasts it, so that all ranks leave at the same batch. Words only grow
-during a run; the next run has another page. The target is twice the amount of training in the
-unit of the run's plan, plus one if the trial ends there; 0 means the target of the plan.
-`orders` is the id of the last order in the file of orders, which is written before the word.
+chief reads it, and broadcasts it, so that all ranks stop at the same batch. Words only increase
+during a run; the next run has a new page. `target` is twice the amount of training in the unit of
+the run's plan, plus one if the trial ends there; 0 means the target of the plan. `orders` is the
+id of the last order in the file of orders, which is written before the word.
 
-A rank that leaves because of `preempt` sets `acknowledged`: its trial continues later, though the
-process that the agent has started may get only an exit code. Each rank also writes a word of
-its own: the number of batches that it has begun. The page outlives the rank, so the agent can
-read in which batch a rank was killed.
+A rank that stops because of `preempt` sets `acknowledged`: from this word the agent concludes that
+the trial continues later, even if it gets only the exit code of a launcher. Each rank also writes
+a word of its own: the number of batches that it has begun. The page outlives the rank, so the
+agent can read in which batch a rank was killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Signal = Literal["preempt"]
 
 
 def create_page(path: Path) -> None:
-    """Write a new page with no signal raised."""
+    """Write a new page, without any signal."""
     path.write_bytes(_WORD.pack(_MAGIC).ljust(PAGE_BYTES, b"\0"))
 
 
@@ -72,12 +72,12 @@ class ControlPage:
             _WORD.pack_into(self._map, _TARGET * _WORD.size, word)
 
     def target(self) -> tuple[int, bool] | None:
-        """Return the amount and whether the trial ends there; None if no target was set."""
+        """Return the target's amount, and whether the trial ends there; None if none was set."""
         word = self._word(_TARGET)
         return (word >> 1, bool(word & 1)) if word else None
 
-    def note_orders(self, last_id: int) -> None:
-        """Note that the file has orders up to this id."""
+    def announce_orders(self, last_id: int) -> None:
+        """Set the id of the last order in the file of orders."""
         if last_id > self.last_order():
             _WORD.pack_into(self._map, _ORDERS * _WORD.size, last_id)
 
@@ -86,15 +86,18 @@ class ControlPage:
         return self._word(_ORDERS)
 
     def acknowledge(self) -> None:
-        """Note that a rank leaves because it was asked to."""
+        """Record that a rank stops because of `preempt`."""
         _WORD.pack_into(self._map, _ACKNOWLEDGED * _WORD.size, 1)
 
     def is_acknowledged(self) -> bool:
-        """Return whether a rank leaves, or has left, because it was asked to."""
+        """Return whether a rank has stopped, or is about to, because of `preempt`."""
         return self._word(_ACKNOWLEDGED) == 1
 
     def batch_writer(self, rank: int) -> Callable[[int], object]:
-        """Return the function that writes how many batches the rank has begun, in 0.1 µs."""
+        """Return a function that writes the number of batches that the rank has begun.
+
+        [m] It takes 0.1 µs. It does nothing for ranks beyond the end of the page.
+        """
         if rank >= _NUM_RANKS:
             return bool
         return partial(_WORD.pack_into, self._map, (_FIRST_RANK + rank) * _WORD.size)

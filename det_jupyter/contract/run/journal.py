@@ -1,10 +1,11 @@
 """The records in a rank's journal: one JSON line each, appended and never changed.
 
-The chief (rank 0) journals everything a user will see; other ranks journal only that their process
-is up and why they failed. The agent ships journals by byte offset, the master stores rows and
-offset in one transaction, so a record is stored exactly once, whatever is killed in between.
+The chief (rank 0) writes the records of the trial; each rank writes those of its own process
+(RankStarted, StepTimes, RankFailure, Notice, TraceSaved). The agent sends journals by byte offset,
+and the master stores rows and offset in one transaction, so a record is stored exactly once,
+whichever process is killed in between.
 
-Every number has its bounds (bounds.py), which the Core API and every reader of a line enforce.
+Numbers have bounds (bounds.py), which the Core API and every reader of a line enforce.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class RankStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstStep:
-    """The first optimizer step of this run is done: `fraction` in 0..1 of the trial's length."""
+    """The first optimizer step of this run, at `fraction` (0 to 1) of the trial's length."""
 
     at: Timestamp
     steps_completed: Count
-    fraction: Fraction | None = None  # not known of a function
+    fraction: Fraction | None = None  # None: the trial is a function
     kind: Literal["first_step"] = "first_step"
 
 
@@ -67,10 +68,10 @@ class BatchMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTimings:
-    """How long the parts of each batch took on the chief, in nanoseconds, where that is recorded.
+    """How long the parts of each batch took on the chief, in nanoseconds.
 
     `durations_ns[part][i]` belongs to `steps_completed == first + i`; None: that batch has no such
-    part. `records[i]` is how many records all ranks trained in it.
+    part. `records[i]` is the number of records that all ranks together trained in it.
     """
 
     at: Timestamp
@@ -81,7 +82,7 @@ class BatchTimings:
 
 
 class PartTimes(NamedTuple):
-    """How long one part took within an interval: in all, and of its single durations, seconds."""
+    """The durations of one part within an interval, in seconds: number, sum, and distribution."""
 
     num: Count
     total: float
@@ -92,17 +93,17 @@ class PartTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Where the time of a rank went since its last such record. Every rank writes its own.
+    """How the time of a rank since its last such record is divided. Every rank writes its own.
 
-    The names of `parts` are in measures.py; the totals of those that are no section sum to
-    `seconds`. A part that did not occur is left out.
+    The names of `parts` are in measures.py; the totals of all but the user's sections sum to
+    `seconds`. A part that did not occur is absent.
 
     Args:
         at: The end of the interval.
         first: `steps_completed` after the first batch of the interval.
-        batches: Number of batches that ended in it; 0 if it was all validation, for example.
-        samples: Records that all ranks together trained in it.
-        counters: How much the user's own counters grew.
+        batches: Number of batches that ended in it; 0 during a validation, for example.
+        samples: Number of records that all ranks together trained in it.
+        counters: Increments of the user's counters.
     """
 
     at: Timestamp
@@ -119,7 +120,7 @@ class StepTimes:
 class MetricsReported:
     """Metrics of one group ("training", "validation", or a name of the user's) at one step.
 
-    `trained` says how much training these steps are in every unit: batches, records, epochs.
+    `trained` is the amount of training up to this step in each unit: batches, records, epochs.
     """
 
     at: Timestamp
@@ -132,7 +133,7 @@ class MetricsReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the trial is: `fraction` in 0..1 of its length."""
+    """The trial has trained `fraction` (0 to 1) of its length."""
 
     at: Timestamp
     steps_completed: Count
@@ -142,7 +143,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSaved:
-    """A checkpoint is complete on storage."""
+    """All files of a checkpoint are in its storage."""
 
     at: Timestamp
     uuid: str
@@ -155,7 +156,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDeleted:
-    """A rank has removed a checkpoint from storage, of its own trial or of another one."""
+    """A rank has deleted a checkpoint from its storage, of its own trial or of another one."""
 
     at: Timestamp
     uuid: str
@@ -174,10 +175,10 @@ class TargetReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """A run ended as it should; of several ranks' records the chief's counts.
+    """A run ended without an error. If several ranks write one, the chief's counts.
 
-    completed: trained to its full length. preempted: saved its state and left, as it was asked.
-    stopped: user code asked to stop. invalid_hp: the trial raised InvalidHP.
+    completed: trained to its full length. preempted: saved its state because of `preempt`.
+    stopped: user code requested it. invalid_hp: the trial raised InvalidHP.
     """
 
     at: Timestamp
@@ -189,14 +190,14 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFailure:
-    """A rank's error, as the user should read it. Any rank may write one.
+    """A rank's error, formatted for the user. Any rank may write one.
 
     Args:
         error: Type and message in one line: `ValueError: shapes differ`.
-        traceback: Formatted for people: the user's frames, cells named `Cell In[5]`.
+        traceback: Formatted, with the user's frames only, cells named `Cell In[5]`.
         where: The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
-        final: Trying again cannot help (the error came before the first step, or is a mistake
-            in the configuration).
+        final: A restart cannot help (the error came before the first step, or is a mistake in
+            the configuration).
         no_room: A disk was full: the trial is not at fault.
     """
 
@@ -212,25 +213,25 @@ class RankFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that the user should know, though the run goes on. Any rank may write one."""
+    """A notice for the user; the run continues. Any rank may write one."""
 
     at: Timestamp
     rank: Rank
     text: PrintableText
     kind: Literal["notice"] = "notice"
-    is_alarm: bool = False  # what is trained is probably of no use
+    is_alarm: bool = False  # the training is probably useless
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSaved:
-    """This rank has recorded a profile that was ordered, or could not (messages/rank_orders.py).
+    """This rank has recorded a profile as ordered (messages/rank_orders.py), or failed to.
 
     Args:
-        first: Batches completed before the first that is in the trace.
-        steps: Batches in it.
+        first: Batches completed before the first one in the trace.
+        steps: Number of batches in it.
         path: The file; "": there is none.
         error: Why there is no file.
-        note: Why it has fewer batches than were asked for.
+        note: Why it has fewer batches than were ordered.
     """
 
     at: Timestamp
@@ -246,7 +247,7 @@ class TraceSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeMade:
-    """An order to change something took effect after so many batches, or was refused."""
+    """A change order took effect after `steps_completed` batches, or was refused."""
 
     at: Timestamp
     order_id: Count
@@ -280,12 +281,12 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 def to_line(record: Record) -> str:
     """Return the record as one line of JSON, line end included, in ASCII."""
-    # long, or often
+    # The C encoder, for records that are long or frequent.
     if isinstance(record, (BatchMetrics, BatchTimings, MetricsReported, Progress)):
         try:
             line = to_json(record, inf_nan_mode="strings")
         except PydanticSerializationError:
-            pass  # it has text that is no UTF-8
+            pass  # it contains text that UTF-8 cannot encode
         else:
             if line.isascii():
                 return line.decode() + "\n"

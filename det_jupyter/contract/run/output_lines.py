@@ -1,8 +1,8 @@
-"""What a rank printed, as lines: how a terminal would leave them, and their levels.
+"""Splits the output of a rank into lines, as a terminal would show them, and finds their levels.
 
-Progress bars rewrite their line after a carriage return (tqdm), several bars also move the cursor
-up (`ESC [A`). Only the newest state is kept. A part of an output that does not end with a line end
-ends in an *open* line: the next part rewrites it. Escape sequences are removed, other control
+A progress bar rewrites its line after a carriage return (tqdm); several bars also move the cursor
+up (`ESC [A`). Only the last state is kept. If a part of the output does not end with a line end,
+its last line is *open*: the next part may rewrite it. Escape sequences are removed, other control
 characters are replaced.
 """
 
@@ -17,40 +17,40 @@ from typing import NamedTuple
 from det_jupyter.contract.messages import LEVELS, Level
 from det_jupyter.contract.values.text import CONTROLS, printable
 
-MAX_LINE = 8192  # characters of a printed line that are kept
+MAX_LINE = 8192  # length to which lines are cut, in characters
 _TAIL_BYTES = 64 * 1024
-_MAX_OPEN = 20  # progress bars of a rank at a time
+_MAX_OPEN = 20  # rows of an open line: progress bars of a rank at a time
 _MOVES = re.compile(r"(\n|\r|\x1b\[[0-9]{0,3}A)")
 
 
-class Printed(NamedTuple):
-    """Lines, and the open one at the end if there is one; that of several bars has several."""
+class OutputLines(NamedTuple):
+    """Complete lines, and the open one; with several progress bars it has several rows."""
 
     lines: list[str]
     open: str | None
 
 
-def parse_printed(text: str, before: str | None = None) -> Printed:
-    """Return the lines of output as a terminal would leave them; long lines are cut.
+def parse_printed(text: str, before: str | None = None) -> OutputLines:
+    """Return the lines of an output as a terminal would show them, cut to `MAX_LINE`.
 
     Args:
         text: A part of an output; unless it ends with a line end, its last line is open.
         before: The open line of the part before it.
     """
     if before is None and CONTROLS.search(text) is None:
-        return Printed([_cut(line) for line in text.removesuffix("\n").split("\n")], None)
-    rows, row = _rewritten(text, before)
+        return OutputLines([_cut(line) for line in text.removesuffix("\n").split("\n")], None)
+    rows, row = _rows_on_terminal(text, before)
     rows = [_cut(printable(line)) for line in rows]
     if text.endswith("\n"):
-        while len(rows) > row and not rows[-1].strip():  # a bar that was cleared, or no line yet
+        while len(rows) > row and not rows[-1].strip():  # a cleared bar, or an empty last row
             rows.pop()
-        return Printed(rows, None)
+        return OutputLines(rows, None)
     first = max(row, len(rows) - _MAX_OPEN)
-    return Printed(rows[:first], "\n".join(rows[first:]))
+    return OutputLines(rows[:first], "\n".join(rows[first:]))
 
 
 def read_end(output: Path) -> str:
-    """Return the end of a rank's output, 64 KiB at most; empty if there is none."""
+    """Return the last 64 KiB of a rank's output; "" if the file cannot be read."""
     try:
         with output.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -69,8 +69,8 @@ def last_lines(text: str, num: int, *, most: int) -> str:
     return "\n".join(line[:most] for line in lines).strip("\n")
 
 
-def _rewritten(text: str, before: str | None) -> tuple[list[str], int]:
-    """Return the rows that a terminal shows after `text`, and in which the cursor is."""
+def _rows_on_terminal(text: str, before: str | None) -> tuple[list[str], int]:
+    """Return the rows that a terminal shows after `text`, and the index of the cursor's row."""
     rows = (before or "").split("\n")
     row, is_at_start = 0, before is not None
     for part in _MOVES.split(text):
@@ -93,11 +93,11 @@ def _cut(line: str) -> str:
     return line if len(line) <= MAX_LINE else line[:MAX_LINE] + "…"
 
 
-# A level as Python's logging, loguru, rich, NCCL and others print it near the start of a line.
+# A level as Python's logging, loguru, rich, NCCL and others print it, near the start of a line.
 _WORD = re.compile(r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)(?=[\s\])|:,-]|$)")
 _NEAR = 120
 _BEFORE_A_WORD = frozenset(" \t[(|:-")
-# The letter of glog, as PyTorch prints it; lines of tracebacks; what warnings.warn prints.
+# Levels in lower case; glog's letter, as PyTorch prints it; tracebacks; warnings.warn.
 _LEVEL = re.compile(
     r"\[?(?P<small>debug|info|warning|error|critical|fatal) *[\]:]"
     r"|(?:\[rank\d+\]:)?\[?(?P<letter>[IWEF])\d{4} \d\d:\d\d:\d\d"
@@ -116,9 +116,9 @@ _WORDS: dict[str, Level] = {
 
 
 def levels_of(lines: Sequence[str]) -> Iterator[int]:
-    """Yield of each line the number of its level, 0 if none is recognised.
+    """Yield the number of each line's level (LEVELS), 0 if none is recognised.
 
-    The lines of a traceback have the level of its first.
+    All lines of a traceback have the level of its first line.
     """
     inside = 0
     for line in lines:

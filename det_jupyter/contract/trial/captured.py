@@ -1,7 +1,7 @@
-"""Loads a captured trial: in a rank, or in the notebook beside its own classes.
+"""Loads a captured trial, in a rank or in a notebook.
 
-notebook/capture/ makes capsules. The functions that the pickle stream calls by name
-(`notebook_globals`, `rebuild_*`, `fill_cached`) are a part of the format.
+notebook/capture/ makes capsules. The pickle stream calls `notebook_globals`, `rebuild_*` and
+`fill_cached` by name, so these names are a part of the format.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.context_dir import context_files
 from det_jupyter.errors import ProtocolMismatch
 
-_NOTE = ".unpacked"  # in a folder of unpacked modules: the state of each file
-_OUR_MODULE = re.compile(r"(module|named) 'det_jupyter\b")  # in what a failed import says
+_STATES_FILE = ".unpacked"  # in a folder of unpacked modules: size and time of each file
+_OUR_MODULE = re.compile(r"(module|named) 'det_jupyter\b")  # in messages of failed imports
 _notebook: ContextVar[dict[str, Any]] = ContextVar("notebook")
 
 
@@ -41,20 +41,21 @@ def load_capsule(
     they write to it.
 
     Args:
-        code_dir: Folder for its local modules. Capsules with the same modules may share one: a
+        code_dir: Folder for its local modules, which capsules with the same modules may share. A
             file that was changed there is written again.
         as_main: True in a rank: the captured names become `__main__`, and captured modules take
-            precedence over others of their names. False in a notebook: `__main__` stays, and
-            modules that can be imported take precedence.
+            precedence over others of their names. False in a notebook: `__main__` is unchanged,
+            and other modules of these names take precedence.
 
     Raises:
-        ProtocolMismatch: It refers to a module or name of ours that this version does not have.
+        ProtocolMismatch: The stream refers to a module or name that this version of det_jupyter
+            does not have.
     """
     if not capsule.payload:
         raise ValueError(f"{capsule.entrypoint} is not in the capsule, but in a module")
     _unpack_modules(capsule, blobs, code_dir, as_main=as_main)
     for filename, cell in _sources(capsule, blobs).items():
-        # In a notebook the file itself has the right lines, even if it has changed since.
+        # In a notebook an existing file takes precedence, even if it has changed since.
         if as_main or not os.path.exists(filename):
             _register_source(filename, cell["source"])
     main = ModuleType("__main__")
@@ -80,25 +81,25 @@ def load_capsule(
 
 
 def blobs_of(capsule: Capsule) -> set[str]:
-    """Return the digests of the blobs that loading the capsule needs."""
+    """Return the digests of the blobs that are needed to load the capsule."""
     context = capsule.context.blob if capsule.context is not None else ""
     found = {capsule.payload, capsule.sources, context, *capsule.buffers}
     return {digest for digest in found | set(capsule.modules.values()) if digest}
 
 
 def private_blobs_of(capsule: Capsule) -> set[str]:
-    """Return the digests of blobs that only a run needs, and no checkpoint contains."""
+    """Return the digests of blobs that runs need and that checkpoints must not contain."""
     return {capsule.environment} if capsule.environment is not None else set()
 
 
 def code_key(capsule: Capsule) -> str:
-    """Return the name of the folder for its modules, shared by capsules with the same ones."""
+    """Return the name of the folder for its modules: equal for capsules with equal modules."""
     modules = json.dumps(sorted(capsule.modules.items()))
     return hashlib.sha256(modules.encode()).hexdigest()
 
 
 def code_of(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
-    """Return the source: of cells by label ("Cell In[5]"), of modules and a context by path."""
+    """Return the source of a capsule: cells by label ("Cell In[5]"), other files by path."""
     cells = {cell["label"]: cell["source"] for cell in _sources(capsule, blobs).values()}
     modules = {
         name: blobs.read(digest).decode("utf-8", "replace")
@@ -109,7 +110,7 @@ def code_of(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
 
 
 def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
-    """Return the labels of the captured code, such as "Cell In[5]", by file name."""
+    """Return the labels of the captured cells, such as "Cell In[5]", by file name."""
     return {filename: cell["label"] for filename, cell in _sources(capsule, blobs).items()}
 
 
@@ -119,8 +120,8 @@ def _sources(capsule: Capsule, blobs: BlobStore) -> dict[str, dict[str, str]]:
 
 
 def _register_source(filename: str, source: str) -> None:
-    # A modification time of None keeps the entry through linecache.checkcache, which traceback
-    # calls before it prints.
+    # linecache.checkcache, which `traceback` calls, keeps entries with a modification time of
+    # None.
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
 
 
@@ -130,8 +131,8 @@ def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_ma
     if not _are_unpacked(capsule.modules, code_dir):
         for name, digest in capsule.modules.items():
             _write_module(code_dir, PurePosixPath(name), blobs.read(digest))
-        note = json.dumps(_states(capsule.modules, code_dir)).encode()
-        write_private(code_dir / _NOTE, note)
+        states = json.dumps(_states(capsule.modules, code_dir)).encode()
+        write_private(code_dir / _STATES_FILE, states)
     folder = os.path.abspath(code_dir)
     if as_main:
         sys.path.insert(0, folder)
@@ -139,23 +140,23 @@ def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_ma
         sys.path.append(folder)
     importlib.invalidate_caches()
     if as_main:
-        _forget_modules({PurePosixPath(name).parts[0] for name in capsule.modules}, folder)
+        _unload_modules({PurePosixPath(name).parts[0] for name in capsule.modules}, folder)
 
 
 def _are_unpacked(names: Iterable[str], code_dir: Path) -> bool:
-    """Return whether the files are unchanged since they were written.
+    """Return whether the files are unchanged since they were written, by size and time.
 
-    A comparison with the blobs takes [m] 50 ms for a package of 250 files, in every rank.
+    A comparison with the blobs would take [m] 50 ms for a package of 250 files, in every rank.
     """
     try:
-        noted = json.loads((code_dir / _NOTE).read_bytes())
-        return bool(noted == _states(names, code_dir))
+        stored = json.loads((code_dir / _STATES_FILE).read_bytes())
+        return bool(stored == _states(names, code_dir))
     except (OSError, ValueError):  # a file is missing, or nothing was unpacked yet
         return False
 
 
 def _states(names: Iterable[str], code_dir: Path) -> dict[str, list[int]]:
-    """Return size and time of each file's last change."""
+    """Return size and modification time of each file."""
     found = {name: os.stat(f"{code_dir}/{name}") for name in names}
     return {name: [state.st_size, state.st_mtime_ns] for name, state in found.items()}
 
@@ -167,11 +168,11 @@ def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists() and path.read_bytes() == content:
         return
-    write_private(path, content)  # ranks write the same files at the same time
+    write_private(path, content)  # atomic, as ranks write the same files at the same time
 
 
-def _forget_modules(files: set[str], folder: str) -> None:
-    """Forget imported modules of other folders with the names of captured ones."""
+def _unload_modules(files: set[str], folder: str) -> None:
+    """Remove modules from sys.modules that have the name of a captured one and another folder."""
     tops = {file.partition(".")[0] for file in files}
     inside = folder + os.sep
     for name, module in list(sys.modules.items()):
@@ -182,12 +183,12 @@ def _forget_modules(files: set[str], folder: str) -> None:
 
 
 def notebook_globals() -> dict[str, Any]:
-    """Return the globals that all captured functions share (called while a stream is loaded)."""
+    """Return the globals that all captured functions share. Called while a stream is loaded."""
     return _notebook.get()
 
 
 class NotebookGlobals:
-    """Represents in a stream the globals that all captured functions share."""
+    """Stands in a stream for the globals that all captured functions share."""
 
     def __reduce__(self) -> tuple[Callable[[], dict[str, Any]], tuple[()]]:
         return notebook_globals, ()
@@ -218,19 +219,19 @@ def rebuild_tensor(
 
 
 def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:
-    """Return the view of a storage as elements of `dtype`, which torch's own reductions expect."""
+    """Return a typed view of `storage`, which torch's own reductions expect."""
     import torch
 
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
 def rebuild_cached(make: Callable[..., Any], args: tuple[Any, ...], parameters: Any) -> Any:
-    """Return a `functools.lru_cache` wrapper around a function that is still to be filled."""
+    """Return a `functools.lru_cache` wrapper; `fill_cached` completes the function inside."""
     return lru_cache(**parameters)(make(*args))
 
 
 def fill_cached(cached: Any, state: tuple[Callable[[Any, Any], object], Any]) -> None:
-    """Fill the function inside what `rebuild_cached` made."""
+    """Set the state of the function inside the wrapper that `rebuild_cached` made."""
     fill, function_state = state
     fill(cached.__wrapped__, function_state)
     update_wrapper(cached, cached.__wrapped__)

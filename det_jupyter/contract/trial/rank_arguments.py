@@ -1,4 +1,4 @@
-"""What a rank gives to the function that it calls, and which functions it can call.
+"""The arguments with which a rank calls a function, and checks of such functions.
 
 def main(): ...                          core.init() returns its context
 def main(core_context, hparams): ...     or any of these arguments, by name
@@ -12,13 +12,13 @@ from inspect import Parameter
 from types import FunctionType
 from typing import Any
 
-# `context` is what some of Determined's examples call it.
+# Some of Determined's examples name the context `context`.
 GIVEN = ("core_context", "context", "hparams", "info")
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def find_function_problem(function: FunctionType) -> str:
-    """Return why a rank cannot call the function until it returns; "" if it can."""
+    """Return why a rank cannot call the function; "" if it can."""
     required = [
         each.name
         for each in _parameters(function)
@@ -37,7 +37,7 @@ def find_function_problem(function: FunctionType) -> str:
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Call the function with those of the values that it has arguments for, and return its result.
+    """Call the function with those `values` that are its parameters; return its result.
 
     >>> call(lambda hparams, lr=2: (hparams, lr), {"hparams": {}, "info": None})
     ({}, 2)

@@ -20,7 +20,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def method_of(class_: type, name: str) -> Function | None:
-    """Return a method of a class that is loaded, parsed; None if its source is not known."""
+    """Return the parsed method of a loaded class; None if there is no source."""
     part = getattr(class_, name, None)
     part = inspect.unwrap(part) if callable(part) else None
     if not isinstance(part, FunctionType):
@@ -32,11 +32,14 @@ def method_of(class_: type, name: str) -> Function | None:
 
 
 def method_in(sources: Sequence[str], entrypoint: str) -> Callable[[str], Function | None]:
-    """Return what finds the methods of a class, also those of its bases in the same sources."""
+    """Return a function that finds a method of a class by name, also in its bases.
+
+    Only bases in the same sources are searched.
+    """
     made = definitions(sources)
 
     def find(name: str) -> Function | None:
-        for class_ in line_of(made, entrypoint):
+        for class_ in classes_of(made, entrypoint):
             for part in class_.body:
                 if isinstance(part, Function) and part.name == name:
                     return part
@@ -46,6 +49,7 @@ def method_in(sources: Sequence[str], entrypoint: str) -> Callable[[str], Functi
 
 
 def definitions(sources: Sequence[str]) -> dict[str, Function | ast.ClassDef]:
+    """Return the top-level classes and functions by name; of two, the later one."""
     made: dict[str, Function | ast.ClassDef] = {}
     for source in sources:
         for part in _parsed(source):
@@ -55,7 +59,7 @@ def definitions(sources: Sequence[str]) -> dict[str, Function | ast.ClassDef]:
 
 
 def _parsed(source: str) -> list[ast.stmt]:
-    """Return the statements of a cell; those of magics and the shell are left out."""
+    """Return the statements of a cell, without lines of magics, shell commands and help."""
     plain = "\n".join(
         "" if line.lstrip()[:1] in ("%", "!", "?") else line for line in source.splitlines()
     )
@@ -65,8 +69,8 @@ def _parsed(source: str) -> list[ast.stmt]:
     return []
 
 
-def line_of(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.ClassDef]:
-    """Yield a class and its bases, as far as the sources have them."""
+def classes_of(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.ClassDef]:
+    """Yield a class and its bases, as far as the sources define them."""
     queued, seen = [name], set()
     while queued:
         class_ = made.get(queued[0])
@@ -78,7 +82,7 @@ def line_of(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.ClassDef]:
 
 
 def reached(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.AST]:
-    """Yield a definition and all that it names, and they name."""
+    """Yield a definition, and all definitions that it uses, directly or not."""
     queued, seen = [name], {name}
     while queued:
         part = made[queued.pop(0)]
@@ -90,11 +94,12 @@ def reached(made: Mapping[str, ast.AST], name: str) -> Iterator[ast.AST]:
 
 
 def texts(nodes: Sequence[ast.expr]) -> list[str]:
+    """Return the values of those expressions that are constant strings."""
     return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
 
 
 def returns_of(node: ast.AST) -> Iterator[ast.Return]:
-    """Yield the return statements of a function, not those of functions inside of it."""
+    """Yield the return statements of a function, without those of nested functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Return):
             yield child
@@ -110,8 +115,8 @@ class Returned:
     """The metrics that a method returns.
 
     Args:
-        names: Those that are seen.
-        is_all: There are no others: every `return` gives a dict that spells its keys out.
+        names: Those that appear in the source.
+        is_all: Whether there are no others: every `return` has a dict display with constant keys.
     """
 
     names: list[str]
@@ -119,7 +124,7 @@ class Returned:
 
 
 def returned_metrics(method: Function) -> Returned:
-    """Return the keys of the dicts that a method returns."""
+    """Return the keys of the dicts that a method returns, as far as its source shows."""
     values = [each.value for each in returns_of(method)]
     names = [name for value in values if value is not None for name in _keys_of(value, method)]
     is_plain = bool(values) and not method.decorator_list
@@ -127,7 +132,7 @@ def returned_metrics(method: Function) -> Returned:
 
 
 def metrics_reported(parts: Sequence[ast.AST]) -> list[str]:
-    """Return the metrics of validations that code is seen to report."""
+    """Return the names of validation metrics that the code reports, as far as it shows them."""
     names: list[str] = []
     for node in (node for part in parts for node in ast.walk(part)):
         if isinstance(node, Function) and node.name in _EVALUATE:
@@ -146,7 +151,7 @@ def _is_spelled_out(value: ast.expr | None) -> bool:
 
 
 def _keys_of(value: ast.expr, *where: ast.AST) -> list[str]:
-    """Return the keys that a dict is seen to have: written out, or put into the name of one."""
+    """Return the constant keys of a dict expression, or of the dict that a name in `where` has."""
     match value:
         case ast.Dict(keys=keys):
             return texts([key for key in keys if key is not None])
@@ -158,6 +163,7 @@ def _keys_of(value: ast.expr, *where: ast.AST) -> list[str]:
 
 
 def _put_into(name: str, where: ast.AST) -> Iterator[str]:
+    """Yield the constant keys that statements in `where` put into the dict `name`."""
     for node in ast.walk(where):
         match node:
             case ast.Assign(targets=targets, value=value):

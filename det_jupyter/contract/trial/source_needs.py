@@ -22,7 +22,7 @@ from det_jupyter.contract.trial.source import (
     texts,
 )
 
-UNKNOWN = object()  # the value of a hyperparameter for which the code has no default
+UNKNOWN = object()  # default of a hyperparameter for which the code has none
 BATCH_SIZE = "global_batch_size"
 Path = tuple[str, ...]
 
@@ -38,19 +38,19 @@ _OF_DICTS = {*dir(dict), *dir(object)}
 
 
 def hparams_read(parts: Sequence[ast.AST]) -> dict[str, Any]:
-    """Return the hyperparameters that code reads, with its defaults or `UNKNOWN`; nested."""
+    """Return the hyperparameters that code reads, with their defaults or `UNKNOWN`; nested."""
     reads = _Reads()
-    for _ in range(2):  # an alias may be made below its use, as in another method
+    for _ in range(2):  # an alias may be assigned below its use, in another method
         for part in parts:
             reads.visit(part)
     return _as_tree(reads.found)
 
 
 def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> str:
-    """Return the method that needs `global_batch_size` in every run of a trial class; "" if none.
+    """Return a method that needs `global_batch_size` in every run of a trial class; "" if none.
 
     Args:
-        method_named: Returns the method that the class has under a name, its own or inherited.
+        method_named: Returns the method of the class with a name, its own or inherited.
     """
     queued, seen = list(_ALWAYS_RUN), set(_ALWAYS_RUN)
     while queued:
@@ -60,7 +60,7 @@ def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> st
             continue
         nodes = list(ast.walk(method))
         if any(_is_guarded(node) for node in nodes):
-            return ""  # the code asks whether there is one
+            return ""  # the code checks whether there is one
         if any(_reads_batch_size(node) for node in nodes):
             return name
         called = [node.func.attr for node in nodes if _is_own_call(node)]  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ def _is_own_call(node: ast.AST) -> bool:
 
 @dataclass(slots=True)
 class _Reads(ast.NodeVisitor):
-    """Finds the hyperparameters that code reads, also by the names that it gives to them."""
+    """Finds the hyperparameters that code reads, also by other names that it assigns them to."""
 
     found: dict[Path, Any] = field(default_factory=dict)
     aliases: dict[str, Path] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class _Reads(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """What a hyperparameter is compared with is one of its values."""
+        """A constant that a hyperparameter is compared with is one of its values."""
         path = self._path(node.left)
         is_equal = isinstance(node.ops[0], ast.Eq)
         if path and is_equal and isinstance(node.comparators[0], ast.Constant):
@@ -153,7 +153,7 @@ class _Reads(ast.NodeVisitor):
             self.found[path] = value
 
     def _path(self, node: ast.expr) -> Path | None:
-        """Return which hyperparameter an expression is; () for all of them."""
+        """Return the keys of the hyperparameter that an expression is; () for all of them."""
         if (alias := self.aliases.get(ast.unparse(node))) is not None:
             return alias
         match node:
@@ -179,7 +179,7 @@ class _Reads(ast.NodeVisitor):
 
 
 def _constant(nodes: Sequence[ast.expr]) -> Any:
-    """Return the value that is written first; `UNKNOWN` if a configuration cannot hold it."""
+    """Return the value of the first expression; `UNKNOWN` if it is no constant of JSON."""
     with suppress(ValueError, TypeError, IndexError):
         value = ast.literal_eval(nodes[0])
         json.dumps(value, allow_nan=False)
@@ -188,7 +188,7 @@ def _constant(nodes: Sequence[ast.expr]) -> Any:
 
 
 def _as_tree(found: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return nested hyperparameters; one that has parts is none itself."""
+    """Return nested hyperparameters; one that has others inside is no value itself."""
     tree: dict[str, Any] = {}
     for path in sorted(found, key=len, reverse=True):
         section = tree
@@ -201,11 +201,11 @@ def _as_tree(found: Mapping[Path, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a configuration has to give, and can name.
+    """What the code of an entrypoint reads and reports.
 
     Args:
-        hparams: Hyperparameters that are read, with the code's default or `UNKNOWN`; nested.
-        metrics: Names of the metrics that a validation reports, as far as they are known.
+        hparams: Hyperparameters that it reads, with their defaults or `UNKNOWN`; nested.
+        metrics: Names of the metrics that a validation reports, as far as the source shows them.
     """
 
     hparams: dict[str, Any]
@@ -216,7 +216,7 @@ def needs_of(sources: Sequence[str], entrypoint: str) -> Needs | None:
     """Return what a class or function needs; None if the sources do not define it.
 
     Args:
-        sources: Cells or files, of which a later one's definitions count.
+        sources: Cells or files; of two definitions of a name, the later one counts.
     """
     made = definitions(sources)
     if entrypoint not in made:

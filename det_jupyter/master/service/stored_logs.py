@@ -27,7 +27,7 @@ from typing import Any
 import regex
 
 from det_jupyter.contract.messages import LEVELS, MAX_LINES, LogLine, LogPage, LogQuery
-from det_jupyter.contract.run.output_lines import Printed, levels_of
+from det_jupyter.contract.run.output_lines import OutputLines, levels_of
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.service.log_patterns import find_regex_problem
 from det_jupyter.master.service.stored_rows import read_only
@@ -58,7 +58,7 @@ class Logs:
         ).fetchone()
         return row[0] if row else None
 
-    def add(self, at: float, *, trial_id: int, run: int, rank: int, printed: Printed) -> None:
+    def add(self, at: float, *, trial_id: int, run: int, rank: int, printed: OutputLines) -> None:
         """Append lines, replacing the open line; may delete the oldest lines. In a transaction."""
         row = self._db.execute(
             "SELECT bytes, lines_cut FROM log_sizes WHERE trial_id = ? AND rank = ?",

@@ -201,7 +201,7 @@ def test_each_order_is_taken_once_and_the_oldest_first(tmp_path: Path) -> None:
     for known, new in (([1], [1]), ([3, 2, 1], [2, 3]), ([1, 2, 3], [])):
         passed: list[Order] = [ChangeOrder(id=number, change=Change(lr=0.5)) for number in known]
         file.write_text(PassOrders(allocation_id="1.1", orders=passed).model_dump_json())
-        page.note_orders(max(known))
+        page.announce_orders(max(known))
         assert orders.are_waiting() == bool(new)
         assert [order.id for order in orders.take()] == new
 
@@ -212,7 +212,7 @@ def test_orders_that_cannot_be_read_are_told_and_left_out(
     create_page(tmp_path / "page")
     page, file = ControlPage(tmp_path / "page"), tmp_path / "orders"
     orders = OrdersContext([], page=page, file=file, distributed=core.DistributedContext())
-    page.note_orders(3)
+    page.announce_orders(3)
     assert orders.are_waiting()
     assert orders.take() == []
     assert f"{file} cannot be read" in caplog.text

@@ -177,12 +177,12 @@ def test_the_chief_alone_takes_targets_and_orders_from_its_run(runs: Runs) -> No
     folder = runs.begin(num_slots=2, orders=[planned])
     page = ControlPage(folder.control)
     page.extend(20, is_last=True)
-    page.note_orders(4)
+    page.announce_orders(4)
     chief = core.init(distributed=core.DistributedContext())
     assert chief.orders is not None
     assert chief.orders.planned == [planned]
     assert not chief.orders.are_waiting()
-    page.note_orders(5)
+    page.announce_orders(5)
     assert chief.orders.are_waiting()
     assert chief.searcher.was_extended()
     assert chief.searcher.target.amount == 20

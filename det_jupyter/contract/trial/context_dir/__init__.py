@@ -1,9 +1,9 @@
-"""The context directory: a folder that travels to the ranks, which then work in a copy of it.
+"""The context directory: a folder that is sent with an experiment; each run works in a copy.
 
-plan_context   what would travel, and what is wrong with it; reads no contents
-pack_context   one tar file, a blob; the same files make the same blob
-unpack_context the copy
-context_files  its text, for people
+plan_context     find the files to send, and the problems with them; reads no contents
+pack_context     store them as one tar file, a blob; equal files give an equal blob
+unpack_context   make the copy
+context_files    return its text files
 """
 
 from det_jupyter.contract.trial.context_dir.archive import (

@@ -1,4 +1,4 @@
-"""The tar file of a context: made, unpacked to the copy that ranks work in, read for people."""
+"""The tar file of a context: written, unpacked for a run, and read as text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from det_jupyter.contract.trial.context_dir.walking import Entry
 from det_jupyter.contract.values.text import size
 from det_jupyter.errors import CaptureError, LaunchError, NotFound
 
-_TIME = 315_532_800  # 1980-01-01, the first moment that zip files can name
+_TIME = 315_532_800  # modification time of all files: 1980-01-01, the first that zip files allow
 _TYPES = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}
-# What is shown: of one file, and of all together.
+# Limits of `context_files`: of one file, and of all together.
 _MAX_FILE_BYTES = 256 * 2**10
 _MAX_SHOWN_BYTES = 4 * 2**20
 _SUFFIXES = {
@@ -28,10 +28,10 @@ _SUFFIXES = {
 
 
 def pack_context(plan: ContextPlan, blobs: BlobStore) -> ContextRef:
-    """Store what was planned as a blob: the same files make the same bytes, wherever they lie.
+    """Store the planned files as a blob; equal files give equal bytes, in whatever folder.
 
     Raises:
-        CaptureError: The plan has problems, or its files have changed meanwhile.
+        CaptureError: The plan has problems, or its files have changed since.
     """
     if plan.problems:
         raise CaptureError(plan.problems)
@@ -41,7 +41,7 @@ def pack_context(plan: ContextPlan, blobs: BlobStore) -> ContextRef:
         for name, entry in plan.entries.items():
             content = plan.read(name) if entry.kind == "file" else b""
             num_bytes += len(content)
-            if num_bytes > MAX_BYTES:  # files grew meanwhile
+            if num_bytes > MAX_BYTES:  # files have grown since
                 raise CaptureError([f"context: it grows, and is above {size(MAX_BYTES)} now"])
             tar.addfile(_member(name, entry, len(content)), io.BytesIO(content))
     return ContextRef(
@@ -50,7 +50,7 @@ def pack_context(plan: ContextPlan, blobs: BlobStore) -> ContextRef:
 
 
 def _member(name: str, entry: Entry, num_bytes: int) -> tarfile.TarInfo:
-    """Return the header: nothing of the owner, the time or the place of the file is in it."""
+    """Return the header of a file, without its owner, time and folder."""
     member = tarfile.TarInfo(name)
     member.type = _TYPES[entry.kind]
     member.mode = 0o755 if entry.is_executable or entry.kind != "file" else 0o644
@@ -61,21 +61,21 @@ def _member(name: str, entry: Entry, num_bytes: int) -> tarfile.TarInfo:
 
 
 def unpack_context(ref: ContextRef, blobs: BlobStore, target: Path) -> None:
-    """Make `target` a copy of the context, unless it is there: then it is complete.
+    """Unpack the context to the folder `target`; if it exists, it is complete.
 
-    Nothing is written outside of `target`, whatever is in the blob. Only one process at a time
+    Nothing is written outside of `target`, whatever the blob contains. Only one process at a time
     may unpack to the same target.
 
     Raises:
-        NotFound: The blob is not there.
-        LaunchError: It is damaged.
-        OSError: It cannot be written: the disk is full, say.
+        NotFound: The blob does not exist.
+        LaunchError: The blob is damaged.
+        OSError: The files cannot be written: the disk is full, for example.
     """
     if target.exists():
         return
     scratch = target.with_name(f".{target.name}.part")
     try:
-        if scratch.exists():  # of an agent that was killed
+        if scratch.exists():  # left by an agent that was killed
             shutil.rmtree(scratch)
         scratch.mkdir(mode=0o700, parents=True)
         with tarfile.open(fileobj=io.BytesIO(blobs.map(ref.blob)), mode="r:") as tar:
@@ -86,12 +86,12 @@ def unpack_context(ref: ContextRef, blobs: BlobStore, target: Path) -> None:
 
 
 def context_files(ref: ContextRef, blobs: BlobStore) -> dict[str, str]:
-    """Return the text files of a context, by path; of large ones a line that says so.
+    """Return the text files of a context by path; large ones are replaced by a remark.
 
     Binary files and links are left out.
 
     Raises:
-        NotFound: It is not stored any more, or damaged.
+        NotFound: The blob does not exist, or is damaged.
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(blobs.map(ref.blob)), mode="r:") as tar:

@@ -1,4 +1,4 @@
-"""What of a folder would travel, found without reading any contents."""
+"""Finds the files of a context, without reading their contents."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LARGEST = 5  # files or folders that a refusal names
 
 @dataclass(slots=True, kw_only=True)
 class ContextPlan:
-    """What would travel.
+    """The files to send, and the problems with them.
 
     Args:
-        folder: The context directory, for people; "" without one.
-        entries: By path in the context, sorted; folders too.
-        ignored: Paths that stay behind, of folders the topmost.
-        problems: Why it cannot travel, a line each.
-        notices: What people should know.
+        folder: The context directory, to be shown; "" if there is none.
+        entries: Files, folders and links, sorted by path in the context.
+        ignored: Paths that are not sent; of an ignored folder only its own.
+        problems: Why the context cannot be sent, a line each.
+        notices: Other remarks for the user, a line each.
     """
 
     folder: str = ""
@@ -38,21 +38,21 @@ class ContextPlan:
 
     @property
     def files(self) -> dict[str, int]:
-        """Files by path, with their sizes in bytes; links among them."""
+        """Sizes of files and links by path, in bytes."""
         return {n: each.size_bytes for n, each in self.entries.items() if each.kind != "folder"}
 
     @property
     def size_bytes(self) -> int:
-        """The size of all files."""
+        """The size of all files together."""
         return sum(self.files.values())
 
     def read(self, name: str) -> bytes:
-        """Return a file's contents; of a link, those of the file in the context it leads to.
+        """Return the contents of a file; of a link, those of its target.
 
-        Of a file that has become larger than a context may be, only a part.
+        At most `MAX_BYTES` + 1 bytes are read of a file that has grown since.
 
         Raises:
-            CaptureError: It cannot be read.
+            CaptureError: The file cannot be read.
         """
         try:
             return self.entries[name].read(MAX_BYTES + 1)
@@ -62,7 +62,7 @@ class ContextPlan:
             ) from None
 
     def describe(self) -> str:
-        """Return in a line what travels, and what stays behind."""
+        """Return a line with the number and size of the files, and the ignored paths."""
         name = f" {printable_path(self.folder)}" if self.folder else ""
         left = ", ".join(printable_path(each) for each in self.ignored[:_MAX_IGNORED])
         more = len(self.ignored) - _MAX_IGNORED
@@ -80,13 +80,13 @@ def plan_context(
     scripts: Mapping[str, str] | None = None,
     follow_links: bool = False,
 ) -> ContextPlan:
-    """Find what would travel, and all that is wrong with it.
+    """Find the files to send, and all problems with them.
 
     Args:
-        folder: The context directory; None: there are only the others.
+        folder: The context directory; None: `include` and `scripts` are all.
         include: Files and folders to add at its root, by their own names.
-        scripts: Texts of files, by path; they take precedence over files of the folder.
-        follow_links: Whether what links outside of the folder lead to travels in their places.
+        scripts: Texts of files by path; they take precedence over files of the folder.
+        follow_links: Whether links out of the folder are replaced by their targets.
     """
     plan = ContextPlan()
     if folder is not None:
@@ -102,7 +102,7 @@ def plan_context(
 
 
 def _add_folder(plan: ContextPlan, folder: Path, *, follow_links: bool) -> None:
-    if os.path.isdir(folder):  # False also where it may not be looked at
+    if os.path.isdir(folder):  # False also without permission
         plan.folder = os.path.abspath(folder)
         _merge(plan, Walk(folder, follow_links=follow_links))
         return
@@ -170,7 +170,7 @@ def _merge(plan: ContextPlan, walk: Walk) -> None:
 
 
 def _too_large(plan: ContextPlan) -> str:
-    """Return the refusal of a large context: what is large in it, and what to write."""
+    """Return the problem of a context that is too large: its largest files, and what to do."""
     sizes: Counter[str] = Counter()
     for name, num_bytes in plan.files.items():
         top = name.partition("/")[0]

@@ -1,9 +1,9 @@
-"""What of a context directory stays behind: `.detignore`, in gitignore's syntax, and the usual.
+"""The files of a context directory that are not sent: `.detignore`, and built-in patterns.
 
-`.detignore` comes with code that others may have written, so it is bounded: a regular file in its
-folder, of 64 KiB at most, whose patterns may take 10 s for all paths. `re` has no time limit: some
-patterns with several `*` take for ever on some paths (`**/a/**/a/…`), so these are matched by
-`regex`, which has one.
+`.detignore` has the syntax of .gitignore. It comes with code that others may have written, so it
+has limits: a regular file in its folder, of 64 KiB at most, whose patterns may take 10 s for all
+paths. Some patterns with several `*` take exponential time on some paths (`**/a/**/a/…`), and `re`
+has no time limit, so these are matched by `regex`, which has one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ IGNORE_FILE = ".detignore"
 _MOST_BYTES = 64 * 2**10
 _MOST_S = 10.0
 _STARS = re.compile(r"\*+")
-_FEW_STARS = 2  # so many take a moment on the longest path
-# Laid under the user's patterns: `!.venv/` takes it along all the same.
-_USUAL = (
+_FEW_STARS = 2  # patterns with as many are fast on the longest path
+# They precede the user's patterns, which can revoke them: `!.venv/`.
+_BUILT_IN = (
     f"/{IGNORE_FILE}",
     "__pycache__/",
     "*.py[co]",
@@ -45,18 +45,18 @@ _USUAL = (
 
 
 class TooSlow(Exception):
-    """The patterns of a folder took too long."""
+    """The patterns of a folder took more than 10 s."""
 
 
 class IgnoreRules:
-    """What of a folder stays behind.
+    """Decides which files of a folder are not sent.
 
     Args:
-        patterns: Of gitignore's syntax; a later one takes precedence.
+        patterns: In the syntax of .gitignore; a later one takes precedence.
     """
 
     def __init__(self, patterns: list[str]) -> None:
-        # Not at the top: agents and ranks, which only unpack, do without it.
+        # Not at the top: agents and ranks, which only unpack, do not need it.
         from pathspec import GitIgnoreSpec
 
         self._left_s = _MOST_S
@@ -69,14 +69,14 @@ class IgnoreRules:
 
     @property
     def left_s(self) -> float:
-        """The time that may be used from now on, in seconds."""
+        """The rest of the time limit, in seconds."""
         return self._left_s
 
     def match_file(self, path: str) -> bool:
-        """Return whether a path below the folder stays behind; that of a folder ends with `/`.
+        """Return whether a path below the folder is ignored; that of a folder ends with `/`.
 
         Raises:
-            TooSlow: All paths together took too long.
+            TooSlow: The time limit for all paths together is exceeded.
         """
         began = time.monotonic()
         try:
@@ -90,7 +90,7 @@ class IgnoreRules:
 
 
 class _Timed:
-    """In the place of a compiled pattern: what pathspec calls of it, with a time limit."""
+    """Replaces a compiled pattern: the methods that pathspec calls, with a time limit."""
 
     def __init__(self, pattern: str, rules: IgnoreRules) -> None:
         import regex
@@ -106,19 +106,19 @@ class _Timed:
 
 
 def ignore_rules(folder: Path, problems: list[str]) -> IgnoreRules:
-    """Return what of a folder stays behind.
+    """Return the rules of a folder.
 
-    `problems` gets what is wrong with its `.detignore`.
+    Problems with its `.detignore` are appended to `problems`.
     """
     from pathspec import GitIgnoreSpec
 
-    patterns = [*_USUAL]
+    patterns = [*_BUILT_IN]
     for number, line in enumerate(_lines_of(folder / IGNORE_FILE, problems), 1):
         try:
             GitIgnoreSpec.from_lines([line])
         except (re.error, ValueError) as error:
-            is_told = isinstance(error, re.error)
-            reason = str(error) if is_told else "it means nothing in .gitignore's syntax"
+            is_explained = isinstance(error, re.error)
+            reason = str(error) if is_explained else "it means nothing in .gitignore's syntax"
             where = f"{folder / IGNORE_FILE}: line {number}"
             problems.append(f"{where}: {line!r} is no pattern: {reason}")
         else:
@@ -148,10 +148,10 @@ def _lines_of(file: Path, problems: list[str]) -> list[str]:
 
 
 def _read(file: Path) -> bytes:
-    """Return the contents of a file; a pipe is not waited for.
+    """Return the contents of a `.detignore`, without blocking if it is a pipe.
 
     Raises:
-        OSError: There is none, or it is not what it should be.
+        OSError: The file does not exist, is no regular file of its folder, or is too large.
     """
     folder = os.path.realpath(file.parent)
     if not os.path.realpath(file).startswith(os.path.join(folder, "")):

@@ -1,4 +1,4 @@
-"""The modules at the top of a context directory, which Python finds before all others."""
+"""Python modules at the top of a context directory, and their syntax errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.machinery import BuiltinImporter, FrozenImporter
 
 
 def modules_among(names: Iterable[str]) -> dict[str, str]:
-    """Return the modules among paths of a context, with the file or folder of each.
+    """Return the top-level modules of a context by name, each with its file or folder.
 
     >>> modules_among(["a.py", "b/__init__.py", "c/d.py", "e-f.py", "a/__init__.py"])
     {'a': 'a/', 'b': 'b/'}
@@ -27,10 +27,10 @@ def modules_among(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def is_always_pythons(module: str) -> bool:
-    """Return whether Python takes its own module of that name, whatever folder comes first.
+def is_builtin_or_frozen(module: str) -> bool:
+    """Return whether Python imports its own module of this name, whatever sys.path contains.
 
-    >>> is_always_pythons("sys"), is_always_pythons("os"), is_always_pythons("random")
+    >>> is_builtin_or_frozen("sys"), is_builtin_or_frozen("os"), is_builtin_or_frozen("random")
     (True, True, False)
     """
     return BuiltinImporter.find_spec(module) is not None or (
@@ -39,14 +39,14 @@ def is_always_pythons(module: str) -> bool:
 
 
 def parse_module(text: bytes | str) -> ast.Module:
-    """Parse Python without warnings about it: ranks show those."""
+    """Parse Python and suppress warnings about it, which ranks show."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text)
 
 
 def find_syntax_error(text: bytes | str, name: str) -> str:
-    """Return why Python cannot read a file; "" if it can."""
+    """Return an error message if a file of this text cannot be parsed; "" if it can."""
     try:
         parse_module(text)
     except SyntaxError as error:
@@ -57,7 +57,7 @@ def find_syntax_error(text: bytes | str, name: str) -> str:
 
 
 def describe_syntax_error(error: SyntaxError, name: str) -> str:
-    """Return file and line, and the line itself with a mark where Python stopped.
+    """Format an error: file and line, and the line itself with a mark below.
 
     >>> try: compile("x = (1", "train.py", "exec")
     ... except SyntaxError as error: print(describe_syntax_error(error, "train.py"))

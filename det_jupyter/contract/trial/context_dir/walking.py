@@ -1,4 +1,4 @@
-"""Walks a folder: files, folders and links that travel; what stays behind, and what cannot go."""
+"""Walks a context directory: finds the files, folders and links to send, and problems."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from det_jupyter.contract.trial.context_dir.ignoring import (
 )
 from det_jupyter.contract.values.text import printable
 
-_MAX_ENTRIES = 50_000  # a home directory by mistake: it is refused in less than a second
+_MAX_ENTRIES = 50_000  # a home folder, given by mistake, is refused in less than a second
 _MAX_LISTED = 10
-_OF_VENVS = "pyvenv.cfg"  # virtual environments have any name, and their paths hold only here
+_OF_VENVS = "pyvenv.cfg"  # marks a virtual environment, which works only in its own folder
 _KINDS = {
     stat.S_IFSOCK: "socket",
     stat.S_IFIFO: "pipe",
@@ -36,12 +36,11 @@ class Entry:
     """One path of a context.
 
     Args:
-        kind: What it is.
-        source: The file or folder on this computer; "" of a text that comes as such.
-        content: The text.
+        source: The file or folder on this computer; "" if there is only `content`.
+        content: The contents, if they are not those of a file.
         num_bytes: Size of the file.
         is_executable: Whether its owner may execute it.
-        link: What a link leads to, relative to its folder.
+        link: The target of a link, relative to its folder.
     """
 
     kind: Literal["file", "folder", "link"]
@@ -53,27 +52,28 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """The size in a context."""
+        """The size in the context."""
         return self.num_bytes if self.content is None else len(self.content)
 
     def read(self, most: int = -1) -> bytes:
-        """Return the contents, at most so many bytes of them; of a link those of its target.
+        """Return the contents, at most `most` bytes; of a link those of its target.
 
         Raises:
-            OSError: They cannot be read; it may have become something else meanwhile.
+            OSError: The file cannot be read, or is no regular file any more.
         """
         if self.content is not None:
             return self.content
-        with open(self.source, "rb", opener=_open_at_once) as file:
+        with open(self.source, "rb", opener=_open_without_blocking) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is no file any more")
             return file.read(most)
 
 
 class LiveEntries(Mapping[str, Entry]):
-    """A folder as it is at the moment, for ranks that work in it and have no context.
+    """The entries of a folder that ranks work in directly, without a context.
 
-    What is below it is looked up when it is asked for; iteration is over its top alone.
+    Each is read from the file system when it is used. Iteration is over the top level, and the
+    `__init__.py` of packages there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,12 +98,12 @@ class LiveEntries(Mapping[str, Entry]):
 
 
 class Walk:
-    """What is found in one folder, or for one file.
+    """Finds what to send of one folder or file.
 
     Args:
         root: The folder or file; it may be a link.
-        at: The path in the context that it gets; "": it is the context.
-        follow_links: Whether what links outside of the root lead to travels in their places.
+        at: Its path in the context; "": it is the context directory itself.
+        follow_links: Whether links out of the root are replaced by their targets.
     """
 
     def __init__(self, root: Path, *, at: str = "", follow_links: bool = False) -> None:
@@ -115,16 +115,16 @@ class Walk:
         self._real = os.path.realpath(root)
         self._at = at
         self._follow_links = follow_links
-        # By path below the root: the folders that links on the way to it lead to.
+        # Targets of followed links, by path below the root: those of all links on that path.
         self._followed: dict[str, tuple[str, ...]] = {}
-        # Each of these becomes one line, however many paths it has.
+        # Each of these lists becomes one problem or notice.
         self._outside: list[str] = []
         self._unreadable: list[str] = []
         self._odd: list[str] = []
         self._special: list[str] = []
 
     def run(self) -> None:
-        """Find everything."""
+        """Fill `entries`, `ignored`, `problems` and `notices`."""
         if os.path.isdir(self._root):
             self._rules = ignore_rules(Path(self._root), self.problems)
             if self._at:
@@ -138,7 +138,7 @@ class Walk:
         self._report()
 
     def _report(self) -> None:
-        """Say what cannot travel, and what does not."""
+        """Add problems and notices about paths that cannot be sent."""
         where = printable_path(self._root)
         if self._outside:
             self.problems.append(
@@ -180,14 +180,14 @@ class Walk:
                 continue
             for each in found:
                 name = f"{below}/{each.name}" if below else each.name
-                if self._take(name, each):
+                if self._visit(name, each):
                     pending.append(name)
                 if len(self.entries) > _MAX_ENTRIES:
                     self.problems.append(self._too_many())
                     return
 
-    def _take(self, name: str, found: os.DirEntry[str]) -> bool:
-        """Note what was found; return whether it is a folder to walk into."""
+    def _visit(self, name: str, found: os.DirEntry[str]) -> bool:
+        """Add what was found; return whether it is a folder to walk into."""
         is_folder = found.is_dir(follow_symlinks=False)
         if self._rules.match_file(f"{name}/" if is_folder else name):
             if name != IGNORE_FILE:
@@ -222,7 +222,7 @@ class Walk:
             )
 
     def _add_link(self, name: str, path: str) -> bool:
-        """Note a link; return whether it is one to a folder that travels, to walk into."""
+        """Add a link; return whether it is a followed link to a folder, to walk into."""
         target = os.readlink(path)
         real = os.path.realpath(path)
         followed = self._followed_above(name)
@@ -235,7 +235,7 @@ class Walk:
         spelled = os.path.normpath(os.path.join(folder, target))
         is_above = spelled == ".." or spelled.startswith(f"..{os.sep}")
         if os.path.isabs(target) or is_above or followed:
-            # It leads back in, by a path that the copy does not have.
+            # Its target is inside the root, by a path that the copy does not have.
             target = os.path.relpath(os.path.relpath(real, self._real), folder or os.curdir)
         if not _is_utf8(target):
             self._odd.append(str(os.fsencode(target)))
@@ -244,7 +244,7 @@ class Walk:
         return False
 
     def _follow(self, name: str, path: str, real: str, followed: tuple[str, ...]) -> bool:
-        """Note what a link leads to in its place; return whether it is a folder to walk into."""
+        """Add the target of a link in its place; return whether it is a folder to walk into."""
         if not os.path.isdir(real):
             try:
                 self._add_file(self._path(name), path, os.stat(path))
@@ -298,13 +298,13 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(os.path.join(folder, ""))
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file, and do not wait for a writer if it has become a pipe."""
+def _open_without_blocking(path: str, flags: int) -> int:
+    """Open a file; if it has become a pipe, do not wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def printable_path(path: str) -> str:
-    """Return a path as messages show it, on one line."""
+    """Return a path as printable text on one line, for messages."""
     text = os.fsencode(path).decode("utf-8", "replace")
     return printable(text).replace("\n", "\\n")
 

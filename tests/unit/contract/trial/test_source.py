@@ -11,8 +11,8 @@ import pytest
 
 from det_jupyter.contract.trial.source import (
     Returned,
+    classes_of,
     definitions,
-    line_of,
     method_in,
     method_of,
     metrics_reported,
@@ -57,7 +57,7 @@ def test_nearer_bases_come_first_and_a_circle_ends() -> None:
     made = definitions(
         ["class A(B, C): ...", "class B(D): ...", "class C: ...", "class D(A): ..."]
     )
-    assert [each.name for each in line_of(made, "A")] == ["A", "B", "C", "D"]
+    assert [each.name for each in classes_of(made, "A")] == ["A", "B", "C", "D"]
 
 
 def test_what_a_definition_names_is_reached_and_nothing_else() -> None:

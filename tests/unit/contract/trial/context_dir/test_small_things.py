@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.contract.trial.context_dir.python_modules import (
     describe_syntax_error,
     find_syntax_error,
-    is_always_pythons,
+    is_builtin_or_frozen,
     modules_among,
 )
 from det_jupyter.contract.trial.context_dir.walking import LiveEntries
@@ -56,7 +56,7 @@ def test_modules_at_the_top_of_a_context() -> None:
     [("sys", True), ("zipimport", True), ("random", False), ("nope", False)],
 )
 def test_modules_that_no_folder_can_replace(module: str, expected: bool) -> None:
-    assert is_always_pythons(module) is expected
+    assert is_builtin_or_frozen(module) is expected
 
 
 def test_a_folder_is_looked_up_as_it_is(tmp_path: Path) -> None:
