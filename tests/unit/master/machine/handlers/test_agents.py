@@ -17,6 +17,7 @@ from det_jupyter.contract.messages import (
     SignalGang,
     StartGang,
     State,
+    SwitchSlots,
 )
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.machine.model.events import AgentAway, AgentLost, Event
@@ -230,3 +231,13 @@ def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World
     assert world.machine.changes().trials >= {1}
     assert world.waiting_for(1) == "is being killed"
     assert PROBLEM not in (world.waiting_for(2) or "")
+
+
+def test_slots_that_an_agent_does_not_have_any_more_are_not_disabled() -> None:
+    world = World()
+    world.tell(registered(slots=3))
+    world.tell(SwitchSlots(agent_id="box", slots=[0, 2], enabled=False))
+    world.tell(registered(slots=2, session="s2"))
+    assert world.machine.state.agents["box"].disabled == [0]
+    world.tell(registered(slots=3, session="s3"))
+    assert world.machine.state.agents["box"].disabled == [0, 2]

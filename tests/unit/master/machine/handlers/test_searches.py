@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config import Length
 from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
@@ -24,11 +23,13 @@ from det_jupyter.contract.messages import (
     KillTrial,
     Pause,
     SearchChange,
+    SearchChangeView,
     SearchView,
     SignalGang,
     StartGang,
     State,
 )
+from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.commands import Command, ConsultSampler
@@ -618,3 +619,50 @@ def test_trials_may_begin_with_another_trial_s_weights(world: World) -> None:
     ):
         with pytest.raises(ConfigError, match=problem):
             world.tell(submitted(slots=1, searcher=searcher | wrong))
+
+
+RANDOM = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"batches": 100}}
+
+
+def world_with_experiment() -> World:
+    world = World()
+    world.tell(registered(slots=1), submitted(slots=1, searcher=RANDOM))
+    return world
+
+
+def test_changes_of_a_search_are_kept_with_the_values_before() -> None:
+    world = world_with_experiment()
+    world.tell(ChangeSearch(experiment_id=1, max_trials=4))
+    first = world.now
+    world.tell(
+        ChangeSearch(
+            experiment_id=1, max_trials=6, max_length=Length("batches", 200),
+        )
+    )  # fmt: skip
+    kept = world.experiment().search_changes
+    assert kept == [
+        SearchChangeView(at=first, before={"max_trials": 2}, after={"max_trials": 4}),
+        SearchChangeView(
+            at=world.now,
+            before={"max_trials": 4, "max_length": {"batches": 100}},
+            after={"max_trials": 6, "max_length": {"batches": 200}},
+        ),
+    ]
+    restored = MachineState.model_validate_json(world.machine.state.model_dump_json())
+    assert restored.experiments[1].search_changes == kept
+
+
+def test_a_change_that_is_refused_is_not_in_the_history() -> None:
+    world = world_with_experiment()
+    with pytest.raises((ConfigError, Conflict)):
+        world.tell(ChangeSearch(experiment_id=1, max_trials=0))
+    assert world.experiment().search_changes == []
+
+
+def test_the_history_has_a_bound() -> None:
+    world = world_with_experiment()
+    for number in range(102):
+        world.tell(ChangeSearch(experiment_id=1, max_concurrent_trials=number % 2 + 1))
+    kept = world.experiment().search_changes
+    assert len(kept) == 100
+    assert kept[-1].after == {"max_concurrent_trials": 2}

@@ -15,6 +15,7 @@ from det_jupyter.contract.messages import (
     GangPlan,
     Kill,
     KillGang,
+    KillTrial,
     Pause,
     SignalGang,
     StartGang,
@@ -427,3 +428,14 @@ def test_a_trial_can_tell_its_story(world: World) -> None:
     ]
     world.tell(Kill(experiment_id=1))
     assert world.trial().story == []  # a search may have a million trials
+
+
+def test_all_trials_leave_though_one_is_killed_already() -> None:
+    world = World()
+    searcher = {"name": "random", "metric": "error", "max_trials": 3, "max_length": {"batches": 9}}
+    world.tell(registered(slots=2), submitted(slots=1, searcher=searcher))
+    world.tell(*running("1.1.1", ranks=1), *running("1.2.1", ranks=1))
+    world.tell(KillTrial(trial_id=1), Cancel(experiment_id=1))
+    assert [world.trial(number).state for number in (1, 2, 3)] == [
+        State.STOPPING_KILLED, State.STOPPING_CANCELED, State.CANCELED,
+    ]  # fmt: skip

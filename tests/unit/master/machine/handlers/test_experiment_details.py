@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.contract.messages import Cancel, ChangeDetails, ChangeSearch, SearchChangeView
-from det_jupyter.contract.values.lengths import Length
-from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.contract.messages import Cancel, ChangeDetails
+from det_jupyter.errors import ConfigError, NotFound
 from tests.unit.master.machine_world import World, exited, registered, running, submitted
 
 RANDOM = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"batches": 100}}
@@ -73,41 +71,3 @@ def test_labels_have_a_bound() -> None:
 def test_an_experiment_that_is_not_there_cannot_be_described() -> None:
     with pytest.raises(NotFound):
         World().tell(changed(name="x"))
-
-
-def test_changes_of_a_search_are_kept_with_the_values_before() -> None:
-    world = world_with_experiment()
-    world.tell(ChangeSearch(experiment_id=1, max_trials=4))
-    first = world.now
-    world.tell(
-        ChangeSearch(
-            experiment_id=1, max_trials=6, max_length=Length("batches", 200),
-        )
-    )  # fmt: skip
-    kept = world.experiment().search_changes
-    assert kept == [
-        SearchChangeView(at=first, before={"max_trials": 2}, after={"max_trials": 4}),
-        SearchChangeView(
-            at=world.now,
-            before={"max_trials": 4, "max_length": {"batches": 100}},
-            after={"max_trials": 6, "max_length": {"batches": 200}},
-        ),
-    ]
-    restored = MachineState.model_validate_json(world.machine.state.model_dump_json())
-    assert restored.experiments[1].search_changes == kept
-
-
-def test_a_change_that_is_refused_is_not_in_the_history() -> None:
-    world = world_with_experiment()
-    with pytest.raises((ConfigError, Conflict)):
-        world.tell(ChangeSearch(experiment_id=1, max_trials=0))
-    assert world.experiment().search_changes == []
-
-
-def test_the_history_has_a_bound() -> None:
-    world = world_with_experiment()
-    for number in range(102):
-        world.tell(ChangeSearch(experiment_id=1, max_concurrent_trials=number % 2 + 1))
-    kept = world.experiment().search_changes
-    assert len(kept) == 100
-    assert kept[-1].after == {"max_concurrent_trials": 2}

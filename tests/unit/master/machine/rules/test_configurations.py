@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import parse_config
-from det_jupyter.contract.messages import AllocationState, CheckpointRef
+from det_jupyter.contract.messages import (
+    AllocationState,
+    CheckpointRef,
+)
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
@@ -136,3 +139,9 @@ def test_a_trial_is_not_trained_to_where_it_is() -> None:
         with pytest.raises(Conflict, match=r"trial 5 has trained (64 batches|8 epochs) already"):
             continuation_config(experiment(), done, length)
     continuation_config(experiment(), done, {"batches": 65})
+
+
+@pytest.mark.parametrize(("num", "end"), [(10, "t09"), (11, "t09, ...")])
+def test_as_many_templates_as_there_is_room_for_are_named(num: int, end: str) -> None:
+    names = [f"t{number:02}" for number in range(num)]
+    assert unknown_template_message("zebra", names).endswith(f"t08, {end}")

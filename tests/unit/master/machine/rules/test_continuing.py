@@ -22,6 +22,7 @@ from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import ContinueRequested, NewsSetAside
 from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.master.machine.rules.continuing import changed_values
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -422,3 +423,18 @@ def test_an_experiment_that_was_given_up_is_judged_again_once_it_is_continued() 
     world.tell(again(world), *running("1.1.2"), *completed(allocation_id="1.1.2"))
     world.tell(exited("1.1.2"))
     assert world.experiment().state is world.trial().state is State.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, {"b": 3}),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 1, "y": 3}}, {"a": {"y": 3}}),
+        ({"a": {"x": 1}}, {"a": {"x": 1}}, {}),
+        ({"a": {"x": 1}}, {"a": 5}, {"a": 5}),
+        ({"a": 5}, {"a": {"x": 1}}, {"a": {"x": 1}}),
+        ({}, {"a": None, "b": {"x": 1}}, {"b": {"x": 1}}),
+    ],
+)
+def test_what_of_a_configuration_is_not_as_it_was(old: Any, new: Any, changed: Any) -> None:
+    assert changed_values(old, new) == changed
