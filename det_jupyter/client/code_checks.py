@@ -153,8 +153,10 @@ class _Code:
             return
         near = get_close_matches(first, names, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        made = ", ".join(_made_in(text)[:_MAX_NAMES]) or "none"
-        yield f"{file} has no {first}{hint} (classes and functions there: {made})"
+        kinds = (ast.ClassDef, ast.FunctionDef)
+        defined = [node.name for node in parse_module(text).body if isinstance(node, kinds)]
+        listed = ", ".join(defined[:_MAX_NAMES]) or "none"
+        yield f"{file} has no {first}{hint} (classes and functions there: {listed})"
 
     def check_runnable(self, module: str, args: tuple[str, ...]) -> Iterator[str]:
         package, _, name = module.partition(".")
@@ -293,11 +295,6 @@ def _names_in(text: bytes) -> set[str] | None:
             case ast.alias(name=name, asname=asname):
                 names.add(asname or name.partition(".")[0])
     return names
-
-
-def _made_in(text: bytes) -> list[str]:
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return [node.name for node in parse_module(text).body if isinstance(node, kinds)]
 
 
 def _first_word(text: str) -> str:

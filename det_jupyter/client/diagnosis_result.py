@@ -63,7 +63,21 @@ class Diagnosis:
 
     def table(self) -> Rows:
         """Return a row for each recipe that ran; `ratio_low` and `ratio_high` bound `ratio`."""
-        return Rows(_columns(row) for row in self.rows)
+        return Rows(
+            TableRow(
+                recipe=row.recipe.name,
+                records_per_s=row.records_per_s,
+                ratio=row.ratio and row.ratio.middle,
+                ratio_low=row.ratio and row.ratio.low,
+                ratio_high=row.ratio and row.ratio.high,
+                sign=row.sign,
+                efficiency=row.efficiency and row.efficiency.middle,
+                effect=row.recipe.effect,
+                verdict=row.verdict,
+                detail=row.detail,
+            )
+            for row in self.rows
+        )
 
     def __repr__(self) -> str:
         parts = [
@@ -111,22 +125,6 @@ class Diagnosis:
 def escaped_lines(text: str) -> str:
     """Return lines as HTML for a `<pre>`."""
     return "\n".join(map(escaped, text.splitlines()))
-
-
-def _columns(row: Row) -> TableRow:
-    ratio, efficiency = row.ratio, row.efficiency
-    return TableRow(
-        recipe=row.recipe.name,
-        records_per_s=row.records_per_s,
-        ratio=ratio and ratio.middle,
-        ratio_low=ratio and ratio.low,
-        ratio_high=ratio and ratio.high,
-        sign=row.sign,
-        efficiency=efficiency and efficiency.middle,
-        effect=row.recipe.effect,
-        verdict=row.verdict,
-        detail=row.detail,
-    )
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -23,14 +23,14 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import Any, NamedTuple
 
 from det_jupyter.client.client import Client
-from det_jupyter.contract.messages import Curve, Series, SeriesQuery, TrialView
+from det_jupyter.contract.messages import Curve, SeriesQuery, TrialView
 from det_jupyter.contract.messages.queries import MAX_COLUMNS
 from det_jupyter.errors import DetError
 
@@ -169,17 +169,12 @@ def _write_trial(
         began_at = page.began_at or trial.created_at
         to_step = _batches(curves, began_at) if of == "timings" else _seconds(began_at)
         for series in page.series:
-            if points := list(_points(series, to_step)):
+            pairs = zip(series.x, series.mid, strict=True)
+            if points := [Point(*to_step(x), value) for x, value in pairs]:
                 folder_name = re.sub(r"[^\w.-]+", "-", series.source)
                 runs.setdefault(f"{name}/{folder_name}", {})[f"{of}/{series.name}"] = points
     for run, tags in runs.items():
         _write_run(folder / run, run, tags, written)
-
-
-def _points(series: Series, to_step: Callable[[float], tuple[int, float]]) -> Iterator[Point]:
-    for x, value in zip(series.x, series.mid, strict=True):
-        step, at = to_step(x)
-        yield Point(step, at, value)
 
 
 def _seconds(began_at: float) -> Callable[[float], tuple[int, float]]:
@@ -220,7 +215,14 @@ def _write_run(
         last = last if back_to is None else min(last, back_to)
         new += [(point, tag) for point in tags[tag] if point.step > last]
         written[key] = end
-    events = [_value(point, tag) for point, tag in sorted(new)]
+    events = [
+        _event(
+            step=point.step,
+            wall_time=point.at,
+            summary={"value": [{"tag": tag, "simple_value": point.value}]},
+        )
+        for point, tag in sorted(new)
+    ]
     if back_to is not None:
         restart = {"status": 1}  # SessionLog.START
         events = [_event(step=back_to + 1, wall_time=time.time(), session_log=restart), *events]
@@ -249,8 +251,3 @@ def _event(**fields: Any) -> Any:
     from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # has no stubs
 
     return Event(**fields)
-
-
-def _value(point: Point, tag: str) -> Any:
-    summary = {"value": [{"tag": tag, "simple_value": point.value}]}
-    return _event(step=point.step, wall_time=point.at, summary=summary)

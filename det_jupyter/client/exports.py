@@ -13,7 +13,6 @@ from det_jupyter.contract.messages import (
     ExperimentView,
     Series,
     TimingsView,
-    TrialView,
     steps_per_epoch,
 )
 from det_jupyter.errors import Conflict, DetError
@@ -50,21 +49,20 @@ def trial_rows(view: ExperimentView, now: float) -> Rows:
 
     The duration of a trial that has not ended is up to `now` (UTC seconds).
     """
-    return Rows(_row_of(trial, view, now) for trial in ranked(view))
-
-
-def _row_of(trial: TrialView, view: ExperimentView, now: float) -> Row:
-    return Row(
-        {
-            "trial": trial.id,
-            "state": describe_trial(trial),
-            view.metric: trial.best_metric,
-            "steps": trial.steps_completed,
-            "duration_s": round((trial.ended_at or now) - trial.created_at, 3),
-            "restarts": trial.restarts,
-            "rungs": len(trial.rung_metrics),
-            **{f"hparams.{path}": value for path, value in flattened(trial.hparams)},
-        }
+    return Rows(
+        Row(
+            {
+                "trial": trial.id,
+                "state": describe_trial(trial),
+                view.metric: trial.best_metric,
+                "steps": trial.steps_completed,
+                "duration_s": round((trial.ended_at or now) - trial.created_at, 3),
+                "restarts": trial.restarts,
+                "rungs": len(trial.rung_metrics),
+                **{f"hparams.{path}": value for path, value in flattened(trial.hparams)},
+            }
+        )
+        for trial in ranked(view)
     )
 
 

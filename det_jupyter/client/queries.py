@@ -69,40 +69,39 @@ def find_by_name(client: Client, name: str, reader: Reader) -> int:
         hint = f"did you mean {near[0]!r}?" if near else listing
         raise NotFound(f"there is no experiment of the name {name!r}; {hint}")
     if len(same) > 1:
-        raise Conflict(_ambiguous(name, same))
+        each = [
+            f"{row.id} (of {date_text(row.created_at)}, {STATUS_WORDS[row.status].lower()})"
+            for row in same[:_MOST_LISTED]
+        ]
+        more = f" and {len(same) - _MOST_LISTED:,} more" if len(same) > _MOST_LISTED else ""
+        listed = f"{', '.join(each)}{more}"
+        raise Conflict(
+            f"{len(same)} experiments have the name {name!r}: {listed}; give the number of one"
+        )
     return same[0].id
-
-
-def _ambiguous(name: str, rows: list[ExperimentRow]) -> str:
-    each = [
-        f"{row.id} (of {date_text(row.created_at)}, {STATUS_WORDS[row.status].lower()})"
-        for row in rows[:_MOST_LISTED]
-    ]
-    more = f" and {len(rows) - _MOST_LISTED:,} more" if len(rows) > _MOST_LISTED else ""
-    listed = f"{', '.join(each)}{more}"
-    return f"{len(rows)} experiments have the name {name!r}: {listed}; give the number of one"
 
 
 def to_rows(rows: Iterable[ExperimentRow]) -> Rows:
     """Return found experiments as a table; hyperparameters are those of the best trial."""
-    return Rows(Row(_cells(row)) for row in rows)
-
-
-def _cells(row: ExperimentRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "state": api_name(row.status),
-        "progress": row.progress,
-        "metric": row.metric,
-        "best": row.best_metric,
-        "trials": row.num_trials,
-        "slots": row.slots_per_trial,
-        "created": row.created_at,
-        "ended": row.ended_at,
-        "labels": ", ".join(row.labels),
-        "description": row.description,
-        "notebook": row.notebook,
-        "archived": row.is_archived,
-        **{f"hparams.{path}": value for path, value in flattened(row.hparams)},
-    }
+    return Rows(
+        Row(
+            {
+                "id": row.id,
+                "name": row.name,
+                "state": api_name(row.status),
+                "progress": row.progress,
+                "metric": row.metric,
+                "best": row.best_metric,
+                "trials": row.num_trials,
+                "slots": row.slots_per_trial,
+                "created": row.created_at,
+                "ended": row.ended_at,
+                "labels": ", ".join(row.labels),
+                "description": row.description,
+                "notebook": row.notebook,
+                "archived": row.is_archived,
+                **{f"hparams.{path}": value for path, value in flattened(row.hparams)},
+            }
+        )
+        for row in rows
+    )

@@ -143,14 +143,9 @@ def _result(content: dict[str, Any], outputs: list[dict[str, Any]], rank: int) -
         if message["msg_type"] == "stream":
             print(data["text"], end="")
         elif message["msg_type"] == "execute_result":
-            result = _parsed(data["data"].get("text/plain", ""))
+            result = data["data"].get("text/plain", "")
+            with suppress(ValueError, SyntaxError):
+                result = ast.literal_eval(result)
     if content["status"] != "ok":
         raise ExecutionError(f"rank {rank}: {content.get('ename')}: {content.get('evalue')}")
     return result
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text

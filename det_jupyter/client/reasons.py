@@ -113,27 +113,26 @@ def carry_out(client: Client, remedy: Remedy) -> None:
     Raises:
         Conflict: It cannot be done by a request, only by the user.
     """
+    target: Any
     for target in remedy.target:
-        _carry_out_for(client, remedy, target)
-
-
-def _carry_out_for(client: Client, remedy: Remedy, target: Any) -> None:
-    values: dict[str, Any] = dict(remedy.values)
-    match remedy.verb:
-        case "pause" | "activate":
-            kind = Pause if remedy.verb == "pause" else Activate
-            client.change(kind(experiment_id=target))
-        case "set":
-            if "pool" in values:
-                values["resource_pool"] = values.pop("pool")
-            client.change(make_request(ChangeResources, experiment_id=target, **values))
-        case "move":
-            client.change(make_request(MoveInQueue, experiment_id=target, **values))
-        case "enable_slots":
-            slots = values["slot_ids"]
-            client.change(make_request(SwitchSlots, agent_id=target, slots=slots, enabled=True))
-        case _:
-            raise Conflict(f"{remedy.text}: this has to be typed, or done by hand")
+        values: dict[str, Any] = dict(remedy.values)
+        match remedy.verb:
+            case "pause" | "activate":
+                kind = Pause if remedy.verb == "pause" else Activate
+                client.change(kind(experiment_id=target))
+            case "set":
+                if "pool" in values:
+                    values["resource_pool"] = values.pop("pool")
+                client.change(make_request(ChangeResources, experiment_id=target, **values))
+            case "move":
+                client.change(make_request(MoveInQueue, experiment_id=target, **values))
+            case "enable_slots":
+                slots = values["slot_ids"]
+                client.change(
+                    make_request(SwitchSlots, agent_id=target, slots=slots, enabled=True)
+                )
+            case _:
+                raise Conflict(f"{remedy.text}: this has to be typed, or done by hand")
 
 
 class ShownVerdict(Verdict):

@@ -104,6 +104,9 @@ def prepare(
         if method := find_batch_size_method(meaning, plan, Path(folder)):
             problems += find_missing_batch_size(migrate(merged).document, method)
     where = "" if file is None else str(file)
+    notebook = None
+    if file is not None and os.path.isfile(file):
+        notebook = printable(os.path.abspath(file))
     around = [] if plan is None else plan.problems
     if problems or around or config is None:
         problems += find_slot_problems(merged, client, queue_anyway=queue_anyway)
@@ -116,7 +119,7 @@ def prepare(
         options={
             "python": sys.executable,
             "cwd": folder,
-            "notebook": _path_of(file),
+            "notebook": notebook,
             "is_paused": is_paused,
             "queue_anyway": queue_anyway,
             "is_quiet": is_quiet,
@@ -217,10 +220,6 @@ def _folder(context: Path | str | None) -> str:
         raise CaptureError(
             ["the folder that this runs in is not there any more; cd into one that is"]
         ) from None
-
-
-def _path_of(file: Path | str | None) -> str | None:
-    return printable(os.path.abspath(file)) if file is not None and os.path.isfile(file) else None
 
 
 def _located(draft: Draft, problems: Sequence[Problem], where: str) -> ConfigError:

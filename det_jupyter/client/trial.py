@@ -31,7 +31,6 @@ from det_jupyter.client.trial_orders import (
     record_profile,
 )
 from det_jupyter.contract.messages import (
-    AllocationView,
     ContinueTrial,
     KillTrial,
     LogLine,
@@ -79,8 +78,13 @@ class Trial:
         Raises:
             Conflict: It does not run now.
         """
-        allocation = self._running_allocation()
-        return [Rank(view, self.id, self.profile) for view in allocation.ranks]
+        view = self.view
+        if view.allocation is None or not view.allocation.ranks:
+            starting = "its ranks are starting; try again in a moment"
+            now = starting if view.state is State.ACTIVE else f"it is {in_words(view.state)}"
+            why = view.waiting_for or now
+            raise Conflict(f"trial {self.id} has no ranks now: {why}")
+        return [Rank(rank, self.id, self.profile) for rank in view.allocation.ranks]
 
     def stacks(self) -> dict[int, str]:
         """Return the stack of each rank by its number, or why the rank does not answer."""
@@ -287,15 +291,6 @@ class Trial:
         from det_jupyter.client.experiment import Experiment
 
         return Experiment(self._client, view.id)
-
-    def _running_allocation(self) -> AllocationView:
-        view = self.view
-        if view.allocation is None or not view.allocation.ranks:
-            starting = "its ranks are starting; try again in a moment"
-            now = starting if view.state is State.ACTIVE else f"it is {in_words(view.state)}"
-            why = view.waiting_for or now
-            raise Conflict(f"trial {self.id} has no ranks now: {why}")
-        return view.allocation
 
     def __repr__(self) -> str:
         try:

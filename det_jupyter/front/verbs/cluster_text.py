@@ -108,7 +108,14 @@ def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
 
 
 def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
-    groups = [(_numbers(*ends), *ends) for ends in group_slots(agent.slots)]
+    groups = [
+        (
+            f"[{first.slot.id}]" if first is last else f"[{first.slot.id}-{last.slot.id}]",
+            first,
+            last,
+        )
+        for first, last in group_slots(agent.slots)
+    ]
     width = max((len(numbers) for numbers, *_ in groups), default=0)
     for numbers, first, last in groups:
         yield f"    {numbers:<{width}} {BARS[first.state]}  {slot_text(first, at, last.rank)}"
@@ -126,10 +133,6 @@ def _group_key(slot: SlotStatus) -> tuple[object, ...]:
     offset = None if slot.rank is None else slot.slot.id - slot.rank
     alone = slot.slot.id if slot.processes else None
     return slot.state, slot.is_draining, slot.allocation_id, offset, alone
-
-
-def _numbers(first: SlotStatus, last: SlotStatus) -> str:
-    return f"[{first.slot.id}]" if first is last else f"[{first.slot.id}-{last.slot.id}]"
 
 
 def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:

@@ -73,10 +73,6 @@ def _chosen(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> list[dict[
     return [{name: row.get(name) for name in header} for row in rows]
 
 
-def _json(document: Any) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False)
-
-
 def _experiment_row(view: ExperimentView) -> dict[str, Any]:
     return {
         "Experiment ID": view.id,
@@ -189,12 +185,14 @@ def _written(
 ) -> str:
     """Return the tables in the requested form; with `--outdir`, the files written."""
     given = call.options
-    whole = [
-        (title, rows, _with_metrics(header, rows))
-        for (title, rows), header in zip(tables, headers, strict=True)
-    ]
+    prefixes = tuple(_PREFIXES.values())
+    whole = []
+    for (title, rows), header in zip(tables, headers, strict=True):
+        metrics = {name for row in rows for name in row if name.startswith(prefixes)}
+        whole.append((title, rows, [*header, *sorted(metrics)]))
     if given.json:
-        return _json({title.lower(): _chosen(rows, header) for title, rows, header in whole})
+        document = {title.lower(): _chosen(rows, header) for title, rows, header in whole}
+        return json.dumps(document, indent=2, ensure_ascii=False)
     is_whole = given.csv or given.outdir is not None
     listings = [
         (title, _listing(rows, header, is_whole=is_whole)) for title, rows, header in whole
@@ -205,12 +203,6 @@ def _written(
         return "\n".join(f"{title}:\n{listing.csv()}" for title, listing in listings).rstrip("\n")
     parts = [f"{title}:\n{listing.text(None)}" for title, listing in listings]
     return "\n\n".join([*parts, *(["\n".join(reasons)] if reasons else [])])
-
-
-def _with_metrics(header: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[str]:
-    prefixes = tuple(_PREFIXES.values())
-    metrics = {name for row in rows for name in row if name.startswith(prefixes)}
-    return [*header, *sorted(metrics)]
 
 
 def _listing(

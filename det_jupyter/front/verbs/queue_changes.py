@@ -6,7 +6,6 @@ others are sent as a dry run, so that all problems are reported together.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,25 +47,25 @@ def move(call: Call) -> str:
 
 def update(call: Call) -> str:
     """Change priority, weight, pool or position of one experiment."""
-    changes = _changes_of(call.options)
-    if not changes:
-        raise UsageError(
-            f"{call.options.words}: nothing to change; give --priority, --weight, "
-            "--resource-pool, --ahead-of or --behind-of"
-        )
-    return describe_place(_change(call, changes)[-1])
-
-
-def _changes_of(given: argparse.Namespace) -> list[QueueChange]:
-    """Return the changes that the options request; the position in the queue last."""
-    options = {"resource-pool": "pool", "ahead-of": "ahead_of", "behind-of": "behind"}
-    words = ("resource-pool", "priority", "weight", "ahead-of", "behind-of")
-    values = {word: getattr(given, options.get(word, word)) for word in words}
-    return [
+    given = call.options
+    values = {  # the position in the queue last
+        "resource-pool": given.pool,
+        "priority": given.priority,
+        "weight": given.weight,
+        "ahead-of": given.ahead_of,
+        "behind-of": given.behind,
+    }
+    changes = [
         QueueChange(where=f"--{word}", request=_request(given.id, word, value))
         for word, value in values.items()
         if value is not None
     ]
+    if not changes:
+        raise UsageError(
+            f"{given.words}: nothing to change; give --priority, --weight, "
+            "--resource-pool, --ahead-of or --behind-of"
+        )
+    return describe_place(_change(call, changes)[-1])
 
 
 def update_batch(call: Call) -> str:

@@ -172,18 +172,17 @@ def explain(path: str, reader: Reader) -> str:
         found = describe(path)
         if found is None:
             raise NotFound(_unknown(path, reader))
-        lines = [f"{found.path}  ({_kind(found)})", found.text, found.note]
+        kind = found.type
+        if found.is_required:
+            kind += ", required"
+        elif found.default is not None:
+            kind += f", default {_default(found)}"
+        lines = [f"{found.path}  ({kind})", found.text, found.note]
     keys = known_keys(path)
     rows = [(name, field.type, _default(field), field.text) for name, field in keys.items()]
     if rows:
         lines.append(plain_table(("key", "type", "default", "meaning"), rows))
     return "\n".join(line for line in lines if line)
-
-
-def _kind(field: FieldHelp) -> str:
-    if field.is_required:
-        return f"{field.type}, required"
-    return field.type if field.default is None else f"{field.type}, default {_default(field)}"
 
 
 def _default(field: FieldHelp) -> str:

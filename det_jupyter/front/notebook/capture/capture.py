@@ -71,7 +71,13 @@ def capture(
     blobs = _Blobs(blobs.root)
     cells = Cells.of(namespace, shell)
     survey = survey_trial(entrypoint, given, namespace, _own_names(shell))
-    _check_contents(survey, entrypoint, cells)
+    problems = [
+        _describe(culprit, name, survey, entrypoint, cells)
+        for name in survey.failures
+        for culprit in find_culprits(survey, name)
+    ]
+    if problems:
+        raise CaptureError(problems)
     if not allow_large:
         _check_size(survey, entrypoint, cells)
     stream, packed = _pack(entrypoint, survey, blobs)
@@ -92,7 +98,11 @@ def capture(
         },
         notices=[
             *find_code_traps(given, survey.functions),
-            *_device_notices(survey),
+            *(
+                f"{name}: its tensors on {device} were copied to the CPU; move them to the rank's "
+                "device in the trial"
+                for name, device in survey.devices.items()
+            ),
             *_source_notices(given, entrypoint),
             *local.notices,
         ],
@@ -173,16 +183,6 @@ def _describe(culprit: Culprit, name: str, survey: Survey, entrypoint: str, cell
     return f"{line} ({user} uses {name})" if user else line
 
 
-def _check_contents(survey: Survey, entrypoint: str, cells: Cells) -> None:
-    problems = [
-        _describe(culprit, name, survey, entrypoint, cells)
-        for name in survey.failures
-        for culprit in find_culprits(survey, name)
-    ]
-    if problems:
-        raise CaptureError(problems)
-
-
 def _check_size(survey: Survey, entrypoint: str, cells: Cells) -> None:
     total = sum(survey.sizes.values())
     if total <= _LARGE_BYTES:
@@ -253,12 +253,4 @@ def _source_notices(value: Any, entrypoint: str) -> list[str]:
     return [
         f"{entrypoint}: its source cannot be read (it is in neither a cell nor a file), so "
         "tracebacks have none of its lines; put it into a file"
-    ]
-
-
-def _device_notices(survey: Survey) -> list[str]:
-    return [
-        f"{name}: its tensors on {device} were copied to the CPU; move them to the rank's device "
-        "in the trial"
-        for name, device in survey.devices.items()
     ]

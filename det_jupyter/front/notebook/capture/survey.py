@@ -292,7 +292,10 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]
 
 
 def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
-    reduced = _reduction(value)
+    try:
+        reduced = value.__reduce_ex__(5)
+    except Exception:  # it cannot be pickled itself, so it has no parts
+        return
     if not isinstance(reduced, tuple):
         return
     _, args, *rest = reduced
@@ -312,10 +315,3 @@ def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
         yield f"[{index}]", item
     for key, item in pairs or ():
         yield f"[{key!r}]", item
-
-
-def _reduction(value: Any) -> Any:
-    try:
-        return value.__reduce_ex__(5)
-    except Exception:  # it cannot be pickled itself, so it has no parts
-        return None

@@ -102,7 +102,8 @@ def _methods_of(value: Any) -> list[FunctionType]:
         or not issubclass(value, library.PyTorchTrial)
     ):
         return []
-    own = [each for each in value.__mro__ if each is not object and not _is_library(each)]
+    libraries = ("builtins", "det_jupyter", "torch")
+    own = [c for c in value.__mro__ if c.__module__.partition(".")[0] not in libraries]
     found: list[FunctionType] = []
     for name in dict.fromkeys(name for class_ in own for name in vars(class_)):
         parts = [vars(class_).get(name) for class_ in own]
@@ -112,10 +113,6 @@ def _methods_of(value: Any) -> list[FunctionType]:
             if name not in _base_methods_called(method):
                 break
     return found
-
-
-def _is_library(class_: type) -> bool:
-    return class_.__module__.partition(".")[0] in ("det_jupyter", "torch")
 
 
 def _function_of(part: Any) -> FunctionType | None:

@@ -96,9 +96,11 @@ def plan_notebook_context(
     texts = {name: script.text for name, script in SCRIPTS.items()}
     plan = plan_context(folder, include=include, scripts=texts, follow_links=follow_links)
     if folder is None and not plan.problems:
+        names = sorted(plan.files)
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         plan.notices.append(
-            f"ranks work in a copy of {_listed(sorted(plan.files))} alone; --context . takes the "
-            "rest of this folder along"
+            f"ranks work in a copy of {', '.join(names[:_MAX_NAMES])}{more} alone; "
+            "--context . takes the rest of this folder along"
         )
     return plan
 
@@ -113,8 +115,3 @@ def list_files(plan: ContextPlan) -> Iterator[str]:
     if len(files) > _MAX_FILES:
         rest = sum(list(files.values())[_MAX_FILES:])
         yield f"and {len(files) - _MAX_FILES:,} more files, {size(rest)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"{', '.join(names[:_MAX_NAMES])}{more}"
