@@ -232,7 +232,7 @@ def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
 # Sentences of others (torch, gloo, NCCL, the driver, regex), and the same sentence met again.
 READS_SENTENCES = {
     "agent/devices/watch.py", "agent/sampler/gpu_watch.py", "contract/trial/captured.py",
-    "core/lost.py",
+    "core/peer_errors.py",
     "core/tracebacks.py", "master/service/stored_logs.py", "pytorch/parallel/replicas.py",
     "pytorch/training/init.py", "rank/endings.py",
 }  # fmt: skip

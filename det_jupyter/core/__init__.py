@@ -15,14 +15,11 @@ from det_jupyter.core.managed import (
     set_process,
 )
 from det_jupyter.core.opening import end_script, get_cluster_info, init
-from det_jupyter.core.operation import SearcherOperation, Unit
-from det_jupyter.core.orders import OrdersContext
-from det_jupyter.core.preempt import PreemptContext, PreemptMode
 from det_jupyter.core.profiler import ProfilerContext
-from det_jupyter.core.searcher import SearcherContext, SearcherMode
-from det_jupyter.core.tensorboard import TensorboardMode
+from det_jupyter.core.searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
+from det_jupyter.core.signals import OrdersContext, PreemptContext, PreemptMode
 from det_jupyter.core.together import local_chief_first
-from det_jupyter.core.train import EarlyExitReason, TrainContext
+from det_jupyter.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from det_jupyter.storage import read_metadata
 
 # Determined's names. Here a context is the same outside of experiments, and info is one object.

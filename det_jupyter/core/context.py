@@ -10,16 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
+from det_jupyter.core.argument_checks import ContextPart
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import RecordSink
-from det_jupyter.core.orders import OrdersContext
-from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
+from det_jupyter.core.signals import OrdersContext, PreemptContext
 from det_jupyter.core.train import TrainContext
-from det_jupyter.core.values import ContextPart
 
 logger = logging.getLogger(__name__)
 

@@ -19,16 +19,16 @@ from det_jupyter.core.ranks import (
     PORT,
     TORCHRUN,
     Meeting,
-    Place,
+    RankInfo,
     StarExchange,
     check_group,
     choose_meeting,
     connect,
-    draw_by_group,
-    find_mpi_place,
+    exchange_by_group,
+    find_mpi_info,
     gather_mpi,
     read_horovod,
-    read_place,
+    read_rank_info,
 )
 
 if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
@@ -104,45 +104,45 @@ class DistributedContext:
         secret: bytes | None = None,
     ) -> None:
         given = (rank, size, local_rank, local_size, cross_rank, cross_size)
-        place = Place.of(dict(zip(FIELDS, given, strict=True)))
-        self.rank = place.rank
-        self.size = place.size
-        self.local_rank = place.local_rank
-        self.local_size = place.local_size
-        self.cross_rank = place.cross_rank
-        self.cross_size = place.cross_size
+        info = RankInfo.of(dict(zip(FIELDS, given, strict=True)))
+        self.rank = info.rank
+        self.size = info.size
+        self.local_rank = info.local_rank
+        self.local_size = info.local_size
+        self.cross_rank = info.cross_rank
+        self.cross_size = info.cross_size
         self._everyone: StarExchange | None = None
         self._neighbours: StarExchange | None = None
-        if place.size > 1:
+        if info.size > 1:
             if pub_port is None and port_offset:
                 pub_port = PORT
             is_named = store or secret or os.environ.get(STORE_VARIABLE)
             meeting = choose_meeting(
-                place,
+                info,
                 os.environ,
                 chief_ip=chief_ip,
                 port=None if pub_port is None else pub_port + port_offset,
                 force_tcp=force_tcp,
                 store=store,
                 secret=secret,
-                drawn=None if is_named else draw_by_group(place, join_timeout_s),
+                exchanged=None if is_named else exchange_by_group(info, join_timeout_s),
             )
-            self._connect(place, meeting, join_timeout_s, collective_timeout_s)
+            self._connect(info, meeting, join_timeout_s, collective_timeout_s)
 
-    def _connect(self, place: Place, meeting: Meeting, join_s: float, wait_s: float) -> None:
-        everyone = connect(meeting, place, join_s=join_s, wait_s=wait_s)
+    def _connect(self, info: RankInfo, meeting: Meeting, join_s: float, wait_s: float) -> None:
+        everyone = connect(meeting, info, join_s=join_s, wait_s=wait_s)
         self._everyone = self._neighbours = everyone
-        if place.local_size == place.size:
+        if info.local_size == info.size:
             return
         self._neighbours = None
         try:
             word = everyone.broadcast(secrets.token_hex(8))
-            homes = everyone.allgather(place.cross_rank)
-            ranks = [rank for rank, home in enumerate(homes) if home == place.cross_rank]
-            if place.local_size > 1:
-                local = meeting.local(place.cross_rank, word)
+            homes = everyone.allgather(info.cross_rank)
+            ranks = [rank for rank, home in enumerate(homes) if home == info.cross_rank]
+            if info.local_size > 1:
+                local = meeting.local(info.cross_rank, word)
                 self._neighbours = connect(
-                    local, place.alone(), join_s=join_s, wait_s=wait_s, ranks=ranks
+                    local, info.on_this_computer(), join_s=join_s, wait_s=wait_s, ranks=ranks
                 )
         except BaseException:
             everyone.close()
@@ -163,10 +163,10 @@ class DistributedContext:
             ValueError: Variables are missing or wrong: all of them are named.
             PeerRefused: A rank does not know the secret.
         """
-        place = read_place(os.environ, TORCHRUN, "torchrun")
-        if place.size > 1:
-            check_group(place)
-        return cls._of(place, chief_ip, **options)
+        info = read_rank_info(os.environ, TORCHRUN, "torchrun")
+        if info.size > 1:
+            check_group(info)
+        return cls._of(info, chief_ip, **options)
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None, **limits: float) -> Self:
@@ -182,7 +182,7 @@ class DistributedContext:
         Raises:
             ValueError: Variables are missing or wrong: all of them are named.
         """
-        return cls._of(read_place(os.environ, DEEPSPEED, "deepspeed"), chief_ip, **limits)
+        return cls._of(read_rank_info(os.environ, DEEPSPEED, "deepspeed"), chief_ip, **limits)
 
     @classmethod
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None, **limits: float) -> Self:
@@ -212,16 +212,16 @@ class DistributedContext:
         Raises:
             ValueError: mpirun has not started this process, and no communicator is given.
         """
-        place = None if comm is not None else find_mpi_place(os.environ)
-        if place is not None:
-            return cls._of(place, chief_ip, **limits)
-        place, address, secret = gather_mpi(comm)
-        return cls._of(place, chief_ip or address, secret=secret, **limits)
+        info = None if comm is not None else find_mpi_info(os.environ)
+        if info is not None:
+            return cls._of(info, chief_ip, **limits)
+        info, address, secret = gather_mpi(comm)
+        return cls._of(info, chief_ip or address, secret=secret, **limits)
 
     @classmethod
-    def _of(cls, place: Place, chief_ip: str | None, **options: Any) -> Self:
+    def _of(cls, info: RankInfo, chief_ip: str | None, **options: Any) -> Self:
         chief_ip = chief_ip or os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
-        return cls(chief_ip=chief_ip, **options, **asdict(place))
+        return cls(chief_ip=chief_ip, **options, **asdict(info))
 
     @property
     def is_chief(self) -> bool:

@@ -19,8 +19,8 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.lost import is_lost_peer, is_lost_worker
 from det_jupyter.core.managed import Run, StepCounter
+from det_jupyter.core.peer_errors import is_lost_peer, is_lost_worker
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, DetError, InvalidHP, PeerRefused, ProtocolMismatch
 

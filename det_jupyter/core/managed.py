@@ -34,12 +34,10 @@ from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo, container_rank
 from det_jupyter.core.journal import Journal, RecordSink
-from det_jupyter.core.orders import OrdersContext
-from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
-from det_jupyter.core.tensorboard import tensorboard_folder
-from det_jupyter.core.train import BestValidation, TrainContext
+from det_jupyter.core.signals import OrdersContext, PreemptContext
+from det_jupyter.core.train import BestValidation, TrainContext, tensorboard_folder
 from det_jupyter.errors import LaunchError
 from det_jupyter.storage import open_storage
 

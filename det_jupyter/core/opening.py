@@ -20,18 +20,17 @@ from typing import Any
 from det_jupyter.config import Length
 from det_jupyter.contract.host.paths import data_dir
 from det_jupyter.core import managed
+from det_jupyter.core.argument_checks import find_choice_problem
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.failures import report_uncaught
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal, RecordList, RecordSink
-from det_jupyter.core.preempt import PreemptContext, PreemptMode
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
-from det_jupyter.core.tensorboard import TensorboardMode
-from det_jupyter.core.train import TrainContext
-from det_jupyter.core.values import find_choice_problem
+from det_jupyter.core.signals import PreemptContext, PreemptMode
+from det_jupyter.core.train import TensorboardMode, TrainContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.storage import open_storage
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.contract.values.measures import SECTION
+from det_jupyter.core.argument_checks import is_number, shown
 from det_jupyter.core.journal import RecordSink
-from det_jupyter.core.values import is_number, shown
 
 PERIOD_NS = 1_000_000_000
 _LEAST_INTERVAL_S = 0.1

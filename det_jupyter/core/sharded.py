@@ -1,18 +1,25 @@
-"""A checkpoint that all ranks write together. All ranks must call the same in step.
+"""A checkpoint that all ranks write together. All ranks must call the methods in step.
 
-    each rank                   exchange                            only then
-    checks what it has          offers (shard_union.py), digests    the chief makes a draft
-    copies its files into it    whether that went well              the chief commits, or discards
+    each rank                     the ranks exchange             then
+    lists its files, metadata     `Offer`s, and digests          the chief makes a draft
+    copies its files into it      whether all have succeeded     the chief commits or discards it
 
-A failure on one rank is raised on all (together.py), an interrupt too.
+A failure or an interrupt on one rank is raised on all (together.py). The checkpoint is the union
+of the ranks' files and of their metadata; each rank computes it from the same offers:
+
+    the same file of several ranks      its content must be the same; the lowest rank stores it
+    a file here, a folder there         an error
+    the same folder                     the union of the files in it
+    metadata                            merged, also in nested dicts; different values are an error
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,29 +28,155 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata
 from det_jupyter.core.folders import (
     Folder,
+    Listing,
     Selector,
     copy_files,
     digest_of,
     list_folder,
     move_files,
 )
-from det_jupyter.core.shard_union import (
-    Offer,
-    find_conflicts,
-    in_lines,
-    merge_metadata,
-    shared_files,
-    stored_by,
-    without_copies,
-)
 from det_jupyter.core.together import on_all, run_on_chief
 from det_jupyter.errors import CheckpointError, PartsConflict
 
-_OWN_FOLDERS = ".ranks"  # in the draft, until the ranks' files are put together
+_MAX_PROBLEMS = 10  # in a message
+_OWN_FOLDERS = ".ranks"  # in the draft, until the files of the ranks are moved together
+
+Digests = Mapping[str, str]  # file -> digest of its content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What one rank would store in the checkpoint.
+
+    Args:
+        rank: The rank.
+        found: Its files and folders.
+        source: Identifies the folder (computer, device, inode) if all of it is offered: ranks may
+            offer the same folder, which is stored once. None: only this rank has it.
+        is_none: Whether it was called without a folder.
+        metadata: Its metadata.
+    """
+
+    rank: int
+    found: Listing = field(default_factory=Listing)
+    source: tuple[Any, ...] | None = None
+    is_none: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def without_duplicates(offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offers, without the files of folders that a lower rank offers too."""
+    seen: set[tuple[Any, ...]] = set()
+    kept = []
+    for offer in offers:
+        is_copy = offer.source in seen
+        kept.append(replace(offer, found=Listing(), source=None) if is_copy else offer)
+        if offer.source is not None:
+            seen.add(offer.source)
+    return kept
+
+
+def files_of_several_ranks(offers: Iterable[Offer]) -> set[str]:
+    """Return the files that several ranks have, whose contents have to be compared."""
+    seen: set[str] = set()
+    shared: set[str] = set()
+    for offer in offers:
+        shared |= seen & offer.found.files
+        seen |= offer.found.files
+    return shared
+
+
+def find_conflicts(offers: Sequence[Offer], digests: Sequence[Digests]) -> list[str]:
+    """Return a line for each path at which the ranks' files contradict each other.
+
+    Args:
+        offers: Of all ranks.
+        digests: By rank: the digests of those of its files that other ranks have too.
+    """
+    problems = []
+    folders: dict[str, list[int]] = {}
+    for offer in offers:
+        found = offer.found
+        for folder in found.folders | {p for file in found.files for p in _parent_folders(file)}:
+            folders.setdefault(folder, []).append(offer.rank)
+    for name in sorted(set().union(*(offer.found.files for offer in offers))):
+        ranks = [offer.rank for offer in offers if name in offer.found.files]
+        if name in folders:
+            problems.append(
+                f"{name}: a file of {_names_of(ranks)}, and a folder of {_names_of(folders[name])}"
+            )
+        if len({own[name] for own in digests if name in own}) > 1:
+            problems.append(f"{name}: different files of {_names_of(ranks)}")
+    return problems
+
+
+def files_to_store(offers: Sequence[Offer], rank: int) -> Listing:
+    """Return what a rank has to store: its folders, and the files that no lower rank has."""
+    mine = offers[rank].found
+    lower = (offer.found.files for offer in offers[:rank])
+    return Listing(mine.files.difference(*lower), mine.folders)
+
+
+def merge_metadata(offers: Iterable[Offer]) -> tuple[dict[str, Any], list[str]]:
+    """Return the merged metadata of all ranks, and a line for each contradiction."""
+    merged: dict[str, Any] = {}
+    owners: dict[str, int] = {}
+    problems: list[str] = []
+    for offer in offers:
+        _merge(merged, offer.metadata, (), offer.rank, owners, problems)
+    return merged, problems
+
+
+def _merge(
+    into: dict[str, Any],
+    given: Mapping[str, Any],
+    path: tuple[str, ...],
+    rank: int,
+    owners: dict[str, int],
+    problems: list[str],
+) -> None:
+    for key, value in given.items():
+        where = ".".join((*path, key))
+        is_new = key not in into
+        if isinstance(value, Mapping) and (is_new or isinstance(into[key], dict)):
+            _merge(into.setdefault(key, {}), value, (*path, key), rank, owners, problems)
+        elif is_new:
+            into[key] = value
+        elif into[key] != value:
+            first = owners.get(where, 0)
+            problems.append(
+                f"metadata {where}: {into[key]!r:.60} of rank {first}, "
+                f"{value!r:.60} of rank {rank}"
+            )
+        owners.setdefault(where, rank)
+
+
+def list_problems(what: str, problems: Sequence[str]) -> str:
+    """Return a message with a line for each problem, at most ten."""
+    rest = len(problems) - _MAX_PROBLEMS
+    more = [f"and {rest} more"] if rest > 0 else []
+    return "\n  ".join([f"{what}:", *problems[:_MAX_PROBLEMS], *more])
+
+
+def _parent_folders(file: str) -> Iterable[str]:
+    parts = file.split("/")
+    return ("/".join(parts[:end]) for end in range(1, len(parts)))
+
+
+def _names_of(ranks: Sequence[int]) -> str:
+    unique = sorted(set(ranks))
+    if len(unique) == 1:
+        return f"rank {unique[0]}"
+    return f"ranks {', '.join(map(str, unique[:-1]))} and {unique[-1]}"
 
 
 class ShardedCheckpoint:
-    """One checkpoint of all ranks."""
+    """Writes one checkpoint of all ranks.
+
+    Args:
+        distributed: The ranks.
+        begin: Returns a draft with this metadata; called on the chief.
+    """
 
     def __init__(
         self,
@@ -69,11 +202,11 @@ class ShardedCheckpoint:
             raise CheckpointError(
                 f"{call}: got no folder on any rank, expected one on at least one of them"
             )
-        offers, merged = self._agree(call, offers, ckpt_dir)
+        offers, merged = self._agree_on_files(call, offers, ckpt_dir)
         check_steps(merged)
-        with self._discarding():
+        with self._discarding_on_error():
             path, uuid = self._open(merged)
-            mine = stored_by(offers, self._distributed.rank)
+            mine = files_to_store(offers, self._distributed.rank)
 
             def copy() -> None:
                 if ckpt_dir is not None:  # else this computer needs no access to the storage
@@ -91,7 +224,7 @@ class ShardedCheckpoint:
         merged, problems = merge_metadata(offers)
         _refuse(call, problems)
         check_steps(merged)
-        with self._discarding():
+        with self._discarding_on_error():
             path, uuid = self._open(merged)
             own = path / _OWN_FOLDERS / str(rank)
             self._on_all(lambda: own.mkdir(mode=0o700, parents=True))
@@ -100,9 +233,9 @@ class ShardedCheckpoint:
                 error: BaseException | None = None
             except BaseException as raised:  # the others wait for the outcome
                 error = raised
-            offers = self._on_all(lambda: self._written(call, own, error))
-            offers, _ = self._agree(call, offers, own)
-            self._on_chief(lambda: self._unite(path, offers))
+            offers = self._on_all(lambda: self._offer_written(call, own, error))
+            offers, _ = self._agree_on_files(call, offers, own)
+            self._on_chief(lambda: self._merge_folders(path, offers))
 
     def _offer(
         self,
@@ -121,17 +254,21 @@ class ShardedCheckpoint:
         source = place if selector is None else None
         return Offer(rank=rank, found=found, source=source, metadata=plain)
 
-    def _written(self, call: str, own: Path, error: BaseException | None) -> Offer:
+    def _offer_written(self, call: str, own: Path, error: BaseException | None) -> Offer:
         if error is not None:
             raise error
         return Offer(rank=self._distributed.rank, found=list_folder(call, own))
 
-    def _agree(
+    def _agree_on_files(
         self, call: str, offers: Sequence[Offer], folder: Folder | None
     ) -> tuple[list[Offer], dict[str, Any]]:
-        """Return what each rank stores, and the metadata of all."""
-        offers = without_copies(offers)
-        compared = shared_files(offers)
+        """Exchange digests; return the offers without duplicates and the merged metadata.
+
+        Raises:
+            PartsConflict: Files or metadata contradict each other.
+        """
+        offers = without_duplicates(offers)
+        compared = files_of_several_ranks(offers)
         names = compared & offers[self._distributed.rank].found.files
         digests = self._on_all(
             lambda: {name: digest_of(Path(folder or "", name)) for name in names}
@@ -141,7 +278,7 @@ class ShardedCheckpoint:
         return offers, merged
 
     def _open(self, metadata: Mapping[str, Any]) -> tuple[Path, str]:
-        """Return the draft's folder, and the name of the checkpoint."""
+        """Make the draft on the chief; return its folder and its uuid on all ranks."""
 
         def begin() -> tuple[Path, str]:
             self._draft = self._begin(metadata)
@@ -149,11 +286,11 @@ class ShardedCheckpoint:
 
         return self._on_chief(begin)
 
-    def _unite(self, path: Path, offers: Sequence[Offer]) -> None:
-        """Put the ranks' files together, and commit (the chief)."""
+    def _merge_folders(self, path: Path, offers: Sequence[Offer]) -> None:
+        """Move the ranks' files into the checkpoint's folder, and commit. Called on the chief."""
         folders = path / _OWN_FOLDERS
         for offer in offers:
-            move_files(folders / str(offer.rank), path, stored_by(offers, offer.rank))
+            move_files(folders / str(offer.rank), path, files_to_store(offers, offer.rank))
         shutil.rmtree(folders)
         self._commit()
 
@@ -162,7 +299,7 @@ class ShardedCheckpoint:
         self._draft.commit()
 
     @contextmanager
-    def _discarding(self) -> Iterator[None]:
+    def _discarding_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -174,5 +311,5 @@ class ShardedCheckpoint:
 def _refuse(call: str, problems: Sequence[str]) -> None:
     if problems:
         raise PartsConflict(
-            in_lines(f"{call}: the ranks' parts cannot be one checkpoint", problems)
+            list_problems(f"{call}: the ranks' parts cannot be one checkpoint", problems)
         )

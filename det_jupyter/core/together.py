@@ -4,7 +4,7 @@ A rank that raises before a collective leaves the others waiting in it. So the f
 the failure in place of the rank's value, and every rank raises after the collective: its own
 error, or PeerFailed with that of the first rank that failed. All are collective.
 
-What gloo or NCCL say when a rank ends altogether is recognized in lost.py.
+What gloo or NCCL say when a rank ends altogether is recognized in peer_errors.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.lost import PeerFailed
+from det_jupyter.core.peer_errors import PeerFailed
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -11,10 +11,7 @@ from typing import Any, Literal
 
 from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Progress, RunEnded
 from det_jupyter.contract.values.direction import Direction
-from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.journal import RecordSink
-from det_jupyter.core.tensorboard import TensorboardMode
-from det_jupyter.core.values import (
+from det_jupyter.core.argument_checks import (
     ContextPart,
     by_name,
     checked_amounts,
@@ -25,6 +22,25 @@ from det_jupyter.core.values import (
     shown,
     to_json_value,
 )
+from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.journal import RecordSink
+
+
+class TensorboardMode(Enum):
+    """How TensorBoard files come to where they are looked for.
+
+    They are written there, so both modes do the same; MANUAL allows
+    `train.upload_tensorboard_files`, which has nothing to do.
+    """
+
+    AUTO = "AUTO"
+    MANUAL = "MANUAL"
+
+
+def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
+    """Return the folder for the TensorBoard files of a trial."""
+    return data_dir / "tensorboard" / str(experiment_id) / str(trial_id)
+
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from det_jupyter.contract.run.journal import RankFailure
 from det_jupyter.contract.run.output_lines import last_lines
 from det_jupyter.contract.values.text import signal_name
 from det_jupyter.core import failures
-from det_jupyter.core.lost import is_lost_peer
+from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import DetError
 

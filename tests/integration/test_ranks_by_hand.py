@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from det_jupyter.contract.host.ports import free_port
-from det_jupyter.core.ranks.handshake import CHALLENGE, LENGTH, mark_of
+from det_jupyter.core.ranks.handshake import CHALLENGE, LENGTH, signature_of
 from tests.processes import wait_until
 
 BEGIN = """
@@ -462,7 +462,7 @@ def test_what_is_no_hello_ends_nothing_where_there_is_no_secret_to_know(lab: Lab
         for said in ODD:
             with connected(port) as sock:
                 _, nonce, _ = CHALLENGE.unpack(sock.recv(CHALLENGE.size))
-                mark = mark_of(b"", b"hello" + nonce, said)
+                mark = signature_of(b"", b"hello" + nonce, said)
                 sock.sendall(LENGTH.pack(len(said)) + said + mark)
                 assert sock.recv(10) == b""
         with lab.job(make + SHARE, 2, local=1, numbers=(1,)) as other:

@@ -15,7 +15,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.core import RecordList
-from det_jupyter.core.lost import PeerLost
+from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.pytorch.training.init import naming_lost_peers
 from det_jupyter.pytorch.training.trainer import leaving_on_interrupt
 from tests.integration.test_trainer import Certain, fit, weights

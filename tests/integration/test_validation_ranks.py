@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from det_jupyter.core import DistributedContext, RecordList
-from det_jupyter.core.lost import PeerFailed
+from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.evaluation import open_stream, validate

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import TensorDataset
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.core.lost import PeerFailed
+from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, Reducer
 from det_jupyter.pytorch.messages import TrialMistake

@@ -64,6 +64,22 @@ class Process:
         """Whether it is stopped (SIGSTOP, a debugger); False for one of another computer."""
         return self.is_here and is_frozen(self.pid)
 
+    def started_no_later_than(self, other: Process) -> bool:
+        """Return whether it was started before the other one, or in the same moment.
+
+        False if that is unknown: a birth is empty, or the two are of different computers.
+
+        >>> Process(1, "70@boot").started_no_later_than(Process(2, "71@boot"))
+        True
+        >>> Process(1, "70@boot").started_no_later_than(Process(2, "71@boot of another one"))
+        False
+        """
+        own_start, _, own_boot = self.birth.partition("@")
+        other_start, _, other_boot = other.birth.partition("@")
+        if not own_start or not other_start or own_boot != other_boot:
+            return False
+        return float(own_start) <= float(other_start)
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until it has exited; return False if it still runs after the timeout."""
         deadline = time.monotonic() + timeout_s

@@ -1,19 +1,19 @@
-"""Where a process is among the ranks, how ranks meet, and collectives over sockets."""
+"""Ranks and sizes of a process, how the ranks of a job connect, and collectives over sockets."""
 
-from det_jupyter.core.ranks.ended import RankEnded
 from det_jupyter.core.ranks.gathering import connect, meet
+from det_jupyter.core.ranks.link import RankEnded
 from det_jupyter.core.ranks.meeting import PORT, Meeting, choose_meeting
-from det_jupyter.core.ranks.place import FIELDS, Place
 from det_jupyter.core.ranks.programs import (
     DEEPSPEED,
     TORCHRUN,
     check_group,
-    draw_by_group,
-    find_mpi_place,
+    exchange_by_group,
+    find_mpi_info,
     gather_mpi,
     read_horovod,
-    read_place,
+    read_rank_info,
 )
+from det_jupyter.core.ranks.rank_info import FIELDS, RankInfo
 from det_jupyter.core.ranks.star import StarExchange
 
 __all__ = [
@@ -22,16 +22,16 @@ __all__ = [
     "PORT",
     "TORCHRUN",
     "Meeting",
-    "Place",
     "RankEnded",
+    "RankInfo",
     "StarExchange",
     "check_group",
     "choose_meeting",
     "connect",
-    "draw_by_group",
-    "find_mpi_place",
+    "exchange_by_group",
+    "find_mpi_info",
     "gather_mpi",
     "meet",
     "read_horovod",
-    "read_place",
+    "read_rank_info",
 ]

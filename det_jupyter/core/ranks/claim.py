@@ -1,16 +1,17 @@
-"""The claim of a chief to a meeting place: a locked file, held as long as its context is open.
+"""The claim of a chief to an address: a file that it keeps locked while its context is open.
 
-A parent may start two jobs, and a run's name may be used twice. Then the second chief fails, and
-its error names the first, instead of meeting the other job's ranks. By then the first chief may
-have met ranks of the second job: that may be so if a rank is left over that has been started
-before one of those that have met.
+A parent process may start two jobs that choose the same address, and the name of a run may be used
+twice. Then the second chief raises an error that names the first, so that it does not connect to
+ranks of the first job. But ranks of the second job may have connected to the first chief by then.
+That is possible if an unconnected rank was started before one of the connected ones:
 
-    started    a0  a1       b0  b1       met: a0 a1    left over: b0 b1, later than both
-               a0  b0  a1  b1            met: a0 b1    left over: b0 a1, earlier than b1
+    started    a0  a1       b0  b1       connected: a0 a1    unconnected: b0 b1, later than both
+               a0  b0  a1  b1            connected: a0 b1    unconnected: b0 a1, earlier than b1
 
-What is left over then contests the claim: it writes a file beside it, and the ranks that have met
-fail in their next collective. The file stays for the others that are left over, until the next
-chief takes the place. A job that is started while another one trains contests nothing.
+In the second case the unconnected rank contests the claim: it writes a file beside the claim, and
+the connected ranks raise an error in their next collective. The file stays, for the other
+unconnected ranks to read, until the next chief claims the address. A job that is started while
+another one trains contests nothing.
 """
 
 from __future__ import annotations
@@ -20,70 +21,44 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.host.ownership import open_own
-from det_jupyter.contract.host.processes import birth_of
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.errors import DetError, LaunchError, PeerRefused
 
 logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 65536
-_CONTESTED = "-contested"  # of the file beside the claim's
-_held: dict[Path, Claim] = {}  # a process may make several contexts at one place
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A process, and when it was started.
-
-    Args:
-        birth: As of `birth_of`; empty if that is not known.
-    """
-
-    pid: int
-    birth: str
-
-    @classmethod
-    def own(cls) -> Started:
-        return cls(os.getpid(), birth_of(os.getpid()) or "")
-
-    def is_no_later(self, other: Started) -> bool:
-        """Return whether it was started before the other process, or in the same moment.
-
-        >>> Started(1, "70@boot").is_no_later(Started(2, "71@boot"))
-        True
-        >>> Started(1, "70@boot").is_no_later(Started(2, "71@another computer's"))
-        False
-        """
-        (at, _, boot), (others, _, theirs) = (each.birth.partition("@") for each in (self, other))
-        return bool(at and others) and boot == theirs and float(at) <= float(others)
+_CONTESTED = "-contested"  # the suffix of the file beside the claim
+_held: dict[Path, Claim] = {}  # a process may open several contexts at one address
 
 
 class Claim:
-    """That of this process.
+    """This process's claim to an address.
 
     Raises:
-        LaunchError: A chief that lives has this place.
+        LaunchError: Another running chief holds it.
     """
 
     def __init__(self, path: Path, owner: str) -> None:
         self._path = path
         self._owner = owner
-        self._file = _locked(path)
-        self._contest = str(_contest_of(path))  # a str: it is looked for in each collective
+        self._file = _open_locked(path)
+        self._contest = str(_contest_of(path))  # a str is faster: each collective looks for it
         self._num_users = 1
-        _contest_of(path).unlink(missing_ok=True)  # of a chief before this one
-        self.tell("")
+        _contest_of(path).unlink(missing_ok=True)  # left by a former chief
+        self.store_members("")
 
     @classmethod
     def of(cls, path: Path, owner: str) -> Claim:
-        """Return the claim to a place; each that has got it calls `release`.
+        """Return the claim to an address; each caller has to call `release` later.
 
         Args:
-            owner: Who this is, for messages of other processes.
+            path: The claim's file.
+            owner: Description of this rank and job, for error messages of other processes.
         """
         if path in _held:
             _held[path]._num_users += 1
@@ -91,30 +66,33 @@ class Claim:
             _held[path] = cls(path, owner)
         return _held[path]
 
-    def tell(self, members: str, started: Sequence[Started] = ()) -> None:
-        """Store which ranks have met here, for messages of other processes.
+    def store_members(self, members: str, processes: Sequence[Process] = ()) -> None:
+        """Store in the file which ranks have connected, for other processes to read.
 
         Args:
-            started: The processes of these ranks.
+            members: Their names, for error messages.
+            processes: Their processes.
         """
         if self._file is not None:
-            facts = {**asdict(Started.own()), "started": [asdict(each) for each in started]}
-            data = json.dumps({"owner": self._owner, "members": members, **facts}).encode()
+            own = asdict(Process.of(os.getpid()))
+            started = [asdict(process) for process in processes]
+            content = {"owner": self._owner, "members": members, **own, "started": started}
+            data = json.dumps(content).encode()
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, data, 0)
 
     def check(self) -> None:
-        """Do nothing, unless what was left over has contested the claim.
+        """Check that no unconnected rank has contested the claim.
 
         Raises:
-            PeerRefused: It has.
+            PeerRefused: One has.
         """
         if os.path.exists(self._contest):
             raise PeerRefused(json.loads(Path(self._contest).read_text())["text"])
 
     def release(self) -> None:
-        """Give the place up once all that have got this claim have released it."""
-        if _held.get(self._path) is not self:  # a forked process
+        """Remove the file and its lock once every caller of `of` has called this."""
+        if _held.get(self._path) is not self:  # in a forked process
             return
         self._num_users -= 1
         if self._num_users:
@@ -126,18 +104,22 @@ class Claim:
 
 
 def contest(path: Path, own_name: str) -> None:
-    """Contest the claim if this process is left over, and the ranks that have met may be mixed.
+    """Contest the claim if the ranks that have connected may be of two jobs.
+
+    Called by a rank that is not connected yet. Returns if this rank is one of the connected ones,
+    or was started later than all of them.
 
     Args:
-        own_name: Of this rank, for messages.
+        path: The claim's file.
+        own_name: Description of this rank, for the error message.
 
     Raises:
-        PeerRefused: They may be.
+        PeerRefused: They may be of two jobs.
     """
     found = _read(path) or _load(_contest_of(path))
-    own = Started.own()
-    members = [Started(**each) for each in found.get("started", ())]
-    if own in members or not any(own.is_no_later(each) for each in members):
+    own = Process.of(os.getpid())
+    members = [Process(**each) for each in found.get("started", ())]
+    if own in members or not any(own.started_no_later_than(each) for each in members):
         return
     text = (
         f"distributed: these ranks have met: {found['members']}. {own_name} is left over, and was "
@@ -157,8 +139,12 @@ def _contest_of(path: Path) -> Path:
     return path.with_name(path.name + _CONTESTED)
 
 
-def _locked(path: Path) -> int | None:
-    """Return the locked file; None where files cannot be locked."""
+def _open_locked(path: Path) -> int | None:
+    """Return the descriptor of the locked file; None on a file system without locks.
+
+    Raises:
+        LaunchError: Another process holds the lock.
+    """
     while True:
         file = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -173,7 +159,7 @@ def _locked(path: Path) -> int | None:
                 "its own, or start it when that one has ended"
             ) from None
         except FileNotFoundError:
-            pass  # the one before has just removed it
+            pass  # its former owner has just removed it
         except OSError as error:
             os.close(file)
             logger.debug("%s cannot be locked: %s", path, error)
@@ -182,13 +168,13 @@ def _locked(path: Path) -> int | None:
 
 
 def members_at(path: Path) -> str:
-    """Return which ranks have met at a place whose chief still lives; empty if none have."""
+    """Return the names of the ranks connected to the running chief with this claim; "" if none."""
     members: str = _read(path).get("members", "")
     return members
 
 
 def owners_beside(path: Path) -> list[str]:
-    """Return the chiefs that wait at other places of this folder."""
+    """Return descriptions of the chiefs that wait for ranks at other addresses of this folder."""
     others = [
         _read(other) for other in sorted(path.parent.glob(f"*{path.suffix}")) if other != path
     ]
@@ -196,13 +182,16 @@ def owners_beside(path: Path) -> list[str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what a chief that lives has stored; empty if there is none."""
+    """Return what a chief has stored in its claim; empty if that process has ended."""
     found = _load(path)
-    return found if found and birth_of(int(found["pid"])) == found["birth"] else {}
+    if not found:
+        return {}
+    owner = Process(int(found["pid"]), found["birth"], found.get("host", ""))
+    return found if owner.is_alive else {}
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Return what a process of this user has stored; empty if there is nothing, or not yet."""
+    """Return the JSON object in a file of this user; empty if there is none, or not yet."""
     try:
         with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
             found: dict[str, Any] = json.loads(file.read(_MOST_BYTES))
@@ -211,12 +200,12 @@ def _load(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _forget_in_child() -> None:
-    """Leave the claims to the rank that has forked this process."""
+def _drop_claims_in_child() -> None:
+    """Close the files of claims in a process that was forked from the rank that holds them."""
     for claim in _held.values():
         if claim._file is not None:
-            os.close(claim._file)  # the lock stays: the rank has the file open
+            os.close(claim._file)  # the lock stays, since the rank has the file open
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_drop_claims_in_child)

@@ -1,8 +1,8 @@
-"""How ranks meet: the chief waits for all others, and all check each other.
+"""How the ranks of a job connect: the chief accepts a connection from each other rank.
 
-The chief listens only until all have come. Each rank proves that it knows the secret before its
-words are read, and the chief proves the same to it (handshake.py has the format). Ranks of another
-job are refused, and so is a job with the name of one that lives (claim.py).
+The chief listens only until all ranks are connected. Each rank proves that it has the secret
+before its data is parsed, and the chief proves the same to it (handshake.py). Ranks of another job
+are refused, and so is a second chief at the address of a running job (claim.py).
 """
 
 from __future__ import annotations
@@ -16,110 +16,107 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from det_jupyter.core.ranks.claim import Claim, Started, contest
-from det_jupyter.core.ranks.handshake import introduce, own_name
-from det_jupyter.core.ranks.host import Host
+from det_jupyter.contract.host.processes import Process
+from det_jupyter.core.ranks.claim import Claim, contest
+from det_jupyter.core.ranks.handshake import ChiefHandshake, introduce, process_name
 from det_jupyter.core.ranks.link import RankLink
 from det_jupyter.core.ranks.meeting import Meeting
-from det_jupyter.core.ranks.place import Place
+from det_jupyter.core.ranks.rank_info import RankInfo
 from det_jupyter.core.ranks.star import StarExchange
 from det_jupyter.errors import LaunchError, WaitTimeout
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_PATH = 100  # of a socket, in bytes; the system's limit is 104 to 108
+_MAX_PATH_BYTES = 100  # of a unix socket; the system's limit is 104 to 108
 _POLL_S = 0.005
-# The chief does not listen yet, or not any more: a job before this one.
-_NOT_THERE = (ConnectionError, FileNotFoundError, EOFError, BlockingIOError)
-_LOOK_S = 0.5  # of waiting for rank 0, before it is seen whether others have met it
-_QUIET_S = 30.0  # of the same, before it is logged
-_OTHER_CHIEF_S = 3.0  # for its answer, if a process listens at our place already
+# The chief does not listen yet; or that of a former job does not listen any more.
+_NOT_LISTENING = (ConnectionError, FileNotFoundError, EOFError, BlockingIOError)
+_CONTEST_S = 0.5  # how long a rank waits for rank 0 before it checks whether to contest a claim
+_QUIET_S = 30.0  # how long a rank waits for rank 0 before it logs a warning
+_OTHER_CHIEF_S = 3.0  # how long a chief waits for the answer of another one at its address
 
 
 def connect(
     meeting: Meeting,
-    place: Place,
+    info: RankInfo,
     *,
     join_s: float,
     wait_s: float,
     ranks: Sequence[int] | None = None,
 ) -> StarExchange:
-    """Return collectives of the ranks that meet there. Collective.
+    """Connect the ranks and return the collectives of the group. Collective.
 
     Args:
-        ranks: What messages call them; by default as they are numbered.
-        join_s: How long to wait until all have come.
-        wait_s: How long a collective waits.
+        meeting: Where the ranks connect.
+        info: This process's rank and the size of the group.
+        ranks: The numbers of the ranks in messages; by default 0 to size - 1.
+        join_s: How long to wait until all are connected.
+        wait_s: How long each collective waits.
 
     Raises:
-        LaunchError: Another job that lives has this place.
+        LaunchError: Another running job uses this address.
         ValueError, WaitTimeout, PeerRefused, RankEnded, DistNetworkError: See `meet`.
     """
     with ExitStack() as held:
-        claim, check = None, _nothing
-        if meeting.claim is not None and place.rank == 0:
-            claim = _claim(meeting, place, meeting.claim)
+        claim, check = None, None
+        if meeting.claim is not None and info.rank == 0:
+            claim = _claim(meeting, info, meeting.claim)
             held.callback(claim.release)
-        links = meet(meeting, place, timeout_s=join_s)
+        links = meet(meeting, info, timeout_s=join_s)
         if claim is not None:
             others = [link for link in links if link is not None]
-            names = [f"rank 0 ({own_name()})", *(link.name for link in others)]
-            started = [Started.own(), *(link.started for link in others if link.started)]
-            claim.tell(", ".join(names), started)
-            if place.local_size == place.size:
+            names = [f"rank 0 ({process_name()})", *(link.name for link in others)]
+            processes = [link.process for link in others if link.process is not None]
+            claim.store_members(", ".join(names), [Process.of(os.getpid()), *processes])
+            if info.local_size == info.size:
                 check = claim.check
         if ranks is None:
-            ranks = range(place.size)
-        return StarExchange(links, place.rank, ranks, wait_s, held.pop_all().close, check)
+            ranks = range(info.size)
+        return StarExchange(links, info.rank, ranks, wait_s, held.pop_all().close, check)
 
 
-def _nothing() -> None:
-    pass
-
-
-def _claim(meeting: Meeting, place: Place, path: Path) -> Claim:
-    owner = f"rank 0 of {place.size} ({own_name()}), {meeting.job.origin}".rstrip(", ")
+def _claim(meeting: Meeting, info: RankInfo, path: Path) -> Claim:
+    owner = f"rank 0 of {info.size} ({process_name()}), {meeting.job.origin}".rstrip(", ")
     try:
         return Claim.of(path, owner)
     except LaunchError:
-        _ask_other_chief(meeting, place)  # if it waits: it has to fail, too
-        _contest(meeting, place)
+        _raise_at_other_chief(meeting, info)  # if that one waits for ranks, both have to fail
+        _contest(meeting, info)
         raise
 
 
-def _contest(meeting: Meeting, place: Place) -> None:
-    """Contest the claim of ranks that have met without this one, if they may be of two jobs."""
-    if meeting.claim is not None and place.local_size == place.size:
-        contest(meeting.claim, f"rank {place.rank} of {place.size} ({own_name()})")
+def _contest(meeting: Meeting, info: RankInfo) -> None:
+    """Contest the claim of ranks that are connected without this one; see `contest`."""
+    if meeting.claim is not None and info.local_size == info.size:
+        contest(meeting.claim, f"rank {info.rank} of {info.size} ({process_name()})")
 
 
-def meet(meeting: Meeting, place: Place, *, timeout_s: float) -> list[RankLink | None]:
-    """Connect the ranks: the chief with each, the others with the chief. Collective.
+def meet(meeting: Meeting, info: RankInfo, *, timeout_s: float) -> list[RankLink | None]:
+    """Connect the chief with each other rank. Collective.
 
     Returns:
-        By rank, the connections of this one; None where there is none.
+        The links of this process by the other's rank; None where there is no connection.
 
     Raises:
-        ValueError: The ranks do not fit together; raised on all that have come.
-        WaitTimeout: Ranks have not come in time; the message names them.
-        PeerRefused: This process, or what it has met, does not know the secret, or is of another
-            job.
-        RankEnded, DistNetworkError: A rank that had come has ended (ended.py).
-        LaunchError: Nothing can listen there.
+        ValueError: Ranks or sizes contradict each other; raised on all connected ranks.
+        WaitTimeout: Ranks have not connected in time; the message names them.
+        PeerRefused: This process and the other side do not have the same secret or job.
+        RankEnded, DistNetworkError: A connected rank has ended (link.py).
+        LaunchError: The chief cannot listen at the address.
     """
     deadline = time.monotonic() + timeout_s
-    if place.rank == 0:
-        links = _host(meeting, place, deadline, timeout_s)
+    if info.rank == 0:
+        links = _accept_ranks(meeting, info, deadline, timeout_s)
     else:
-        links = {0: _visit(meeting, place, deadline, timeout_s)}
-    return [links.get(rank) for rank in range(place.size)]
+        links = {0: _connect_to_chief(meeting, info, deadline, timeout_s)}
+    return [links.get(rank) for rank in range(info.size)]
 
 
-def _host(
-    meeting: Meeting, place: Place, deadline: float, timeout_s: float
+def _accept_ranks(
+    meeting: Meeting, info: RankInfo, deadline: float, timeout_s: float
 ) -> dict[int, RankLink]:
     try:
-        listener = _listen(meeting, place)
+        listener = _listen(meeting, info)
     except OSError as error:
         problem = (
             "another program does (another job, or a second process with rank 0); give all ranks "
@@ -132,86 +129,97 @@ def _host(
             f"distributed: rank 0 cannot wait for the others at {meeting}: {problem}"
         ) from None
     try:
-        return Host(listener, place, meeting, deadline, timeout_s).receive_all()
+        return ChiefHandshake(listener, info, meeting, deadline, timeout_s).admit_all()
     finally:
         listener.close()
         if isinstance(meeting.address, Path):
             meeting.address.unlink(missing_ok=True)
-            if meeting.also is not None:
-                meeting.also.unlink(missing_ok=True)
+            if meeting.alias is not None:
+                meeting.alias.unlink(missing_ok=True)
 
 
-def _listen(meeting: Meeting, place: Place) -> socket.socket:
-    """Return a listening socket; the address is free again once the host has closed it.
+def _listen(meeting: Meeting, info: RankInfo) -> socket.socket:
+    """Return a socket that listens at the address.
 
-    A ValueError: another process with rank 0 listens there.
+    Raises:
+        ValueError: Another process of this job with rank 0 listens there.
+        OSError: The address cannot be used.
     """
     listener = _socket(meeting)
     try:
-        with _usable(meeting.address) as address:
+        with _shortened(meeting.address) as address:
             try:
                 listener.bind(address)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                _ask_other_chief(meeting, place)
+                _raise_at_other_chief(meeting, info)
                 if isinstance(address, str):
-                    os.unlink(address)  # of a chief that was killed
+                    os.unlink(address)  # left by a chief that was killed
                 listener.bind(address)
-        listener.listen(place.size + 64)
+        listener.listen(info.size + 64)
         listener.setblocking(False)
-        if meeting.also is not None and isinstance(meeting.address, Path):
-            meeting.also.unlink(missing_ok=True)  # of a chief that was killed
-            meeting.also.symlink_to(meeting.address.name)
+        if meeting.alias is not None and isinstance(meeting.address, Path):
+            meeting.alias.unlink(missing_ok=True)  # left by a chief that was killed
+            meeting.alias.symlink_to(meeting.address.name)
     except BaseException:
         listener.close()
         raise
     return listener
 
 
-def _ask_other_chief(meeting: Meeting, place: Place) -> None:
-    """Return if no process answers at our place, or not any more: its ranks have just met."""
+def _raise_at_other_chief(meeting: Meeting, info: RankInfo) -> None:
+    """Introduce this process to a chief at the same address, so that both raise an error.
+
+    Returns if no process answers there, or not any more because its ranks have just connected.
+
+    Raises:
+        ValueError: It is of the same job.
+        PeerRefused: It is of another job.
+    """
     deadline = time.monotonic() + _OTHER_CHIEF_S
-    # A RuntimeError is of `rank_ended`.
+    # RuntimeError is raised by `rank_ended`.
     refused = suppress(ConnectionError, FileNotFoundError, TimeoutError, EOFError, RuntimeError)
-    with refused, closing(_connect(meeting)) as sock:
-        introduce(sock, place, meeting, deadline)
+    with refused, closing(_open_connection(meeting)) as sock:
+        introduce(sock, info, meeting, deadline)
 
 
-def _visit(meeting: Meeting, place: Place, deadline: float, timeout_s: float) -> RankLink:
-    """Return the connection with the chief, once all have come."""
-    looks_at = time.monotonic() + _LOOK_S
+def _connect_to_chief(
+    meeting: Meeting, info: RankInfo, deadline: float, timeout_s: float
+) -> RankLink:
+    """Return the link to the chief, once all ranks are connected."""
+    contests_at = time.monotonic() + _CONTEST_S
     warns_at = time.monotonic() + _QUIET_S
     while True:
-        with suppress(*_NOT_THERE):
-            sock = _connect(meeting)
+        with suppress(*_NOT_LISTENING):
+            sock = _open_connection(meeting)
             try:
-                return introduce(sock, place, meeting, deadline)
+                return introduce(sock, info, meeting, deadline)
             except BaseException:
                 sock.close()
                 raise
         now = time.monotonic()
-        if now > looks_at:
-            looks_at = now + _LOOK_S
-            _contest(meeting, place)
-        text = f"distributed: rank 0 of {place.size} has not come to {meeting}"
+        if now > contests_at:
+            contests_at = now + _CONTEST_S
+            _contest(meeting, info)
+        text = f"distributed: rank 0 of {info.size} has not come to {meeting}"
         if now > deadline:
             raise WaitTimeout(
-                f"{text} within {timeout_s:g} s; rank {place.rank} waits for it there. "
-                f"{meeting.advice()}"
+                f"{text} within {timeout_s:g} s; rank {info.rank} waits for it there. "
+                f"{meeting.hint()}"
             )
         if now > warns_at:
             warns_at = deadline
             left_s = deadline - now
-            logger.warning("%s yet. %s (waiting for %.0f s more)", text, meeting.advice(), left_s)
+            logger.warning("%s yet. %s (waiting for %.0f s more)", text, meeting.hint(), left_s)
         time.sleep(_POLL_S)
 
 
-def _connect(meeting: Meeting) -> socket.socket:
+def _open_connection(meeting: Meeting) -> socket.socket:
     sock = _socket(meeting)
     try:
         sock.settimeout(5)
-        with _usable(meeting.address) as address:
+        with _shortened(meeting.address) as address:
             sock.connect(address)
     except BaseException:
         sock.close()
@@ -235,9 +243,9 @@ def _socket(meeting: Meeting) -> socket.socket:
 
 
 @contextmanager
-def _usable(address: Path | tuple[str, int]) -> Iterator[str | tuple[str, int]]:
-    """Yield the address as a socket takes it: paths of sockets are short."""
-    if not isinstance(address, Path) or len(os.fsencode(address)) <= _LONGEST_PATH:
+def _shortened(address: Path | tuple[str, int]) -> Iterator[str | tuple[str, int]]:
+    """Yield the address for bind or connect: too long a path by the descriptor of its folder."""
+    if not isinstance(address, Path) or len(os.fsencode(address)) <= _MAX_PATH_BYTES:
         yield str(address) if isinstance(address, Path) else address
         return
     folder = os.open(address.parent, os.O_RDONLY | os.O_DIRECTORY)

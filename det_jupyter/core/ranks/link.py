@@ -1,14 +1,16 @@
-"""A connection between two ranks: it carries frames, and notices when the other rank has ended.
+"""A connection between two ranks. It carries frames, and raises when the other rank has ended.
 
-    length   8 bytes, of the payload
-    kind     1 byte: which collective, or that the other rank gives up
-    number   4 bytes: of the collective in its group
-    mark     32 bytes, HMAC-SHA256 under a key of this connection and direction, of all else; only
-             over a network with a secret. A socket in a 0700 folder needs none
+A frame:
+
+    length     8 bytes: of the payload
+    kind       1 byte: which collective, or END
+    number     4 bytes: of the collective in its group
+    signature  32 bytes: HMAC-SHA256 of the rest under a key of this connection and direction. Only
+               over a network with a secret; a socket in a 0700 folder needs none
     payload
 
-A small frame is one message of a `multiprocessing.connection.Connection`. A large one is several:
-a Connection copies what it receives, and one message of 10 MB took twice the time of twenty.
+A small frame is one message of a `multiprocessing.connection.Connection`, a large one several: a
+Connection copies what it receives, and one message of 10 MB took twice as long as twenty.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import hmac
 import os
 import socket
 import struct
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -25,43 +28,44 @@ from multiprocessing.connection import Connection
 
 import numpy
 
-from det_jupyter.core.ranks.claim import Started
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.errors import PeerRefused
 
 _HEAD = struct.Struct("<QBI")
-_MARK = 32
+_SIGNATURE_BYTES = 32
 _MESSAGE_BYTES = 512 * 1024
 _SOCKET_BYTES = 1024 * 1024
-_TIME = struct.Struct("@ll")  # C's timeval
-_MOST_S = 2**31
+_TIMEVAL = struct.Struct("@ll")
+_MAX_TIMEOUT_S = 2**31
 
 Buffer = bytes | bytearray | memoryview
 Frame = tuple[int, int, Buffer]  # kind, number, payload
 
 
 class Kind(IntEnum):
-    """What a frame is part of."""
+    """The collective that a frame belongs to."""
 
     ALLGATHER = 1
     GATHER = 2
     BROADCAST = 3
     BARRIER = 4
     REDUCE = 5
-    END = 6  # the sender gives up; the payload has the reason
+    END = 6  # no collective: the sender has failed, and the payload is the reason
 
 
 class RankLink:
     """One connection.
 
-    Sending and receiving are generators that handle one message at a time, so that the caller can
-    wait for several ranks: it continues each when the connection is ready. OSError and EOFError:
-    the other rank has ended; BlockingIOError: it has stopped within a message.
+    `send` and `receive` are generators that transfer one message at each step. A caller that waits
+    for several ranks advances each generator when its connection is ready. They raise OSError or
+    EOFError if the other rank has ended, and BlockingIOError if it stopped within a message.
 
     Args:
-        sock: Connected; this object takes it over.
-        name: The other process: "rank 3 (pid 12 on host)".
-        keys: Of the frames that are sent and received; None: frames are not signed.
-        started: The other process, where the chief has been told of it.
+        sock: A connected socket, which this object takes over.
+        name: The other process, for messages: "rank 3 (pid 12 on host)".
+        keys: For frames that are sent and that are received; None: frames are not signed.
+        process: The other process; None if it has not introduced itself (on ranks other than the
+            chief).
     """
 
     def __init__(
@@ -69,29 +73,29 @@ class RankLink:
         sock: socket.socket,
         name: str,
         keys: tuple[bytes, bytes] | None = None,
-        started: Started | None = None,
+        process: Process | None = None,
     ) -> None:
         self.name = name
-        self.started = started
+        self.process = process
         self._keys = keys
-        self._counts = [0, 0]  # frames sent and received: none can be replayed
-        self._head_bytes = _HEAD.size + (_MARK if keys else 0)
+        self._counts = [0, 0]  # frames sent and received; signed, so that none can be replayed
+        self._head_bytes = _HEAD.size + (_SIGNATURE_BYTES if keys else 0)
         self._is_sending = False
         sock.setblocking(True)
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _notice_lost_computer(sock)
+            _shorten_keepalive(sock)
         self._connection = Connection(sock.detach())
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def limit(self, wait_s: float) -> None:
-        """Set how long a message that has begun waits for the other rank to go on with it."""
-        whole_s, part_s = divmod(min(wait_s, _MOST_S), 1)
-        limit = _TIME.pack(int(whole_s), max(1, int(part_s * 1e6)))  # zeros: no limit
+    def set_timeout(self, wait_s: float) -> None:
+        """Set how long the transfer of one message may pause before BlockingIOError is raised."""
+        whole_s, part_s = divmod(min(wait_s, _MAX_TIMEOUT_S), 1)
+        limit = _TIMEVAL.pack(int(whole_s), max(1, int(part_s * 1e6)))  # zeros: no limit
         sock = socket.socket(fileno=self.fileno())
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, limit)
@@ -104,7 +108,7 @@ class RankLink:
         length = sum(len(part) for part in payload)
         head = _HEAD.pack(length, kind, number)
         if self._keys:
-            head += self._mark(0, head, payload)
+            head += self._signature(0, head, payload)
         self._is_sending = True
         if length <= _MESSAGE_BYTES:
             self._connection.send_bytes(b"".join([head, *payload]))
@@ -117,17 +121,17 @@ class RankLink:
         self._is_sending = False
 
     def send_last(self, kind: Kind, payload: bytes) -> None:
-        """Send a small frame if that does not wait and no other is half sent."""
+        """Send a small frame, unless another one is half sent. Never blocks or raises."""
         if not self._is_sending:
             os.set_blocking(self.fileno(), False)
             with suppress(OSError):
                 list(self.send(kind, 0, [payload]))
 
     def receive(self) -> Generator[None, None, Frame]:
-        """Receive a frame.
+        """Receive a frame; the generator's return value.
 
         Raises:
-            PeerRefused: It is not signed by the other rank.
+            PeerRefused: It is not a frame, or not signed by the other rank.
         """
         message = memoryview(self._connection.recv_bytes(self._head_bytes + _MESSAGE_BYTES))
         head, payload = message[: self._head_bytes], message[self._head_bytes :]
@@ -139,10 +143,10 @@ class RankLink:
                     yield
                     filled += self._connection.recv_bytes_into(payload, filled)
             if not self._keys or hmac.compare_digest(
-                head[_HEAD.size :], self._mark(1, head[: _HEAD.size], [payload])
+                head[_HEAD.size :], self._signature(1, head[: _HEAD.size], [payload])
             ):
                 return kind, number, payload
-        except (struct.error, BufferTooShort):  # no rank has sent it
+        except (struct.error, BufferTooShort):  # it does not come from a rank
             pass
         raise PeerRefused(
             f"distributed: what came as from {self.name} is not signed with the secret of these "
@@ -152,7 +156,7 @@ class RankLink:
     def close(self) -> None:
         self._connection.close()
 
-    def _mark(self, direction: int, head: Buffer, payload: Sequence[Buffer]) -> bytes:
+    def _signature(self, direction: int, head: Buffer, payload: Sequence[Buffer]) -> bytes:
         assert self._keys is not None
         digest = hmac.new(self._keys[direction], head, "sha256")
         digest.update(struct.pack("<Q", self._counts[direction]))
@@ -162,9 +166,26 @@ class RankLink:
         return digest.digest()
 
 
-def _notice_lost_computer(sock: socket.socket) -> None:
-    """Have a computer that is switched off count as gone after a minute, not after two hours."""
+def _shorten_keepalive(sock: socket.socket) -> None:
+    """Have TCP report a computer that is switched off after a minute instead of two hours."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # Linux has all of them
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class RankEnded(RuntimeError):
+    """Another rank has ended; raised in a process that has not loaded torch."""
+
+
+def rank_ended(text: str) -> RuntimeError:
+    """Return the error to raise when another rank has ended.
+
+    torch's DistNetworkError, as its own collectives raise it; or RankEnded in a process that has
+    not loaded torch, where the import would take seconds.
+    """
+    if "torch" not in sys.modules:
+        return RankEnded(text)
+    import torch  # not torch.distributed, which would not wait for a thread that is loading torch
+
+    return torch.distributed.DistNetworkError(text)

@@ -1,12 +1,22 @@
-"""Where ranks meet.
+"""Where the ranks of a job connect with each other, and how a process finds out its job.
 
-    in an experiment            a socket beside the gang's store (a 0700 folder); its secret
-    outside, one computer       a socket in a 0700 folder of the user's, named after job and port
+The address:
+
+    in an experiment            a unix socket beside the gang's store (a 0700 folder)
+    outside, one computer       a unix socket in a 0700 folder of the user, named by job and port
     outside, with force_tcp     chief_ip or 127.0.0.1, and the port; a secret in that folder
     outside, several computers  chief_ip and the port: a network that you trust, unless you set
                                 DET_JUPYTER_SECRET to the same long random word on all of them
 
-job.py says what names a job.
+A job is named by something that its ranks share and no other job has:
+
+    a secret      random; brought to the ranks by mpi4py or the store of torch's process group
+    a run         the launcher's name of it, if the launcher has started as many ranks
+    the parent    the process that started the ranks, with MASTER_PORT. Rank 0 may have started
+                  the others
+
+Ranks on several computers have no common parent: without a secret or a run their job has no name,
+and only `chief_ip` and the port bring them together.
 """
 
 from __future__ import annotations
@@ -21,31 +31,104 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from det_jupyter.contract.host.ownership import make_private, open_own
+from det_jupyter.contract.host.processes import birth_of
 from det_jupyter.contract.host.rundir import SECRET_VARIABLE, STORE_VARIABLE
 from det_jupyter.core.ranks.claim import members_at, owners_beside
-from det_jupyter.core.ranks.job import Job, find_job
-from det_jupyter.core.ranks.place import Place
+from det_jupyter.core.ranks.rank_info import RankInfo
 
-PORT = 12360  # Determined's
+# By launcher: the variables that name its run, and the one with the number of its ranks.
+_RUNS = {
+    "torchrun": (
+        ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"),
+        "WORLD_SIZE",
+    ),
+    "PMIx": (("PMIX_NAMESPACE",), ""),  # Open MPI and others; a name is used only once
+    "mpirun": (("PMI_JOBID", "HYDRA_LAUNCHER_JOBID"), "PMI_SIZE"),
+    "horovodrun": (
+        ("HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_GLOO_RENDEZVOUS_ADDR"),
+        "HOROVOD_SIZE",
+    ),
+    "srun": (("SLURM_STEP_ID", "SLURM_JOB_ID"), "SLURM_STEP_NUM_TASKS"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What identifies the job of a process.
+
+    Args:
+        key: The same on all ranks of the job, and on no other; empty if nothing names the job.
+        key_of_children: The key of ranks that this process has started; empty unless jobs are
+            named by the parent.
+        origin: What named it, for messages: "started by pid 7 (bash)".
+    """
+
+    key: str = ""
+    key_of_children: str = ""
+    origin: str = ""
+
+    @classmethod
+    def of_secret(cls, word: bytes) -> Job:
+        """Return the job of the ranks that have this secret."""
+        return cls(f"word {hashlib.sha256(word).hexdigest()}", "", "with a secret of its own")
+
+    @property
+    def is_by_parent(self) -> bool:
+        return bool(self.key_of_children)
+
+    def includes(self, key: str) -> bool:
+        """Return whether a rank with this key belongs to the chief whose job this is."""
+        return key == self.key or (self.is_by_parent and key == self.key_of_children)
+
+
+def find_job(info: RankInfo, variables: Mapping[str, str]) -> Job:
+    """Return the job by the launcher's variables, or else by the parent process."""
+    for launcher, (names, size) in _RUNS.items():
+        if names[0] in variables and (not size or variables.get(size) == str(info.size)):
+            run = " ".join(variables.get(name, "-") for name in names)
+            return Job(f"{launcher} {run}", "", f"of {launcher}'s run {run}")
+    if info.local_size != info.size:
+        return Job()
+    parent, port = os.getppid(), variables.get("MASTER_PORT", "-")
+    own = _key_of_parent(os.getpid(), port)
+    return Job(_key_of_parent(parent, port), own, f"started by {_process_name(parent)}")
+
+
+def _key_of_parent(pid: int, port: str) -> str:
+    birth = birth_of(pid) if pid else None
+    return f"process {socket.gethostname()} {pid} {birth}, port {port}"
+
+
+def _process_name(pid: int) -> str:
+    try:
+        return f"pid {pid} ({psutil.Process(pid).name()})"
+    except psutil.Error:
+        return f"pid {pid}"
+
+
+PORT = 12360  # that of Determined
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where ranks meet.
+    """Where the ranks of a job connect.
 
     Args:
-        address: Path of a socket, or host and port.
-        secret: Known to these ranks only; empty if there is none.
-        job: Ranks of another are refused.
-        also: Path where the ranks look that the chief has started itself.
-        claim: File that the chief locks while its context is open.
+        address: Path of a unix socket, or host and port.
+        secret: Shared by these ranks only; empty if there is none.
+        job: Ranks of another job are refused.
+        alias: Path of a link to the socket, for ranks that the chief has started itself: they
+            compute another address, since their parent is another one.
+        claim: File that the chief locks while its context is open (claim.py).
     """
 
     address: Path | tuple[str, int]
     secret: bytes = field(default=b"", repr=False)
     job: Job = field(default_factory=Job)
-    also: Path | None = None
+    alias: Path | None = None
     claim: Path | None = None
 
     def __str__(self) -> str:
@@ -53,8 +136,8 @@ class Meeting:
             return str(self.address)
         return "{}:{}".format(*self.address)
 
-    def advice(self) -> str:
-        """Return what to say of ranks that have not come, and who else waits."""
+    def hint(self) -> str:
+        """Return what to check when ranks do not connect, and which other chiefs wait."""
         text = "Are all ranks started, with the same chief_ip and pub_port?"
         if self.job.is_by_parent:
             text += (
@@ -70,21 +153,26 @@ class Meeting:
         return text
 
     def local(self, cross_rank: int, word: str) -> Meeting:
-        """Return where the ranks of one computer meet; the word is of all ranks."""
+        """Return where the ranks of one computer connect with each other.
+
+        Args:
+            cross_rank: Index of the computer.
+            word: Random, the same on all ranks of the job.
+        """
         folder = self.address.parent if isinstance(self.address, Path) else _private_folder()
         return Meeting(folder / f"ranks-{word}-{cross_rank}", self.secret)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """What the chief has drawn for these ranks, and torch's group has brought to them."""
+class Exchanged:
+    """What the chief has chosen, and sent to all ranks through the store of torch's group."""
 
-    word: bytes
+    secret: bytes
     port: int
 
 
 def choose_meeting(
-    place: Place,
+    info: RankInfo,
     variables: Mapping[str, str],
     *,
     chief_ip: str | None = None,
@@ -92,43 +180,54 @@ def choose_meeting(
     force_tcp: bool = False,
     store: str | None = None,
     secret: bytes | None = None,
-    drawn: Drawn | None = None,
+    exchanged: Exchanged | None = None,
 ) -> Meeting:
-    """Return where these ranks meet; all of them get the same, from the same arguments.
+    """Return where these ranks connect; the same on all of them if the arguments are the same.
 
     Args:
-        port: 12360 by default, or the one that was drawn.
+        info: Rank and sizes of this process.
+        variables: The environment.
+        chief_ip: Address of the computer of rank 0; required for several computers.
+        port: By default that of `exchanged`, or 12360.
+        force_tcp: Whether to use a port on one computer too.
+        store: As the DistributedContext's.
+        secret: As the DistributedContext's.
+        exchanged: A secret and a port from torch's process group; None if there is no group.
 
     Raises:
-        ValueError: `chief_ip` is needed and missing, or an argument is not of its form.
-        DetError: Another user could get at the folder for our sockets.
+        ValueError: `chief_ip` is needed and missing, or the port is out of range.
+        DetError: Another user can access the folder for the sockets.
     """
     if port is None:
-        port = drawn.port if drawn else PORT
+        port = exchanged.port if exchanged else PORT
     if not 0 < port < 65536:
         raise ValueError(f"distributed: pub_port + port_offset: got {port}, expected 1 to 65535")
-    word = secret or (drawn.word if drawn else b"")
-    job = Job.of_word(word) if word else find_job(place, variables)
+    job_secret = secret or (exchanged.secret if exchanged else b"")
+    job = Job.of_secret(job_secret) if job_secret else find_job(info, variables)
     if secret is None:
-        secret = secret_of(variables) or word
+        secret = secret_of(variables) or job_secret
     if store := store or variables.get(STORE_VARIABLE):
         return Meeting(Path(f"{store}-ranks"), secret)
-    claim = None if word else _private_folder() / f"{_name(job.key, port, place)}.claim"
-    if place.local_size != place.size:
+    claim = None if job_secret else _private_folder() / f"{_file_name(job.key, port, info)}.claim"
+    if info.local_size != info.size:
         if not chief_ip:
             raise ValueError(
-                f"distributed: chief_ip is missing: {place.size} ranks, of which "
-                f"{place.local_size} {'is' if place.local_size == 1 else 'are'} on this computer, "
+                f"distributed: chief_ip is missing: {info.size} ranks, of which "
+                f"{info.local_size} {'is' if info.local_size == 1 else 'are'} on this computer, "
                 f"meet at port {port} of the computer of rank 0; give its address as chief_ip"
             )
         return Meeting((chief_ip, port), secret, job, claim=claim)
     if force_tcp:
         address = (chief_ip or "127.0.0.1", port)
         return Meeting(address, secret or _secret_of_user(), job, claim=claim)
-    also = _name(job.key_of_children, port, place) if job.is_by_parent else None
+    alias = _file_name(job.key_of_children, port, info) if job.is_by_parent else None
     folder = _private_folder()
     return Meeting(
-        folder / _name(job.key, port, place), secret, job, folder / also if also else None, claim
+        folder / _file_name(job.key, port, info),
+        secret,
+        job,
+        folder / alias if alias else None,
+        claim,
     )
 
 
@@ -141,20 +240,20 @@ def secret_of(variables: Mapping[str, str]) -> bytes:
         return word.encode()
 
 
-def _name(key: str, port: int, place: Place) -> str:
-    words = [key, str(port), str(place.size), socket.gethostname()]
+def _file_name(key: str, port: int, info: RankInfo) -> str:
+    words = [key, str(port), str(info.size), socket.gethostname()]
     return f"ranks-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}"
 
 
 def _private_folder() -> Path:
-    """Return a folder on this computer that other users cannot enter."""
+    """Return a folder on this computer that other users cannot access; create it if missing."""
     folder = Path(tempfile.gettempdir()).resolve() / f"det_jupyter-{os.getuid()}"
     make_private(folder, "set TMPDIR to a folder of your own, for all ranks")
     return folder
 
 
 def _secret_of_user() -> bytes:
-    """Return a secret that the user's processes on this computer share."""
+    """Return a secret that all processes of this user on this computer share."""
     path = _private_folder() / "secret"
     scratch = path.with_name(f".secret-{secrets.token_hex(8)}")
     while True:

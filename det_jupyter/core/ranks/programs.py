@@ -1,5 +1,4 @@
-"""A process's place by what has started it: a launcher's variables, Horovod, mpi4py, torch.
-
+"""A process's rank and sizes, read from a launcher's variables, Horovod, mpi4py or torch.
 
     field        torchrun            deepspeed            Open MPI, MPICH
     rank         RANK                RANK                 OMPI_COMM_WORLD_RANK, PMI_RANK
@@ -9,7 +8,7 @@
     cross_rank   GROUP_RANK          CROSS_RANK           (counted from the others)
     cross_size   GROUP_WORLD_SIZE    CROSS_SIZE           (counted from the others)
 
-deepspeed's names fall back to torchrun's; torchrun's last two to one computer.
+Where deepspeed's names are not set, torchrun's are read; without GROUP_* there is one computer.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from itertools import count
 from typing import Any
 
 from det_jupyter.contract.host.ports import free_port
-from det_jupyter.core.ranks.meeting import Drawn
-from det_jupyter.core.ranks.place import FIELDS, Place
+from det_jupyter.core.ranks.meeting import Exchanged
+from det_jupyter.core.ranks.rank_info import FIELDS, RankInfo
 from det_jupyter.errors import WaitTimeout
 
-_contexts = count()  # all ranks make theirs in the same order
-Names = Mapping[str, Sequence[str]]  # of a field: the variables that may hold it
+_contexts = count()  # numbers contexts, which all ranks make in the same order
+Names = Mapping[str, Sequence[str]]  # by field: the variables that may contain it
 
 
 def _names(*options: str) -> Names:
@@ -51,15 +50,16 @@ _OPEN_MPI = _names(*(f"OMPI_COMM_WORLD_{name.upper()}" for name in FIELDS[:4]))
 _MPICH = _names("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 
 
-def read_place(variables: Mapping[str, str], names: Names, maker: str) -> Place:
-    """Return the place by the variables.
+def read_rank_info(variables: Mapping[str, str], names: Names, maker: str) -> RankInfo:
+    """Return the rank and sizes in environment variables.
 
     Args:
-        names: Of each field, the variables that may hold it, the first that is set counts.
-        maker: Who sets them, for messages: "torchrun".
+        variables: The environment.
+        names: By field, the variables that may contain it; the first that is set counts.
+        maker: The program that sets them, for messages: "torchrun".
 
     Raises:
-        ValueError: Some are missing, no integers or do not fit; the message has all problems.
+        ValueError: Some are missing, no integers or inconsistent; the message lists all problems.
     """
     found, problems = _read(variables, names)
     if {"cross_rank", "cross_size"} <= names.keys() and found.get("local_size") == found.get(
@@ -80,11 +80,11 @@ def read_place(variables: Mapping[str, str], names: Names, maker: str) -> Place:
             "cross_rank and cross_size to DistributedContext"
         )
     called = {field: _set_name(variables, options) for field, options in names.items()}
-    return Place.of(found, called)
+    return RankInfo.of(found, called)
 
 
 def _read(variables: Mapping[str, str], names: Names) -> tuple[dict[str, int], dict[str, str]]:
-    """Return the integers that are set, and by field what is wrong with others."""
+    """Return the integers that are set, and by field the problems with other values."""
     found, problems = {}, {}
     for field, options in names.items():
         name = _set_name(variables, options)
@@ -102,23 +102,23 @@ def _set_name(variables: Mapping[str, str], options: Sequence[str]) -> str:
 
 
 def _count_computers(found: Mapping[str, int]) -> dict[str, int]:
-    """Return the computer's number if mpirun fills one computer after the other (its default)."""
+    """Return the computer's index and count, if mpirun fills computers one by one (default)."""
     share = max(1, found["local_size"])
     return {"cross_rank": found["rank"] // share, "cross_size": -(-found["size"] // share)}
 
 
-def find_mpi_place(variables: Mapping[str, str]) -> Place | None:
-    """Return the place by the variables of mpirun; None if it has not started this process.
+def find_mpi_info(variables: Mapping[str, str]) -> RankInfo | None:
+    """Return the rank and sizes in mpirun's variables; None if this process has none of them.
 
     Raises:
-        ValueError: Some are missing or wrong; the message has all problems.
+        ValueError: Some are missing or wrong; the message lists all problems.
     """
     names = next((names for names in (_OPEN_MPI, _MPICH) if names["rank"][0] in variables), None)
-    return None if names is None else read_place(variables, names, "mpirun")
+    return None if names is None else read_rank_info(variables, names, "mpirun")
 
 
-def read_horovod(hvd: Any) -> Place:
-    """Return the place of this process by an initialized module of Horovod.
+def read_horovod(hvd: Any) -> RankInfo:
+    """Return the rank and sizes that a module of Horovod returns, such as `horovod.torch`.
 
     Raises:
         ValueError: It is not such a module, or `hvd.init()` was not called.
@@ -133,19 +133,19 @@ def read_horovod(hvd: Any) -> Place:
         found = {name: int(getattr(hvd, name)()) for name in FIELDS}
     except (ValueError, TypeError) as error:
         raise ValueError(f"from_horovod: {error}; call hvd.init() first") from error
-    return Place.of(found)
+    return RankInfo.of(found)
 
 
-def gather_mpi(comm: Any) -> tuple[Place, str, bytes]:
-    """Return the place of this process, the address of rank 0's computer, and a new secret.
+def gather_mpi(comm: Any) -> tuple[RankInfo, str, bytes]:
+    """Return this process's rank and sizes, the address of rank 0's computer, and a new secret.
 
-    Collective over the communicator, which has brought them to all its processes.
+    Collective: address and secret are those of the communicator's rank 0, sent to all.
 
     Args:
-        comm: Of mpi4py; None for COMM_WORLD.
+        comm: A communicator of mpi4py; None: COMM_WORLD.
 
     Raises:
-        ValueError: There is no mpi4py, and no communicator.
+        ValueError: mpi4py is not installed.
     """
     try:
         from mpi4py import MPI  # type: ignore[import-not-found,unused-ignore]  # optional
@@ -160,7 +160,7 @@ def gather_mpi(comm: Any) -> tuple[Place, str, bytes]:
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
     firsts: list[int] = comm.allgather(neighbours.bcast(rank, root=0))  # one rank per computer
     computers = sorted(set(firsts))
-    place = Place(
+    info = RankInfo(
         rank=rank,
         size=size,
         local_rank=neighbours.Get_rank(),
@@ -171,11 +171,11 @@ def gather_mpi(comm: Any) -> tuple[Place, str, bytes]:
     neighbours.Free()
     offer = (_own_address(), secrets.token_bytes(32)) if rank == 0 else None
     address, secret = comm.bcast(offer, root=0)
-    return place, address, secret
+    return info, address, secret
 
 
 def _own_address() -> str:
-    """Return this computer's address as others reach it."""
+    """Return the address by which other computers reach this one."""
     name = socket.gethostname()
     with suppress(OSError):
         address = socket.gethostbyname(name)
@@ -187,11 +187,11 @@ def _own_address() -> str:
     return name
 
 
-def check_group(place: Place) -> None:
-    """Refuse torchrun's variables if torch's process group contradicts them.
+def check_group(info: RankInfo) -> None:
+    """Check that torch's process group, if there is one, has the rank and size of `info`.
 
     Raises:
-        ValueError: It has another rank or size.
+        ValueError: It has others.
     """
     if "torch" not in sys.modules:
         return
@@ -199,42 +199,42 @@ def check_group(place: Place) -> None:
 
     if not dist.is_initialized():
         return
-    if (dist.get_rank(), dist.get_world_size()) != (place.rank, place.size):
+    if (dist.get_rank(), dist.get_world_size()) != (info.rank, info.size):
         raise ValueError(
             f"distributed: torch's process group has rank {dist.get_rank()} of "
-            f"{dist.get_world_size()}, but RANK is {place.rank} and WORLD_SIZE {place.size}"
+            f"{dist.get_world_size()}, but RANK is {info.rank} and WORLD_SIZE {info.size}"
         )
 
 
-def draw_by_group(place: Place, timeout_s: float) -> Drawn | None:
-    """Return a word and a free port of the chief's, which torch's group brings to all ranks.
+def exchange_by_group(info: RankInfo, timeout_s: float) -> Exchanged | None:
+    """Return a secret and a free port that the chief sends through the store of torch's group.
 
-    None without a group of that size. Collective: its store brings them, and they are as secret as
-    that store: torchrun's answers every program that reaches its port.
+    Collective. None without a process group of that size. Others can read the secret if they can
+    read the store; that of torchrun answers every program that reaches its port.
 
     Raises:
-        WaitTimeout: The chief has not come.
+        WaitTimeout: The chief has not called this.
     """
-    if "torch" not in sys.modules:  # what has made a group has loaded it
+    if "torch" not in sys.modules:  # then there is no process group
         return None
     import torch.distributed as dist  # waits, if a thread is loading it
 
-    if not dist.is_initialized() or dist.get_world_size() != place.size:
+    if not dist.is_initialized() or dist.get_world_size() != info.size:
         return None
     store = dist.distributed_c10d._get_default_store()
     key = f"det_jupyter/ranks/{next(_contexts)}"
-    if place.rank == 0:
+    if info.rank == 0:
         store.set(key, f"{secrets.token_hex(32)} {free_port('')}")
     else:
         try:
             store.wait([key], timedelta(seconds=timeout_s))
-        except RuntimeError as error:  # of each kind of store another one
+        except RuntimeError as error:  # the class depends on the kind of store
             if "timeout" not in str(error).lower():
                 raise
             raise WaitTimeout(
-                f"distributed: rank 0 of {place.size} has not made its DistributedContext within "
-                f"{timeout_s:g} s; rank {place.rank} waits for it in the store of torch's process "
+                f"distributed: rank 0 of {info.size} has not made its DistributedContext within "
+                f"{timeout_s:g} s; rank {info.rank} waits for it in the store of torch's process "
                 "group: all ranks have to make theirs after init_process_group, or all before"
             ) from None
-    word, port = store.get(key).decode().split()
-    return Drawn(bytes.fromhex(word), int(port))
+    secret, port = store.get(key).decode().split()
+    return Exchanged(bytes.fromhex(secret), int(port))

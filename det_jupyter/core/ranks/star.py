@@ -1,11 +1,12 @@
-"""Collectives between ranks over sockets: the first rank collects, and sends to all others.
+"""Collectives over sockets in a star: each rank has a connection with the first one, the chief.
 
-    allgather, barrier, reduce    up to the chief, and down again
-    gather                        up: who has sent goes on
-    broadcast                     down: the chief goes on
+    allgather, barrier, reduce    all send to the chief, which sends the result to all
+    gather                        all send to the chief; a rank returns once it has sent
+    broadcast                     the chief sends to all, and returns once it has sent
 
-A rank that has ended is noticed at once, by its closed connection; the chief then ends the
-collective on the others. There are no threads, so none can keep a process from ending.
+When a rank ends, its connection closes, so the chief's collective fails at once; the chief then
+sends the reason to the other ranks, whose collectives fail too. There are no threads, which could
+keep a process from exiting.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from det_jupyter.core.ranks.ended import rank_ended
-from det_jupyter.core.ranks.link import Buffer, Frame, Kind, RankLink
-from det_jupyter.core.ranks.place import are_late
+from det_jupyter.core.ranks.link import Buffer, Frame, Kind, RankLink, rank_ended
+from det_jupyter.core.ranks.rank_info import late_text
 from det_jupyter.errors import WaitTimeout
 
 if TYPE_CHECKING:  # loaded only for reductions
@@ -33,21 +33,23 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct("<Q")
-_CHIEF_GRACE_S = 2.0  # the chief can name who is late, so its error comes first
-_QUIET_S = 600.0  # of waiting, before the late ranks are logged
+_CHIEF_GRACE_S = 2.0  # other ranks wait longer than the chief, whose error names the late ranks
+_QUIET_S = 600.0  # how long a collective waits before it logs which ranks are late
 _NUMBERS = 2**32
 _OPEN: weakref.WeakSet[StarExchange] = weakref.WeakSet()
 
 
 class StarExchange:
-    """Collectives of these ranks on picklable values. All must call the same ones in order.
+    """Collectives of a group of ranks on picklable values. All must call the same ones in order.
 
     Args:
-        links: By index in the group: connections with all others on the first rank; elsewhere
-            with the first. None where there is none. They belong to this object.
+        links: The connections by index in the group, with all others on the first rank, and with
+            the first on the others; None where there is none. This object closes them.
+        index: This process's index in the group.
         ranks: The ranks of the group, for messages.
-        on_close: Called when the connections are closed, or this object is not used any more.
-        check: Called at the start of each collective; what it raises ends the collectives.
+        timeout_s: How long a collective waits for other ranks.
+        on_close: Called when the connections are closed or this object is collected.
+        check: Called at the start of each collective; if it raises, the connections are closed.
     """
 
     def __init__(
@@ -57,9 +59,9 @@ class StarExchange:
         ranks: Sequence[int],
         timeout_s: float,
         on_close: Callable[[], None] = lambda: None,
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[], None] | None = None,
     ) -> None:
-        self._links = {place: link for place, link in enumerate(links) if link is not None}
+        self._links = {index: link for index, link in enumerate(links) if link is not None}
         self._index = index
         self._ranks = ranks
         self._timeout_s = timeout_s
@@ -68,7 +70,7 @@ class StarExchange:
         self._number = 0
         self._broken: Exception | None = None
         for link in self._links.values():
-            link.limit(timeout_s + self._grace_s)
+            link.set_timeout(timeout_s + self._grace_s)
         self._finalizer = weakref.finalize(self, on_close)
         _OPEN.add(self)
 
@@ -88,7 +90,7 @@ class StarExchange:
         payload = b"" if self._index else _dump(value)
         with self._collective(Kind.BROADCAST):
             if not self._index:
-                self._send(Kind.BROADCAST, {place: [payload] for place in self._links})
+                self._send(Kind.BROADCAST, {index: [payload] for index in self._links})
                 return value
             got = self._receive_down(Kind.BROADCAST)
         return pickle.loads(got)
@@ -105,12 +107,12 @@ class StarExchange:
                 self._send_up(Kind.REDUCE, own)
                 got: Buffer = self._receive_down(Kind.REDUCE)
             else:
-                got = _reduced(self._collect(Kind.REDUCE, own), tensor.dtype, operation)
-                self._send(Kind.REDUCE, {place: [got] for place in self._links})
+                got = _reduce(self._collect(Kind.REDUCE, own), tensor.dtype, operation)
+                self._send(Kind.REDUCE, {index: [got] for index in self._links})
         tensor.copy_(_tensor(got, tensor.dtype).view(tensor.shape))
 
     def close(self) -> None:
-        """Close the connections. Other ranks that are in a collective, or begin one, fail."""
+        """Close the connections, so that collectives on the other ranks fail. Idempotent."""
         _OPEN.discard(self)
         self._broken = self._broken or RuntimeError(
             "distributed: these ranks' connections are closed"
@@ -120,33 +122,34 @@ class StarExchange:
         self._finalizer()
 
     def _share(self, kind: Kind, payload: bytes) -> list[Buffer]:
-        """Return the payloads of all ranks, in their order."""
+        """Return the payloads of all ranks, by index."""
         with self._collective(kind):
             if self._index:
                 self._send_up(kind, payload)
-                parts = _split(memoryview(self._receive_down(kind)), len(self._ranks) - 1)
+                parts = _unpack(memoryview(self._receive_down(kind)), len(self._ranks) - 1)
                 parts.insert(self._index, payload)
                 return parts
             parts = self._collect(kind, payload)
-            self._send(kind, {place: _packed(parts, without=place) for place in self._links})
+            self._send(kind, {index: _pack(parts, without=index) for index in self._links})
             return parts
 
     @contextmanager
     def _collective(self, kind: Kind) -> Iterator[None]:
-        """Number the collective; after an error in one the connections are of no use."""
+        """Number the collective of the block; close the connections if the block raises."""
         if self._broken is not None:
             raise type(self._broken)(*self._broken.args)
         self._number = (self._number + 1) % _NUMBERS
         self._deadline = time.monotonic() + self._timeout_s
         self._name = f"{kind.name.lower()} number {self._number}"
         try:
-            self._check()
+            if self._check is not None:
+                self._check()
             yield
         except BaseException as error:
-            self._give_up(error)
+            self._fail(error)
             raise
 
-    def _give_up(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         text = str(error) or type(error).__name__
         if not self._index:
             reason = f"{'late' if isinstance(error, WaitTimeout) else 'ended'} {text}".encode()
@@ -160,25 +163,25 @@ class StarExchange:
         self.close()
 
     def _send_up(self, kind: Kind, payload: bytes) -> None:
-        with suppress(RuntimeError):  # of `rank_ended`
+        with suppress(RuntimeError):  # raised by `rank_ended`
             self._send(kind, {0: [payload]})
             return
-        self._receive_down(kind)  # raises the reason, if the chief has sent it, or the same error
+        self._receive_down(kind)  # raises the chief's reason if it has sent one, or the same error
 
     def _send(self, kind: Kind, payloads: dict[int, list[Buffer]]) -> None:
         sends = {
-            place: self._links[place].send(kind, self._number, payload)
-            for place, payload in payloads.items()
+            index: self._links[index].send(kind, self._number, payload)
+            for index, payload in payloads.items()
         }
         for _ in self._run(sends, select.POLLOUT):
             pass
 
     def _collect(self, kind: Kind, own: bytes) -> list[Buffer]:
-        """Return the payloads of all to which there are links, and this rank's own."""
+        """Return this rank's payload and those of the ranks with a connection, by index."""
         parts: list[Buffer] = [own] * len(self._ranks)
-        receives = {place: link.receive() for place, link in self._links.items()}
-        for place, frame in self._run(receives, select.POLLIN):
-            parts[place] = self._checked(place, kind, frame)
+        receives = {index: link.receive() for index, link in self._links.items()}
+        for index, frame in self._run(receives, select.POLLIN):
+            parts[index] = self._checked_payload(index, kind, frame)
         return parts
 
     def _receive_down(self, kind: Kind) -> Buffer:
@@ -187,11 +190,16 @@ class StarExchange:
     def _run(
         self, transfers: Mapping[int, Generator[None, None, T]], event: int
     ) -> Iterator[tuple[int, T]]:
-        """Continue each whenever its connection is ready; yield the results as they come."""
+        """Advance each transfer when its connection is ready; yield (index, result) as they end.
+
+        Raises:
+            WaitTimeout: Other ranks are late.
+            RankEnded, DistNetworkError: Another rank has ended.
+        """
         poll, by_fd = select.poll(), {}
-        for place in transfers:
-            descriptor = self._links[place].fileno()
-            by_fd[descriptor] = place
+        for index in transfers:
+            descriptor = self._links[index].fileno()
+            by_fd[descriptor] = index
             poll.register(descriptor, event)
         warns_at = time.monotonic() + _QUIET_S
         while by_fd:
@@ -203,43 +211,43 @@ class StarExchange:
                 logger.warning("%s", self._who_is_late(by_fd.values(), _QUIET_S))
                 warns_at = self._deadline + self._grace_s
             for descriptor, _ in poll.poll(min(left_s, warns_at - now, 2**20) * 1000 + 1):
-                place = by_fd[descriptor]
+                index = by_fd[descriptor]
                 try:
-                    next(transfers[place])
+                    next(transfers[index])
                 except StopIteration as end:
                     poll.unregister(descriptor)
                     del by_fd[descriptor]
-                    yield place, end.value
+                    yield index, end.value
                 except BlockingIOError:
-                    raise WaitTimeout(self._who_is_late([place], self._timeout_s)) from None
+                    raise WaitTimeout(self._who_is_late([index], self._timeout_s)) from None
                 except (OSError, EOFError):
                     raise rank_ended(
-                        f"distributed: {self._links[place].name} has ended, or closed its "
+                        f"distributed: {self._links[index].name} has ended, or closed its "
                         f"context, before {self._name}; if it has failed, its own error has the "
                         "cause"
                     ) from None
 
-    def _who_is_late(self, places: Iterable[int], waited_s: float) -> str:
+    def _who_is_late(self, indices: Iterable[int], waited_s: float) -> str:
         if self._index:
             chief = self._ranks[0]
             return (
                 f"distributed: rank {chief} has not answered in {self._name} within "
                 f"{waited_s:g} s: it has not called it, or waits for others"
             )
-        missing = sorted(self._ranks[place] for place in places)
+        missing = sorted(self._ranks[index] for index in indices)
         return (
-            f"{are_late(missing, len(self._ranks), self._name)} within {waited_s:g} s; see "
+            f"{late_text(missing, len(self._ranks), self._name)} within {waited_s:g} s; see "
             "where that is: all ranks must call the same collectives"
         )
 
-    def _checked(self, place: int, kind: Kind, frame: Frame) -> Buffer:
+    def _checked_payload(self, index: int, kind: Kind, frame: Frame) -> Buffer:
         theirs, number, payload = frame
         if theirs == Kind.END:
             why, _, text = bytes(payload).decode().partition(" ")
             raise (WaitTimeout if why == "late" else rank_ended)(text)
         if (theirs, number) != (kind, self._number):
             raise RuntimeError(
-                f"distributed: {self._links[place].name} has called "
+                f"distributed: {self._links[index].name} has called "
                 f"{Kind(theirs).name.lower()} number {number}, rank {self._ranks[self._index]} "
                 f"{self._name}: all ranks must call the same collectives in the same order"
             )
@@ -254,12 +262,12 @@ def _load_all(parts: Iterable[Buffer]) -> list[Any]:
     return [pickle.loads(part) for part in parts]
 
 
-def _packed(parts: Sequence[Buffer], *, without: int) -> list[Buffer]:
-    others = [part for place, part in enumerate(parts) if place != without]
+def _pack(parts: Sequence[Buffer], *, without: int) -> list[Buffer]:
+    others = [part for index, part in enumerate(parts) if index != without]
     return [b"".join(_LENGTH.pack(len(part)) for part in others), *others]
 
 
-def _split(payload: memoryview, count: int) -> list[Buffer]:
+def _unpack(payload: memoryview, count: int) -> list[Buffer]:
     parts: list[Buffer] = []
     end = count * _LENGTH.size
     for (length,) in _LENGTH.iter_unpack(payload[:end]):
@@ -274,10 +282,10 @@ def _tensor(data: Buffer, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=dtype)
 
 
-def _reduced(
+def _reduce(
     parts: Sequence[Buffer], dtype: torch.dtype, operation: Literal["sum", "max"]
 ) -> bytes:
-    """Return the reduction, taken in the order of ranks: the same bits each time."""
+    """Reduce in the order of ranks, so that the result is bitwise reproducible."""
     import torch
 
     total = _tensor(parts[0], dtype)
@@ -288,7 +296,7 @@ def _reduced(
 
 
 def _close_in_child() -> None:
-    """Close the copies in a forked process: with them open a rank's end would not be noticed."""
+    """Close the connections in a forked process, which would keep them open when the rank ends."""
     for exchange in list(_OPEN):
         exchange._broken = RuntimeError(
             "distributed: this process was forked by a rank; only the rank itself may call "

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from det_jupyter import core
-from det_jupyter.core.tensorboard import tensorboard_folder
+from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.pytorch.data import to_device
 from det_jupyter.pytorch.experimental.reducer_states import InferenceReducers
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer

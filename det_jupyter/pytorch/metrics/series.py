@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from det_jupyter.core.values import to_json_value
+from det_jupyter.core.argument_checks import to_json_value
 from det_jupyter.pytorch.messages import TrialMistake
 
 Numbers = NDArray[numpy.float64]

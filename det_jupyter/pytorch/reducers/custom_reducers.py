@@ -20,8 +20,8 @@ import cloudpickle
 
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.argument_checks import to_json_value
 from det_jupyter.core.together import settle
-from det_jupyter.core.values import to_json_value
 from det_jupyter.errors import InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.reducers.metric_reducer import (

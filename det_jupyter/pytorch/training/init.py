@@ -12,8 +12,8 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.config import parse_config
-from det_jupyter.core.lost import PLACE, PeerFailed, PeerLost, is_lost_peer
-from det_jupyter.core.tensorboard import tensorboard_folder
+from det_jupyter.core.peer_errors import PLACE, PeerFailed, PeerLost, is_lost_peer
+from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
 from det_jupyter.pytorch.process_groups import choose_device, grouped, joined

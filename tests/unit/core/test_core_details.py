@@ -34,16 +34,16 @@ from det_jupyter.contract.run.journal import (
     StepTimes,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.core import managed, shard_union
+from det_jupyter.core import managed, sharded
+from det_jupyter.core.argument_checks import checked_amounts, shown
 from det_jupyter.core.folders import Listing
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.managed import StepCounter
-from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.profiler import summary
-from det_jupyter.core.ranks import Place
+from det_jupyter.core.ranks import RankInfo
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
+from det_jupyter.core.signals import OrdersContext
 from det_jupyter.core.tracebacks import CodeNames, _shortened
-from det_jupyter.core.values import checked_amounts, shown
 from det_jupyter.errors import CheckpointError, DetError
 from tests.unit.core.run_folder import make_run
 
@@ -446,7 +446,7 @@ def test_mpi4py_gives_the_places_and_a_secret(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=Mpi))
     found = [gather_mpi(Mpi(rank)) for rank in range(4)]
     for rank, (place, address, secret) in enumerate(found):
-        assert place == Place(
+        assert place == RankInfo(
             rank=rank,
             size=4,
             local_rank=rank % 2,
@@ -527,17 +527,17 @@ def test_amounts_of_training_that_are_none(amount: Any) -> None:
 def test_a_folder_that_two_ranks_offer_is_the_first_ones() -> None:
     files = Listing(frozenset({"a"}))
     offers = [
-        shard_union.Offer(rank=rank, found=files, source=source)
+        sharded.Offer(rank=rank, found=files, source=source)
         for rank, source in enumerate([(0, 5), (0, 5), (1, 5), None, None])
     ]
-    found = [offer.found.files for offer in shard_union.without_copies(offers)]
+    found = [offer.found.files for offer in sharded.without_duplicates(offers)]
     assert found == [{"a"}, set(), {"a"}, {"a"}, {"a"}]
 
 
 def test_many_problems_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_union, "_MOST", 2)
-    assert shard_union.in_lines("wrong", ["a", "b"]) == "wrong:\n  a\n  b"
-    assert shard_union.in_lines("wrong", ["a", "b", "c"]) == "wrong:\n  a\n  b\n  and 1 more"
+    monkeypatch.setattr(sharded, "_MAX_PROBLEMS", 2)
+    assert sharded.list_problems("wrong", ["a", "b"]) == "wrong:\n  a\n  b"
+    assert sharded.list_problems("wrong", ["a", "b", "c"]) == "wrong:\n  a\n  b\n  and 1 more"
 
 
 def test_a_context_that_is_closed_stores_nothing(context: core.Context) -> None:

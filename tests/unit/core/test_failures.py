@@ -16,8 +16,8 @@ from det_jupyter.contract.messages import CheckpointRef, GangPlan
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.failures import explain, failure_of, report_uncaught
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.lost import PeerLost
 from det_jupyter.core.managed import Run, StepCounter
+from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from tests.unit.core.run_folder import make_run, records_of

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.core.ranks import Meeting, gathering, host, meet
+from det_jupyter.core.ranks import Meeting, gathering, handshake, meet
 from det_jupyter.core.ranks.claim import Claim
-from det_jupyter.core.ranks.handshake import CHALLENGE, WORD
-from det_jupyter.core.ranks.place import Place
+from det_jupyter.core.ranks.handshake import CHALLENGE, MAGIC
+from det_jupyter.core.ranks.rank_info import RankInfo
 from det_jupyter.errors import WaitTimeout
 from tests.processes import wait_until
 
@@ -21,10 +21,10 @@ from tests.processes import wait_until
 SECOND_CHIEF = """
 import sys
 from pathlib import Path
-from det_jupyter.core.ranks import Meeting, Place, connect
+from det_jupyter.core.ranks import Meeting, RankInfo, connect
 folder = Path(sys.argv[1])
 try:
-    place = Place(size=2, local_size=2)
+    place = RankInfo(size=2, local_size=2)
     connect(Meeting(folder / "meeting", claim=folder / "claim"), place, join_s=1, wait_s=1)
 except Exception as error:
     print(error)
@@ -34,8 +34,8 @@ except Exception as error:
 def test_a_chief_that_waits_for_long_says_for_whom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(host, "_QUIET_S", 0.01)
-    place = Place(rank=0, size=3, local_size=3)
+    monkeypatch.setattr(handshake, "_QUIET_S", 0.01)
+    place = RankInfo(rank=0, size=3, local_size=3)
     with pytest.raises(WaitTimeout, match=r"ranks 1, 2 of 3 have not come to .* within 0\.5 s\."):
         meet(Meeting(tmp_path / "meeting"), place, timeout_s=0.5)
     (told,) = caplog.messages
@@ -47,7 +47,7 @@ def test_a_rank_that_waits_for_long_for_rank_0_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(gathering, "_QUIET_S", 0.01)
-    place = Place(rank=1, size=2, local_rank=1, local_size=2)
+    place = RankInfo(rank=1, size=2, local_rank=1, local_size=2)
     with pytest.raises(WaitTimeout, match=r"rank 0 of 2 has not come to .* within 0\.5 s;"):
         meet(Meeting(tmp_path / "meeting"), place, timeout_s=0.5)
     (told,) = caplog.messages
@@ -66,7 +66,7 @@ def test_a_chief_that_asks_another_one_whose_ranks_have_just_met_is_told_whose_p
 
         def admit_others() -> None:
             visitor, _ = first.accept()
-            visitor.send(CHALLENGE.pack(WORD, bytes(16), 5.0))
+            visitor.send(CHALLENGE.pack(MAGIC, bytes(16), 5.0))
             if hears_first:
                 visitor.recv(4096)
             visitor.close()
@@ -96,9 +96,9 @@ def visit(path: Path) -> socket.socket | None:
 def test_connections_that_say_nothing_do_not_take_all_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_MOST_STRANGERS", 1)
+    monkeypatch.setattr(handshake, "_MAX_UNADMITTED", 1)
     meeting = Meeting(tmp_path / "meeting", b"secret")
-    chief, other = (Place(rank=rank, size=2, local_rank=rank, local_size=2) for rank in (0, 1))
+    chief, other = (RankInfo(rank=rank, size=2, local_rank=rank, local_size=2) for rank in (0, 1))
     with ThreadPoolExecutor() as threads:
         hosting = threads.submit(meet, meeting, chief, timeout_s=20)
         strangers = [

@@ -32,26 +32,25 @@ from det_jupyter.contract.host.ports import free_port
 from det_jupyter.core import DistributedContext, distributed
 from det_jupyter.core.ranks import (
     Meeting,
-    Place,
+    RankInfo,
     StarExchange,
     choose_meeting,
     handshake,
-    host,
     meet,
 )
 from det_jupyter.core.ranks.handshake import (
     CHALLENGE,
     LENGTH,
-    MARK_BYTES,
-    WORD,
+    MAGIC,
+    SIGNATURE_BYTES,
     introduce,
     keys_of,
-    mark_of,
-    own_name,
+    process_name,
+    signature_of,
     signed,
 )
 from det_jupyter.core.ranks.link import Kind, RankLink
-from det_jupyter.core.ranks.meeting import Drawn
+from det_jupyter.core.ranks.meeting import Exchanged
 from det_jupyter.core.together import local_chief_first
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
 
@@ -76,8 +75,8 @@ def together(bodies: Sequence[Callable[[], Any]]) -> list[Any]:
     return outcomes
 
 
-def place(rank: int, size: int) -> Place:
-    return Place(rank=rank, size=size, local_rank=rank, local_size=size)
+def place(rank: int, size: int) -> RankInfo:
+    return RankInfo(rank=rank, size=size, local_rank=rank, local_size=size)
 
 
 def comes(meeting: Meeting, rank: int, size: int, timeout_s: float = 10) -> Callable[[], Any]:
@@ -179,8 +178,8 @@ def test_a_rank_that_has_ended_fails_this_and_every_later_collective(tmp_path: P
 
     chief, other, _ = share(Meeting(tmp_path / "here"), 3, body)
     assert chief == other == (
-        f"distributed: rank 2 ({own_name()}) has ended, or closed its context, before allgather "
-        "number 2; if it has failed, its own error has the cause"
+        f"distributed: rank 2 ({process_name()}) has ended, or closed its context, before "
+        "allgather number 2; if it has failed, its own error has the cause"
     )  # fmt: skip
 
 
@@ -262,8 +261,8 @@ def test_different_collectives_are_told_on_all(tmp_path: Path) -> None:
 
     chief, other = share(Meeting(tmp_path / "here"), 2, body)
     message = (
-        f"distributed: rank 1 ({own_name()}) has called allgather number 1, rank 0 gather number "
-        "1: all ranks must call the same collectives in the same order"
+        f"distributed: rank 1 ({process_name()}) has called allgather number 1, rank 0 gather "
+        "number 1: all ranks must call the same collectives in the same order"
     )
     assert told([chief], RuntimeError) == [message]
     assert told([other], dist.DistNetworkError) == [message]
@@ -404,7 +403,7 @@ def test_torchruns_ranks_meet_by_torchs_group_where_there_is_one(
         DistributedContext.from_torch_distributed(join_timeout_s=0.05)
 
 
-DRAWN = Drawn(b"ab", 4242)
+DRAWN = Exchanged(b"ab", 4242)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +420,7 @@ DRAWN = Drawn(b"ab", 4242)
 @pytest.mark.parametrize("is_by_hand", [True, False])
 def test_what_a_script_gives_takes_precedence_over_what_torchs_group_has_brought(
     given: dict[str, Any],
-    expected: tuple[Drawn | None, int | None],
+    expected: tuple[Exchanged | None, int | None],
     is_by_hand: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -441,15 +440,15 @@ def test_what_a_script_gives_takes_precedence_over_what_torchs_group_has_brought
         DistributedContext(**asdict(place(1, 2)), **given)
     else:
         DistributedContext.from_torch_distributed(**given)
-    assert (chosen["drawn"], chosen["port"]) == expected
+    assert (chosen["exchanged"], chosen["port"]) == expected
 
 
 def test_what_torchs_group_has_brought_names_the_job() -> None:
-    abroad = Place(rank=0, size=2, cross_size=2)
-    meeting = choose_meeting(abroad, {}, chief_ip="h", drawn=DRAWN)
+    abroad = RankInfo(rank=0, size=2, cross_size=2)
+    meeting = choose_meeting(abroad, {}, chief_ip="h", exchanged=DRAWN)
     assert (meeting.address, meeting.secret) == (("h", 4242), b"ab")
     variables = {"DET_JUPYTER_SECRET": "ff"}
-    kept = choose_meeting(abroad, variables, chief_ip="h", port=7, drawn=DRAWN)
+    kept = choose_meeting(abroad, variables, chief_ip="h", port=7, exchanged=DRAWN)
     assert (kept.address, kept.secret, kept.job) == (("h", 7), b"\xff", meeting.job)
     assert meeting.job.key.startswith("word ")
     assert meeting.claim is None
@@ -655,7 +654,7 @@ def test_ranks_that_do_not_fit_together_are_told_on_all(tmp_path: Path) -> None:
     for message in told(outcomes, ValueError):
         assert message == (
             "distributed: the ranks do not fit together: rank 1 was given to 2 processes: "
-            f"{own_name()} and {own_name()}"
+            f"{process_name()} and {process_name()}"
         )
 
 
@@ -680,7 +679,7 @@ def connected(meeting: Meeting) -> tuple[socket.socket, bytes]:
         except (FileNotFoundError, ConnectionRefusedError):
             time.sleep(0.005)
     word, nonce, remaining_s = CHALLENGE.unpack(sock.recv(CHALLENGE.size))
-    assert word == WORD
+    assert word == MAGIC
     assert 0 < remaining_s <= 10
     return sock, nonce
 
@@ -696,7 +695,7 @@ def verdict_of(data: bytes) -> Any:
     """Return what the chief has said, if it is signed as for rank 1."""
     (length,) = LENGTH.unpack_from(data)
     said, mark = data[LENGTH.size : LENGTH.size + length], data[LENGTH.size + length :]
-    assert mark == mark_of(SECRET, b"verdict" + bytes(16), said)
+    assert mark == signature_of(SECRET, b"verdict" + bytes(16), said)
     return json.loads(said)
 
 
@@ -705,7 +704,7 @@ def time_is_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Meeting], None]:
     """Return a function that has the chief find that its time is up."""
     skew_s = [0.0]
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + skew_s[0])
-    monkeypatch.setattr(host, "time", clock)
+    monkeypatch.setattr(handshake, "time", clock)
 
     def let(meeting: Meeting) -> None:
         with connected(meeting)[0]:  # after what was sent before, and its end wakes the chief
@@ -757,7 +756,9 @@ def test_who_has_another_secret_is_refused_and_counted(
 
 def odd(said: bytes) -> Callable[[bytes], bytes]:
     """Return what says something odd, well signed."""
-    return lambda nonce: LENGTH.pack(len(said)) + said + mark_of(SECRET, b"hello" + nonce, said)
+    return lambda nonce: (
+        LENGTH.pack(len(said)) + said + signature_of(SECRET, b"hello" + nonce, said)
+    )
 
 
 @pytest.mark.parametrize(
@@ -790,8 +791,8 @@ def test_who_says_something_odd_is_sent_away_and_the_others_meet(
         return meet(meeting, place(1, 2), timeout_s=10)
 
     ours, theirs = together([comes(meeting, 0, 2), other])
-    assert ours[1].name == f"rank 1 ({own_name()})"
-    assert theirs[0].name == f"rank 0 ({own_name()})"
+    assert ours[1].name == f"rank 1 ({process_name()})"
+    assert theirs[0].name == f"rank 0 ({process_name()})"
     ours[1].close(), theirs[0].close()
 
 
@@ -810,7 +811,7 @@ def test_a_hello_may_come_in_parts(tmp_path: Path) -> None:
     links, verdict = together([comes(meeting, 0, 2), slow])
     assert links[0] is None
     assert links[1].name == "rank 1 (by hand)"
-    assert verdict == {"kind": "", "text": f"rank 0 ({own_name()})"}
+    assert verdict == {"kind": "", "text": f"rank 0 ({process_name()})"}
     links[1].close()
 
 
@@ -829,7 +830,7 @@ def test_a_rank_that_leaves_before_all_have_come_is_named(tmp_path: Path) -> Non
     ]
     chief, _ = together([comes(meeting, 0, 4), leaves])
     (message,) = told([chief], ValueError)
-    assert message.endswith(f"sizes: rank 0 ({own_name()}) 4, rank 1 (by hand) 3")
+    assert message.endswith(f"sizes: rank 0 ({process_name()}) 4, rank 1 (by hand) 3")
 
 
 @pytest.mark.parametrize(
@@ -847,8 +848,8 @@ def test_what_the_chief_has_found_is_raised_on_the_others(
     def chief(server: socket.socket) -> None:
         sock, _ = server.accept()
         with sock:
-            sock.sendall(CHALLENGE.pack(WORD, bytes(16), 0.0))
-            said = sock.recv(4096)[LENGTH.size : -MARK_BYTES]
+            sock.sendall(CHALLENGE.pack(MAGIC, bytes(16), 0.0))
+            said = sock.recv(4096)[LENGTH.size : -SIGNATURE_BYTES]
             own = bytes.fromhex(json.loads(said)["nonce"])
             sock.sendall(signed(SECRET, b"verdict" + own, {"kind": kind, "text": "so it is"}))
 
@@ -880,9 +881,13 @@ def answering(data: bytes) -> tuple[socket.socket, Meeting]:
     ("data", "kind", "message"),
     [
         (b"HTTP/1.1 400 Bad Request, and so on\r\n", LaunchError, "has met another program inst"),
-        (CHALLENGE.pack(WORD, bytes(16), 0.0), dist.DistNetworkError, "has ended, or has refused"),
         (
-            CHALLENGE.pack(WORD, bytes(16), 0.0) + LENGTH.pack(2) + b"{}" + bytes(32),
+            CHALLENGE.pack(MAGIC, bytes(16), 0.0),
+            dist.DistNetworkError,
+            "has ended, or has refused",
+        ),
+        (
+            CHALLENGE.pack(MAGIC, bytes(16), 0.0) + LENGTH.pack(2) + b"{}" + bytes(32),
             PeerRefused,
             "do not know the same secret",
         ),
@@ -935,7 +940,7 @@ def test_a_chiefs_words_may_come_in_parts_and_each_has_a_limit(
     own_s: float, of_chief_s: float, limits_s: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshake, "time", SimpleNamespace(monotonic=lambda: 1000.0))
-    challenge = CHALLENGE.pack(WORD, bytes(16), of_chief_s)
+    challenge = CHALLENGE.pack(MAGIC, bytes(16), of_chief_s)
     sock: Any = Pieces(challenge[:10], challenge[10:] + LENGTH.pack(2) + b"{}" + bytes(32))
     with pytest.raises(PeerRefused, match="rank 1 and what it has met as rank 0 do not know"):
         introduce(sock, place(1, 2), Meeting(Path("there"), SECRET), 1000.0 + own_s)
@@ -1007,7 +1012,7 @@ def test_where_ranks_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert choose_meeting(two, {}, force_tcp=True, chief_ip="h", secret=b"x").secret == b"x"
     assert (folder / "secret").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in folder.iterdir()] == ["secret"]
-    abroad = Place(rank=0, size=2, cross_size=2)
+    abroad = RankInfo(rank=0, size=2, cross_size=2)
     there = choose_meeting(abroad, {}, chief_ip="h")
     assert (there.address, there.secret) == (("h", 12360), b"")
     for port in (0, 65536):

@@ -15,7 +15,7 @@ from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import sharded
 from det_jupyter.core.folders import copy_files
 from det_jupyter.core.journal import RecordList
-from det_jupyter.core.lost import PeerFailed
+from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage.directory import DirectoryStorage
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from det_jupyter import core
-from det_jupyter.core.lost import PeerFailed
+from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.core.together import gather_later, on_all, run_on_chief, settle
 from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from det_jupyter import core
-from det_jupyter.core.lost import is_lost_peer
-from det_jupyter.core.ranks.ended import rank_ended
+from det_jupyter.core.peer_errors import is_lost_peer
+from det_jupyter.core.ranks.link import rank_ended
 
 # Loads as slowly as torch, and notices a part that is loaded while the whole is not.
 SLOW_TORCH = """
@@ -30,7 +30,7 @@ class DistNetworkError(RuntimeError): pass
 SCRIPT = """
 import sys, threading, time
 from det_jupyter.core.drafts import versions
-from det_jupyter.core.ranks.ended import rank_ended
+from det_jupyter.core.ranks.link import rank_ended
 assert "torch" not in sys.modules
 failed = []
 threading.excepthook = failed.append

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from det_jupyter import core
-from det_jupyter.core.lost import is_lost_peer, is_lost_worker
+from det_jupyter.core.peer_errors import is_lost_peer, is_lost_worker
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader

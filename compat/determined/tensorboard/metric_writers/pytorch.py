@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter import core
-from det_jupyter.core.tensorboard import tensorboard_folder
+from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.pytorch.trial.tensorboard import TensorBoard
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from det_jupyter.contract.run.journal import Notice
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.argument_checks import to_json_value
 from det_jupyter.core.journal import RecordList
 from det_jupyter.core.train import TrainContext
-from det_jupyter.core.values import to_json_value
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.series import MetricSeries, as_json_metrics, as_metrics
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch, TrainingMetrics

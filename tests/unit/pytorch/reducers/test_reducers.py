@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.core.lost import PeerFailed
+from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.reducers.builtin_reducers import (

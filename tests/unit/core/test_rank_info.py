@@ -13,15 +13,14 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.core.ranks import (
     DEEPSPEED,
     TORCHRUN,
-    Place,
+    RankInfo,
     choose_meeting,
-    find_mpi_place,
+    find_mpi_info,
     read_horovod,
-    read_place,
+    read_rank_info,
 )
-from det_jupyter.core.ranks.job import Job, find_job
-from det_jupyter.core.ranks.meeting import Drawn
-from det_jupyter.core.ranks.place import find_conflicts
+from det_jupyter.core.ranks.meeting import Exchanged, Job, find_job
+from det_jupyter.core.ranks.rank_info import find_conflicts
 
 TWO = {"rank": 1, "size": 4, "local_rank": 1, "local_size": 2, "cross_rank": 0, "cross_size": 2}
 
@@ -55,11 +54,11 @@ def test_several_computers_need_the_address_of_the_chief() -> None:
 
 def test_ranks_of_an_experiment_meet_beside_its_store() -> None:
     variables = {"DET_JUPYTER_STORE": "/private/store-1", "DET_JUPYTER_SECRET": "ff00"}
-    meeting = choose_meeting(Place(**TWO), variables)
+    meeting = choose_meeting(RankInfo(**TWO), variables)
     assert (str(meeting), meeting.secret) == ("/private/store-1-ranks", b"\xff\x00")
 
 
-TWO_HERE = Place(rank=0, size=2, local_rank=0, local_size=2)
+TWO_HERE = RankInfo(rank=0, size=2, local_rank=0, local_size=2)
 
 
 def test_jobs_of_one_computer_meet_at_places_of_their_own() -> None:
@@ -67,7 +66,9 @@ def test_jobs_of_one_computer_meet_at_places_of_their_own() -> None:
     places = {str(choose_meeting(TWO_HERE, job)) for job in jobs}
     places |= {str(choose_meeting(TWO_HERE, {}, port=port)) for port in (12360, 12361)}
     places |= {str(choose_meeting(TWO_HERE, {}, secret=secret)) for secret in (b"a", b"b")}
-    places |= {str(choose_meeting(TWO_HERE, {}, drawn=Drawn(b"c", port))) for port in (1, 2)}
+    places |= {
+        str(choose_meeting(TWO_HERE, {}, exchanged=Exchanged(b"c", port))) for port in (1, 2)
+    }
     assert len(places) == 8
 
 
@@ -98,7 +99,7 @@ def test_a_launchers_run_names_the_job_and_else_the_parent(
     assert f" {os.getpid()} " in job.key_of_children
     assert f"started by pid {os.getppid()} (" in job.origin
     assert [job.includes(known) for known in (job.key, job.key_of_children, "")] == [1, 1, 0]
-    assert find_job(Place(**TWO), variables) == Job(), "computers have no parent in common"
+    assert find_job(RankInfo(**TWO), variables) == Job(), "computers have no parent in common"
 
 
 TORCHRUNS = {
@@ -112,22 +113,22 @@ TORCHRUNS = {
 
 
 def test_launchers_variables_give_the_place() -> None:
-    expected = Place(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
-    assert read_place(TORCHRUNS, TORCHRUN, "torchrun") == expected
-    assert read_place(TORCHRUNS, DEEPSPEED, "deepspeed") == expected
+    expected = RankInfo(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2)
+    assert read_rank_info(TORCHRUNS, TORCHRUN, "torchrun") == expected
+    assert read_rank_info(TORCHRUNS, DEEPSPEED, "deepspeed") == expected
     own = {"LOCAL_SIZE": "2", "CROSS_RANK": "0", "CROSS_SIZE": "2"}
     given = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "GROUP_RANK": "9"} | own
-    assert read_place(given, DEEPSPEED, "deepspeed") == Place(**TWO)
+    assert read_rank_info(given, DEEPSPEED, "deepspeed") == RankInfo(**TWO)
 
 
 def test_variables_that_are_missing_or_wrong_are_told_at_once() -> None:
     given = {"RANK": "one", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
     with pytest.raises(ValueError, match="RANK: got 'one', expected an integer; not set: LOCAL_R"):
-        read_place(given, TORCHRUN, "torchrun")
+        read_rank_info(given, TORCHRUN, "torchrun")
     with pytest.raises(ValueError, match="not set: WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE or LOCAL_W"):
-        read_place({"RANK": "0"}, DEEPSPEED, "deepspeed")
+        read_rank_info({"RANK": "0"}, DEEPSPEED, "deepspeed")
     with pytest.raises(ValueError, match="RANK: got 4, expected 0 to 3, since WORLD_SIZE is 4"):
-        read_place(TORCHRUNS | {"RANK": "4"}, TORCHRUN, "torchrun")
+        read_rank_info(TORCHRUNS | {"RANK": "4"}, TORCHRUN, "torchrun")
 
 
 @pytest.mark.parametrize(
@@ -140,26 +141,26 @@ def test_variables_that_are_missing_or_wrong_are_told_at_once() -> None:
 def test_mpiruns_variables_give_the_place(names: str, values: Any, cross: int) -> None:
     numbers = dict(zip(values, ("3", "4", "1", "2"), strict=True))
     variables = {names.format(name): value for name, value in numbers.items()}
-    assert find_mpi_place(variables) == Place(
+    assert find_mpi_info(variables) == RankInfo(
         rank=3, size=4, local_rank=1, local_size=2, cross_rank=cross, cross_size=2
     )
-    assert find_mpi_place({}) is None
+    assert find_mpi_info({}) is None
 
 
 def test_horovods_module_gives_the_place() -> None:
     hvd = SimpleNamespace(**{name: (lambda value=value: value) for name, value in TWO.items()})
-    assert read_horovod(hvd) == Place(**TWO)
+    assert read_horovod(hvd) == RankInfo(**TWO)
     with pytest.raises(ValueError, match="has no rank, size"):
         read_horovod(re)
 
 
-def member(**given: int) -> tuple[Place, str]:
-    place = Place(**TWO | given)
+def member(**given: int) -> tuple[RankInfo, str]:
+    place = RankInfo(**TWO | given)
     return place, f"pid {100 + place.rank}"
 
 
 def test_ranks_that_do_not_fit_together_are_named() -> None:
-    twice = [member(), (Place(**TWO), "pid 7")]
+    twice = [member(), (RankInfo(**TWO), "pid 7")]
     assert find_conflicts(twice) == ["rank 1 was given to 2 processes: pid 101 and pid 7"]
     (sizes,) = find_conflicts([member(rank=0), member(size=5)])
     assert sizes.endswith("different sizes: rank 0 (pid 100) 4, rank 1 (pid 101) 5")
@@ -176,10 +177,10 @@ def test_ranks_that_do_not_fit_together_are_named() -> None:
 
 
 def test_each_misfit_of_local_places_is_named_alone() -> None:
-    def places(**second: int) -> list[tuple[Place, str]]:
+    def places(**second: int) -> list[tuple[RankInfo, str]]:
         first = {"rank": 0, "size": 2, "local_rank": 0, "local_size": 2}
         other = {"rank": 1, "size": 2, "local_rank": 1, "local_size": 2, **second}
-        return [(Place(**first), "a"), (Place(**other), "b")]
+        return [(RankInfo(**first), "a"), (RankInfo(**other), "b")]
 
     assert find_conflicts(places()) == []
     assert find_conflicts(places(local_size=1)) == [
@@ -200,4 +201,4 @@ def test_each_misfit_of_local_places_is_named_alone() -> None:
 
 def test_a_variable_that_is_missing_hides_no_later_mistake() -> None:
     with pytest.raises(ValueError, match=r"LOCAL_WORLD_SIZE: got 'two'.*not set: RANK, "):
-        read_place({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "two"}, TORCHRUN, "torchrun")
+        read_rank_info({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "two"}, TORCHRUN, "torchrun")
