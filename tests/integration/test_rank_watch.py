@@ -6,7 +6,6 @@ import io
 from contextlib import redirect_stderr
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
@@ -15,7 +14,7 @@ from det_jupyter.core import DistributedContext, init
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import ParallelOptions
-from det_jupyter.pytorch.training.rank_watch import PERIOD, RankWatch
+from det_jupyter.pytorch.training.rank_watch import RankWatch
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import CPU
 from tests.integration.rank_support import Lab
@@ -202,20 +201,3 @@ def looked_by_three(distributed: DistributedContext) -> str:
         watch.compare(1)
     assert not watch.is_due(1000, is_report=True, is_last=True)  # told once
     return printed.getvalue()
-
-
-@pytest.mark.parametrize("policy", ["never", "report"])
-def test_one_rank_or_never_is_never_due(policy: Any) -> None:
-    assert not RankWatch(policy, init(), []).is_due(1, is_report=True, is_last=True)
-
-
-def test_it_is_due_first_then_at_reports_now_and_then_and_last() -> None:
-    core = init()
-    core.distributed.size = 2
-    watch = RankWatch("report", core, [])
-    assert watch.is_due(1, is_report=False, is_last=False)
-    watch.compared_at = 1
-    assert not watch.is_due(PERIOD, is_report=True, is_last=False)
-    assert not watch.is_due(PERIOD + 1, is_report=False, is_last=False)
-    assert watch.is_due(PERIOD + 1, is_report=True, is_last=False)
-    assert watch.is_due(20, is_report=True, is_last=True)

@@ -1,0 +1,68 @@
+"""The origin of a checkpoint: it is read as written; damage and lacking classes are named."""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.errors import CheckpointError
+from det_jupyter.pytorch.checkpoints.origin import (
+    LOAD_DATA_FILE,
+    Origin,
+    import_class,
+    name_of_class,
+)
+
+
+def test_an_origin_is_read_as_it_was_written(tmp_path: Path) -> None:
+    origin = Origin(
+        trial_class="model_def:Trial",
+        hparams={"lr": 0.1},
+        config={"name": "a"},
+        seed=3,
+        experiment_id=4,
+        trial_id=5,
+    )
+    origin.write(tmp_path)
+    assert Origin.read(tmp_path) == origin
+
+
+def test_environment_variables_do_not_go_into_a_checkpoint(tmp_path: Path) -> None:
+    capsule = Capsule(entrypoint="model_def:Trial", sources="1" * 64, environment="0" * 64)
+    Origin(trial_class="model_def:Trial", capsule=capsule).write(tmp_path)
+    assert "0" * 64 not in (tmp_path / LOAD_DATA_FILE).read_text(encoding="utf-8")
+    read = Origin.read(tmp_path).capsule
+    assert read is not None
+    assert (read.entrypoint, read.environment) == ("model_def:Trial", None)
+
+
+def test_a_folder_without_an_origin_is_no_checkpoint_of_a_trial(tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"is not a checkpoint of a trial: no load_data\.json"
+    ):
+        Origin.read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"capsule": {"entrypoint": 3}}'])
+def test_a_damaged_origin_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / LOAD_DATA_FILE).write_text(text, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"load_data\.json is damaged"):
+        Origin.read(tmp_path)
+
+
+class Outer:
+    class Inner: ...
+
+
+@pytest.mark.parametrize("found", [Outer.Inner, collections.OrderedDict])
+def test_a_class_is_found_by_the_name_that_it_has(found: type) -> None:
+    assert import_class(name_of_class(found), "here") is found
+
+
+@pytest.mark.parametrize("name", ["no_such_module:Trial", "collections:NoSuchClass"])
+def test_a_class_that_cannot_be_imported_is_asked_for(name: str) -> None:
+    with pytest.raises(CheckpointError, match=f"here: its class {name} cannot be imported"):
+        import_class(name, "here")
