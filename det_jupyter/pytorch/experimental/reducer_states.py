@@ -79,8 +79,8 @@ class InferenceReducers:
         if count == 0 and self._wrapped:
             raise _changed_error(folder, 0, len(self._wrapped))
         slots = [self._read(folder / f"slot_{slot}.pt") for slot in range(count)]
-        if count != size:
-            self._join_functions(slots)
+        # Also on as many ranks: the last round of the run that saved may have been a short one.
+        self._join_functions(slots)
         if rank < count:
             self.took_part = slots[rank]["took_part"]
             _load([reducer for reducer, _ in self._wrapped], slots[rank])
