@@ -27,7 +27,6 @@ from det_jupyter.contract.messages import PROTOCOL, MasterInfo, RunReport
 from det_jupyter.contract.run.journal import Record
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master import serve, stopping
-from det_jupyter.master.serve import idle_hours
 from det_jupyter.master.service.store import Store
 from tests.fake_engine import FakeEngine
 from tests.integration.master_support import (
@@ -328,22 +327,6 @@ def test_a_master_whose_experiments_are_all_paused_leaves(master: MasterProcess)
     assert master.wait() == 0
     with make_client(master.start()) as http:
         assert http.get("/experiments/1").json()["state"] == "PAUSED"
-
-
-@pytest.mark.parametrize("given", ["twelve", "", "0", "-1", "nan"])
-def test_bad_idle_time_is_an_error_in_the_log_and_the_default_is_used(
-    given: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert idle_hours({"DET_JUPYTER_IDLE_HOURS": given}) == 12
-    assert caplog.messages == [
-        f"DET_JUPYTER_IDLE_HOURS: got {given!r}, expected a number of hours above 0; staying for "
-        "12 hours"
-    ]
-
-
-def test_idle_time_is_what_is_asked_for() -> None:
-    assert idle_hours({}) == 12
-    assert idle_hours({"DET_JUPYTER_IDLE_HOURS": " 0.5 "}) == 0.5
 
 
 def test_log_that_follows_a_full_one_is_the_user_s_alone_too(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Each problem of a change of the queue is found before anything is changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.config.sections import MAX_SLOTS
+from det_jupyter.contract.messages import ChangeResources, MoveInQueue, SetPools
+from det_jupyter.errors import ConfigError
+from det_jupyter.master.machine.rules.queue_checks import (
+    QueueEntry,
+    anchor_id_of,
+    find_move_problem,
+    find_value_problems,
+)
+from tests.unit.master.machine_world import World, registered, submitted
+
+FAIR = {"pool_name": "fair", "agents": ["small"], "scheduler": {"type": "fair_share"}}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.tell(registered(slots=4), submitted(slots=2), submitted(slots=2))
+    world.tell(SetPools(pools=[FAIR]), registered(slots=1, agent_id="small"))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({"priority": 1}, []),
+        ({"priority": 99}, []),
+        ({"priority": 0}, ["priority"]),
+        ({"priority": 100}, ["priority"]),
+        ({"weight": 0.0}, ["weight"]),
+        ({"max_slots": 2}, []),
+        ({"max_slots": "none"}, []),
+        ({"max_slots": 1}, ["max_slots"]),  # a trial has two
+        ({"max_slots": MAX_SLOTS}, []),
+        ({"max_slots": MAX_SLOTS + 1}, ["max_slots"]),
+        ({"resource_pool": "default"}, []),
+        ({"resource_pool": "night"}, ["resource_pool"]),
+        ({"resource_pool": "fair"}, [""]),  # it has one slot
+        ({"priority": 0, "weight": 0.0}, ["priority", "weight"]),
+    ],
+)
+def test_each_value_has_its_bounds(
+    world: World, change: dict[str, Any], fields: list[str]
+) -> None:
+    request = ChangeResources(experiment_id=1, **change)
+    found = find_value_problems(world.machine.state, world.experiment(1), request)
+    assert [field for field, _ in found] == fields
+
+
+@pytest.mark.parametrize(
+    ("entry", "anchor", "problem"),
+    [
+        (QueueEntry("default", 42), QueueEntry("default", 42), None),
+        (QueueEntry("default", 42), QueueEntry("default", 10), None),
+        (QueueEntry("default", 10, "1.priority"), QueueEntry("default", 10), None),
+        (QueueEntry("default", 9, "1.priority"), QueueEntry("default", 10), "1.priority wants 9"),
+        (
+            QueueEntry("default", 42),
+            QueueEntry("fair", 42),
+            "only within a pool is there an order",
+        ),
+        (QueueEntry("fair", 42), QueueEntry("fair", 42), "shares its slots by fair_share"),
+    ],
+)
+def test_an_experiment_is_moved_within_a_pool_with_an_order(
+    world: World, entry: QueueEntry, anchor: QueueEntry, problem: str | None
+) -> None:
+    found = find_move_problem(world.machine.state, 1, 2, {1: entry, 2: anchor})
+    assert found is None if problem is None else problem in (found or "")
+
+
+def test_an_experiment_is_not_moved_relative_to_itself(world: World) -> None:
+    entries = {1: QueueEntry("default", 42)}
+    found = find_move_problem(world.machine.state, 1, 1, entries)
+    assert found == "experiment 1 cannot be moved relative to itself"
+
+
+@pytest.mark.parametrize("sides", [{}, {"ahead_of": 2, "behind": 3}])
+def test_a_move_names_one_other_experiment(sides: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="give one of ahead_of and behind"):
+        anchor_id_of(MoveInQueue(experiment_id=1, **sides))
+    assert anchor_id_of(MoveInQueue(experiment_id=1, behind=3)) == 3
+    assert anchor_id_of(MoveInQueue(experiment_id=1, ahead_of=2)) == 2
