@@ -229,8 +229,9 @@ def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
     assert not wrong, "pass the Reader, or have the line as data"
 
 
-# Sentences of others (torch, gloo, NCCL, the driver, regex), and the same sentence met again.
+# Sentences of others (torch, gloo, NCCL, the driver, regex, PyYAML), and repeated sentences.
 READS_SENTENCES = {
+    "config/yaml_salvage.py",
     "agent/devices/watch.py", "agent/sampler/gpu_watch.py", "contract/trial/captured.py",
     "core/peer_errors.py",
     "core/tracebacks.py", "master/service/stored_logs.py", "pytorch/parallel/replicas.py",

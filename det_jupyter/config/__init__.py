@@ -1,7 +1,7 @@
-"""The experiment configuration: what may be written, its defaults, and what is wrong with it."""
+"""The experiment configuration: its sections and defaults, and checks of what users write."""
 
 from det_jupyter.config.cross_checks import find_missing_batch_size
-from det_jupyter.config.dotted_changes import find_undone, nested, read_changes, try_changes
+from det_jupyter.config.dotted_changes import find_conflicts, nested, read_changes, try_changes
 from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.merging import merge, merge_variables, origins, take_template
 from det_jupyter.config.notices import notices
@@ -28,8 +28,8 @@ __all__ = [
     "check_sanity",
     "choices",
     "describe",
+    "find_conflicts",
     "find_missing_batch_size",
-    "find_undone",
     "known_keys",
     "lines_of_paths",
     "merge",

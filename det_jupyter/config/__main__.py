@@ -1,4 +1,4 @@
-"""`python -m det_jupyter.config`: check a file, or print what the reference is made of."""
+"""`python -m det_jupyter.config`: check a file, or print the reference or the JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from det_jupyter.config.yaml_output import to_yaml
 from det_jupyter.config.yaml_text import Reading, Sources, read_yaml, with_lines
 from det_jupyter.errors import ConfigError, Problem
 
-_WRONG, _UNREADABLE = 1, 2
+_WRONG, _UNREADABLE = 1, 2  # exit statuses
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def _check(path: str, template_path: str | None) -> int:
 
 
 def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
-    """Return the template: the one that is given, or the file of the name that a file gives."""
+    """Return the template: the given file, else the file that the configuration names."""
     named, problems = take_template(mine.document, given)
     mine.problems.extend(problems)
     if named is None:
@@ -101,28 +101,28 @@ def _read(path: str) -> str:
 
 
 def _checked(mine: Reading, theirs: Reading) -> str:
-    """Return what there is to say of a configuration that is right.
+    """Return "ok", the effective configuration and notices about it.
 
     Raises:
-        ConfigError: It is not; all that is wrong with text, template and content, with the lines.
+        ConfigError: All problems with text, template and content, with their lines.
     """
     config, problems = _parsed(mine, theirs)
     of_template = theirs.problems + check_sanity(theirs.document)
-    told = with_lines(of_template, theirs.lines)
-    if told or problems:
-        raise ConfigError(_located(problems, mine, theirs, told))
+    known = with_lines(of_template, theirs.lines)
+    if known or problems:
+        raise ConfigError(_located(problems, mine, theirs, known))
     assert config is not None, "no configuration, and no problem with it"
     effective = config.to_document()
     merged = merge(theirs.document, mine.document)
     if "experiment_seed" not in (merged.get("reproducibility") or {}):
-        del effective["reproducibility"]  # drawn when it is submitted
+        del effective["reproducibility"]  # drawn at submission
     remarks = "".join(f"Note: {notice}\n" for notice in notices(merged))
     given = origins(mine.document, theirs.document, effective)
     return f"ok\n{to_yaml(effective, given)}{remarks}"
 
 
 def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, list[Problem]]:
-    """Return the configuration, and all problems of the text and of both together."""
+    """Return the configuration, and the problems of its text and of both merged."""
     if not (mine.is_document and theirs.is_document):  # more may be missing
         return None, mine.problems + check_sanity(mine.document)
     try:
@@ -132,12 +132,13 @@ def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, li
 
 
 def _located(
-    problems: Sequence[Problem], mine: Reading, theirs: Reading, told: Sequence[Problem]
+    problems: Sequence[Problem], mine: Reading, theirs: Reading, known: Sequence[Problem]
 ) -> list[Problem]:
-    """Name the line of each problem; those of the template come last.
+    """Return the problems with their lines; those of the template come last.
 
     Args:
-        told: What is wrong with the template by itself.
+        problems: Problems of the configuration, merged over the template.
+        known: Problems that the template has by itself, with their lines.
     """
     sources = Sources(
         document=mine.document,
@@ -146,12 +147,12 @@ def _located(
         template_lines=theirs.lines,
     )
     own, inherited = sources.locate(problems)
-    paths = {problem.path for problem in told}
-    of_template = [*told, *(problem for problem in inherited if problem.path not in paths)]
+    paths = {problem.path for problem in known}
+    of_template = [*known, *(problem for problem in inherited if problem.path not in paths)]
     return [*own, *(replace(problem, source="template") for problem in of_template)]
 
 
 if __name__ == "__main__":
-    if hasattr(signal, "SIGPIPE"):  # `| head` ends us without a word, as it does other commands
+    if hasattr(signal, "SIGPIPE"):  # `| head` ends us without a message, like other commands
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

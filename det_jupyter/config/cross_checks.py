@@ -1,7 +1,7 @@
-"""Checks of several values together: those that contradict or need one another.
+"""Checks of several values together: those that contradict or require each other.
 
-The checks look at the raw document, so that their problems are reported together with the rest; a
-value that is wrong by itself is passed over: its own field reports it.
+The checks read the raw document, so that their problems are reported together with the others. A
+value that is invalid by itself is skipped: its own field reports it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from det_jupyter.searcher.rung_lengths import divisor_of, full_amount, most_rung
 
 
 def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[Problem]:
-    """Return the problems.
+    """Return the problems with values that contradict or require each other.
 
     Args:
-        document: The document; nulls are away.
-        is_part: It is not whole: what is missing may still come.
+        document: The document, without nulls.
+        is_part: Whether it is only a part of a configuration: then missing values are no problem.
     """
     checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs]
     if not is_part:
@@ -36,7 +36,7 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
 def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
     most = as_whole(look_up(document, "resources.max_slots"))
     given, other = (look_up(document, f"resources.{key}") for key in ("slots_per_trial", "slots"))
-    if given is None and other is not None:  # `migrate` reads numbers
+    if given is None and other is not None:  # `migrate` has renamed it if it is a number
         yield Problem(
             "resources.slots",
             f"got {format_value(other)}; it is a key of notebooks and commands; write "
@@ -111,10 +111,10 @@ def _sources(document: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def is_endless(document: Mapping[str, Any]) -> bool:
-    """Return whether a command is given no length, which it need not be.
+    """Return whether the entrypoint is a command and no length is given, which is allowed.
 
-    Determined's files of 0.38 give none: there no search says how long to train. A command trains
-    as long as it likes here too; only one that asks for its length needs it.
+    As in Determined 0.38, a command decides itself how long it trains; only one that reads
+    `searcher.operations` needs a length.
     """
     searcher = section(document, "searcher")
     method = find_section(searcher)
@@ -133,7 +133,7 @@ def _is_command(entrypoint: Any) -> bool:
 
 
 def _rungs(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Rungs have to differ in length."""
+    """Check that there are not more rungs than different lengths."""
     searcher = section(document, "searcher")
     if str(searcher.get("name")) in RETIRED:
         return
@@ -168,9 +168,9 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
     size = look_up(document, "hyperparameters.global_batch_size")
     slots = as_whole(look_up(document, "resources.slots_per_trial")) or 1
     if isinstance(size, Mapping):
-        return  # drawn later; the trial's context checks the drawn value
+        return  # a range: the trial's context checks the drawn value
     if size is None:
-        return  # a function may need none; of a class it is asked when the class is known
+        return  # a function may need none; for classes see find_missing_batch_size
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         yield Problem(path, f"got {format_value(size)}, expected a whole number of at least 1")
     elif size < slots:
@@ -178,13 +178,13 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[Problem]:
-    """Return a problem if a trial class needs a batch size, or its lengths do, and none is given.
+    """Return a problem if a trial class or the lengths need a batch size, and none is given.
 
-    It is no part of the other checks: a function may count as it likes.
+    Not a part of `find_contradictions`: a function need not have a batch size.
 
     Args:
-        document: The document, merged, not completed.
-        reader: The method of the class that asks for the batch size in every run, if one does.
+        document: The document, merged with its template, without computed defaults.
+        reader: A method of the class that reads the batch size in every run; "": none does.
     """
     hparams = document.get("hyperparameters") or {}
     if not isinstance(hparams, Mapping) or hparams.get("global_batch_size") is not None:

@@ -1,10 +1,10 @@
-"""Changes of a configuration, as Python and lines give them: a key with dots leads into sections.
+"""Changes of a configuration, as Python code and command lines give them: with dotted keys.
 
     {"searcher.max_length.epochs": 3}       {"searcher": {"max_length": {"epochs": 3}}}
     {"slots": 2}                            {"resources": {"slots_per_trial": 2}}
-    {"data": {"a.b": 1}}                    as it stands: names below the top may have dots
+    {"data": {"a.b": 1}}                    unchanged: only keys at the top are split at dots
 
-A configuration itself (YAML) has sections only. Values of numpy and torch become plain numbers.
+In YAML, keys have no dots. Scalars of numpy and torch become plain numbers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SHORT = {"slots": "resources.slots_per_trial"}
 
 
 def read_changes(changes: Mapping[str, Any], where: str = "config") -> dict[str, Any]:
-    """Return the document that changes come to.
+    """Return the document with these changes.
 
     Args:
-        where: The path of a problem with two of them.
+        where: The path of problems that concern several changes.
 
     Raises:
-        ConfigError: All that is wrong with keys and values, and changes that undo one another.
+        ConfigError: All problems with keys and values, and changes that contradict each other.
     """
     document, problems = try_changes(changes, where)
     if problems:
@@ -38,7 +38,7 @@ def read_changes(changes: Mapping[str, Any], where: str = "config") -> dict[str,
 def try_changes(
     changes: Mapping[str, Any], where: str = "config"
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the document that changes come to, and what is wrong with them."""
+    """Return the document with these changes, and the problems; see `read_changes`."""
     problems: list[Problem] = []
     parts = {}
     for key, value in changes.items():
@@ -49,12 +49,17 @@ def try_changes(
             problems.append(
                 Problem(where, f"got {name!r}, expected a key such as searcher.max_length.epochs")
             )
-    problems += find_undone(parts, where)
+    problems += find_conflicts(parts, where)
     return reduce(merge, parts.values(), {}), problems
 
 
-def find_undone(parts: Mapping[str, Mapping[str, Any]], where: str) -> list[Problem]:
-    """Return a problem for each two changes that undo one another; each has its text as key."""
+def find_conflicts(parts: Mapping[str, Mapping[str, Any]], where: str) -> list[Problem]:
+    """Return a problem for each two changes of which one undoes the other.
+
+    Args:
+        parts: The document of each change, by its text.
+        where: The path of the problems.
+    """
     return [
         Problem(where, f"got {first} and {second}, expected only one of them")
         for first, second in combinations(parts, 2)
@@ -64,7 +69,7 @@ def find_undone(parts: Mapping[str, Mapping[str, Any]], where: str) -> list[Prob
 
 
 def _is_in(part: Any, whole: Any) -> bool:
-    """Return whether everything in a part is in the whole too.
+    """Return whether the document `whole` contains everything in `part`.
 
     >>> whole = {"a": {"b": 1, "c": [1, 2]}}
     >>> [_is_in(part, whole) for part in ({"a": {"b": 1}}, {"a": {"c": [2]}}, {"a": {"b": 2}})]
@@ -78,7 +83,7 @@ def _is_in(part: Any, whole: Any) -> bool:
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    """Return the document that has only this key.
+    """Return a document with this dotted key only.
 
     >>> nested("searcher.max_length.epochs", 3)
     {'searcher': {'max_length': {'epochs': 3}}}
@@ -91,14 +96,14 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any, path: str, problems: list[Problem]) -> Any:
-    """Return a value as YAML has it: numbers of numpy and torch, tuples and paths are made so."""
+    """Return a value of YAML's types: convert scalars of numpy and torch, tuples and paths."""
     if isinstance(value, Mapping):
         return {key: _plain(each, f"{path}.{key}", problems) for key, each in value.items()}
     if isinstance(value, list | tuple | range | set | frozenset):
         return [_plain(each, f"{path}[{i}]", problems) for i, each in enumerate(value)]
     if hasattr(value, "__fspath__"):
         return value.__fspath__()
-    if hasattr(value, "tolist"):  # of numpy and torch: a number if it has no dimensions
+    if hasattr(value, "tolist"):  # of numpy and torch; a number if it has no dimensions
         return value.tolist()
     if value is None or isinstance(value, str | int | float):
         return value

@@ -1,8 +1,8 @@
 """The experiment configuration as a tree of frozen sections.
 
-The names and defaults are Determined's; where ours differ, the field says why. What has a meaning
-only on a cluster is Ignored. Defaults are constructed, not validated, which would build each
-section once more.
+Names and defaults are Determined's; the reference lists the defaults that differ. Keys that have a
+meaning only on a cluster are Ignored. Defaults are made by `model_construct`, since validating
+them would build each section once more.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ def _each_once(labels: list[str]) -> list[str]:
 
 
 class ExperimentConfig(Section):
-    """A complete configuration.
+    """A complete configuration."""
 
-    It is built when this module is imported: ranks are forked from a process that has done so.
-    """
-
+    # Its validator is built at import, unlike those of sections: ranks are forked after that.
     model_config = ConfigDict(defer_build=False)
 
     name: Title
@@ -69,8 +67,8 @@ class ExperimentConfig(Section):
     """Records in an epoch; 0: as many as the training data has."""
     scheduling_unit: PositiveInt = 100
     """Batches from one report of training metrics to the next."""
-    # Determined validates only at the end unless told otherwise. Given a length in epochs we
-    # validate after each: a curve of one point shows nothing. `{batches: 0}`: only at the end.
+    # By default Determined validates only at the end. With a length in epochs we validate after
+    # each epoch, since a curve of one point shows nothing. `{batches: 0}`: only at the end.
     min_validation_period: Length
     """How often a trial validates at least; 0: only when the search asks."""
     min_checkpoint_period: Length = Length("batches", 0)
@@ -111,12 +109,12 @@ class ExperimentConfig(Section):
     version: Ignored = None
 
     def to_document(self) -> dict[str, Any]:
-        """Return the effective document; `parse_config` of it gives an equal configuration."""
+        """Return the effective document, of which `parse_config` makes an equal configuration."""
         document = self.model_dump(mode="json", exclude=self._absent())
         return {key: value for key, value in document.items() if value is not None}
 
     def _absent(self) -> dict[str, set[str]]:
-        """Return the ignored keys that are not given: readers need not know of any."""
+        """Return the ignored keys that are not given, by section; the document lacks them."""
         return {
             name: {key for key in section.ignored_keys() if getattr(section, key) is None}
             for name, section in self

@@ -1,7 +1,7 @@
-"""A first configuration for a trial, from a template's text and what the trial's code shows.
+"""Makes a first configuration for a trial, from a text and from the source of the trial.
 
-The text stays as it is, but for the metric, hyperparameters that are missing, and the entrypoint.
-Values that neither template nor code gives are guessed from names, and a comment says so.
+Only the metric, missing hyperparameters and the entrypoint are changed in the text. Values that
+are neither in the text nor in the code are guessed from the names, with a comment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 from det_jupyter.contract.trial.source_needs import UNKNOWN, Needs
 from det_jupyter.contract.values.direction import is_smaller_better
 
-_GUESSES: tuple[tuple[str, Any], ...] = (  # the first that a name fits
+_GUESSES: tuple[tuple[str, Any], ...] = (  # value by pattern of the name; the first match counts
     (r"(^|_)batch_?size$", 64),
     (r"(^|_)(lr|learning_rate)$", 0.001),
     (r"weight_decay|^wd$|^l2", 0.0001),
@@ -46,10 +46,10 @@ def draft(
     """Return the text of a configuration for the entrypoint.
 
     Args:
-        text: What it begins with.
-        entrypoint: "" for that of the text.
+        text: The text to complete.
+        entrypoint: The entrypoint to write; "": that of the text stays.
         needs: What the entrypoint reads and reports.
-        given: What a template of the master gives: it is left out.
+        given: The master's template, whose keys are left out of the result.
     """
     given = given or {}
     try:
@@ -60,7 +60,7 @@ def draft(
             if needs is not None:
                 text = _with_metric(_with_hparams(text, needs, given), needs, given)
             return text
-    except (yaml.YAMLError, AttributeError):  # the user's own text, which is no configuration
+    except (yaml.YAMLError, AttributeError):  # a text of the user that is no configuration
         pass
     return _with_entrypoint(text, entrypoint)
 
@@ -74,7 +74,7 @@ def _with_entrypoint(text: str, entrypoint: str) -> str:
 
 
 def _without(text: str, document: yaml.MappingNode, given: Mapping[str, Any]) -> str:
-    """Return the text without the lines of what is given elsewhere."""
+    """Return the text without the lines of keys that `given` has."""
     rows = text.splitlines(keepends=True)
     for first, end in reversed(_lines_given(document, given)):
         del rows[first:end]
@@ -82,7 +82,7 @@ def _without(text: str, document: yaml.MappingNode, given: Mapping[str, Any]) ->
 
 
 def _lines_given(section: yaml.MappingNode, given: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Return the lines of a section's keys that are given, as [first, end)."""
+    """Return the line ranges [first, end) of the keys of a section that `given` has."""
     found = []
     for key, value in section.value:
         own = given.get(key.value)
@@ -124,7 +124,7 @@ def _with_hparams(text: str, needs: Needs, given: Mapping[str, Any]) -> str:
 
 
 def _part(text: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a section of the text over that of what is given."""
+    """Return a section of the text, merged over that of `given`."""
     return {**(given.get(name) or {}), **((yaml.safe_load(text) or {}).get(name) or {})}
 
 
@@ -137,12 +137,12 @@ def _section(text: str, name: str) -> yaml.MappingNode | None:
 
 
 def _with_lines(text: str, name: str, lines: Mapping[str, str]) -> str:
-    """Return the text with these keys in a section, in place of those of the same names."""
+    """Return the text with `lines` (value by key) in section `name`, replacing equal keys."""
     section = _section(text, name)
     if section is None:
         own = "".join(f"  {_written(key)}: {value}\n" for key, value in lines.items())
         return f"{text.rstrip()}\n{name}:\n{own}"
-    if section.flow_style:  # written anew as lines, which have room for comments
+    if section.flow_style:  # rewritten in block style, which allows comments
         kept = {key: _written(value) for key, value in yaml.safe_load(text)[name].items()}
         begin = text.rindex("\n", 0, section.start_mark.index) + 1
         body = "".join(f"\n  {_written(key)}: {value}" for key, value in {**kept, **lines}.items())
@@ -152,8 +152,8 @@ def _with_lines(text: str, name: str, lines: Mapping[str, str]) -> str:
     places = {key.value: (key.start_mark.line, value) for key, value in section.value}
     added = [f"{indent}{_written(k)}: {v}" for k, v in lines.items() if k not in places]
     ends = {key.value: _last_line(value) for key, value in section.value}
-    beside = [ends[key] for key in lines if key in ends]  # else below all others
-    last = max(beside or ends.values(), default=section.start_mark.line)
+    replaced = [ends[key] for key in lines if key in ends]  # added below them, else at the end
+    last = max(replaced or ends.values(), default=section.start_mark.line)
     rows[last + 1 : last + 1] = added
     for key, value in lines.items():
         if key in places and isinstance(places[key][1], yaml.ScalarNode):
@@ -162,7 +162,7 @@ def _with_lines(text: str, name: str, lines: Mapping[str, str]) -> str:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """Return the line on which a value ends: that of a block begins the next one."""
+    """Return the last line of a value; the end mark of a block is at the start of the next."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         inner = node.value[-1]
         return _last_line(inner[1] if isinstance(inner, tuple) else inner)
@@ -183,6 +183,6 @@ def _is_guessed(value: Any) -> bool:
 
 
 def _written(value: Any) -> str:
-    """Return a value as YAML on one line."""
+    """Format a value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")

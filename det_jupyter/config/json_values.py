@@ -1,7 +1,7 @@
-"""What every value of a configuration has to be: something that JSON has a word for.
+"""Checks that a document consists of JSON values, and is neither too large nor too deep.
 
-Configurations travel as JSON and are kept as it. Whatever comes from Python or YAML is looked at
-here first: all that follows may then recurse, print and compare without fear.
+Configurations are sent and stored as JSON. Documents from Python or YAML are checked here first,
+so that later code can recurse into, print and compare their values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ MAX_INT = 2**63 - 1
 
 
 class Unread:
-    """Stands where something was written that could not be read; says what is wrong with it."""
+    """Stands for a value of a text that cannot be read.
+
+    Args:
+        problem: What is wrong with it.
+    """
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
 
 
 def find_bounds_problem(document: Any) -> Problem | None:
-    """Return a problem if the document is nested too deeply, is too large, or is no mapping."""
+    """Return a problem if the document is no mapping, too large or too deeply nested."""
     if not isinstance(document, Mapping):
         return Problem(
             "", f"got {format_value(document)}, expected a mapping (`key: value` lines)"
@@ -53,7 +57,7 @@ def find_bounds_problem(document: Any) -> Problem | None:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value is made of what JSON itself makes: no tuples, say."""
+    """Return whether a value consists of types that JSON decoders return, without tuples."""
     if isinstance(value, dict):
         return all(map(_is_name, value)) and all(map(is_plain, value.values()))
     if isinstance(value, list):
@@ -66,7 +70,7 @@ def _is_name(key: Any) -> bool:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a copy that is plain; what JSON has no word for is null in it."""
+    """Return a copy for which `is_plain` holds; values that JSON lacks become None."""
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -75,7 +79,7 @@ def to_plain(value: Any) -> Any:
 
 
 def find_nameless_keys(value: Any, path: str = "") -> Iterator[Problem]:
-    """Yield a problem for each key that is no name: what it leads to has no path."""
+    """Yield a problem for each key that is no name; values below it have no path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if _is_name(key):
@@ -91,7 +95,7 @@ def find_nameless_keys(value: Any, path: str = "") -> Iterator[Problem]:
 
 
 def find_strange_values(value: Any, path: str = "") -> Iterator[Problem]:
-    """Yield a problem for each value with a path that JSON has no word for."""
+    """Yield a problem for each value, below named keys, that JSON lacks."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if _is_name(key) and item is not None:
@@ -120,6 +124,6 @@ def _find_problem(value: Any) -> str | None:
 def _is_text(value: str) -> bool:
     try:
         value.encode()
-    except UnicodeEncodeError:  # half of a character
+    except UnicodeEncodeError:  # a lone surrogate
         return False
     return True

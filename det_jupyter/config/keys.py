@@ -1,11 +1,11 @@
-"""Keys that are not like the others: of several kinds, free in form, or without effect here."""
+"""Special keys: of sections of several kinds, of free form, or without effect here."""
 
 from __future__ import annotations
 
 from det_jupyter.contract.schema.key_paths import enclosing_paths
 from det_jupyter.searcher.methods import FREE_FIELDS
 
-TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds
+TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # key that selects a section's kind
 NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
 _NO_CLUSTER = "ignored: there is no cluster manager here"
 NO_MEANING = {
@@ -45,7 +45,7 @@ NOT_YET = {
     "retention_policy": "not in this version: logs are kept with their experiment",
 }
 NO_EFFECT = NO_MEANING | NOT_YET
-# Their nulls are values, and their keys are the user's own.
+# A null in them is a value, and their keys are chosen by the user.
 FREE_FORM = {
     "hyperparameters",
     "data",
@@ -56,5 +56,5 @@ FREE_FORM = {
 
 
 def is_free(path: str) -> bool:
-    """Return whether a null here is a value, and not the same as nothing."""
+    """Return whether a null at this path is a value; elsewhere it counts as absent."""
     return any(place in FREE_FORM for place in enclosing_paths(path))

@@ -1,16 +1,16 @@
-"""A configuration laid over a template, and who gave each value of the outcome.
+"""Merges a configuration over a template, and finds the origin of each value of the result.
 
-    scalar                          the configuration's if there is one (null is none)
+    scalar                          the configuration's if there is one (null counts as absent)
     section, `data`                 key by key, at any depth
     list                            the template's entries, then the configuration's
     entrypoint                      the configuration's if there is one, as text or as a list
     labels                          a set
-    bind_mounts, devices, ports     the template's entries but for those that the configuration
+    bind_mounts, devices, ports     the template's entries except those that the configuration
                                     has too (by container_path, ...), then the configuration's
-    length, hyperparameter          whole, from one side; nested hyperparameters key by key, and
-                                    there null is a value
+    length, hyperparameter          all of it from one side; nested hyperparameters key by key,
+                                    where null is a value
     searcher, checkpoint_storage    key by key if both are of one kind, or the configuration names
-                                    none; else the template gives what all kinds have
+                                    none; else only the keys that all kinds have
 
 The rule for lists is that of Determined's documentation; its code replaces them.
 """
@@ -45,7 +45,7 @@ _VARIABLES = "environment.environment_variables"
 
 
 def merge(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the configuration comes to over the template; both stay as they are.
+    """Return the configuration merged over the template; neither is modified.
 
     >>> merge({"labels": ["a"], "max_restarts": 1}, {"labels": ["b", "a"], "max_restarts": None})
     {'labels': ['a', 'b'], 'max_restarts': 1}
@@ -56,10 +56,11 @@ def merge(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
 def take_template(
     document: dict[str, Any], given: str | None = None
 ) -> tuple[str | None, list[Problem]]:
-    """Take the name of a template out of a document; return it, and what is wrong with it.
+    """Remove the key `template` from a document; return the template's name, and problems.
 
     Args:
-        document: What a user wrote; the key `template` is gone from it afterwards.
+        document: What a user wrote. It is modified.
+        given: The name from another source, such as --template.
     """
     named = document.pop("template", None)
     if named is None or isinstance(named, Unread):
@@ -111,7 +112,7 @@ def _merge_hparams(template: Mapping[str, Any], config: Mapping[str, Any]) -> di
 def _fitting(
     template: Mapping[str, Any], config: Mapping[str, Any], path: str
 ) -> Mapping[str, Any]:
-    """Return what of a template's section fits the kind that the configuration names."""
+    """Return the part of a template's section that the configuration's kind of section has."""
     if path not in TAGS:
         return template
     tag = TAGS[path]
@@ -131,7 +132,7 @@ def _merge_lists(template: Sequence[Any], config: Sequence[Any], path: str) -> l
 
 
 def _identity(item: Any, path: str) -> str | None:
-    """Return what makes an entry the same as another, None if nothing does."""
+    """Return the key by which entries of a list replace each other; None: it has none."""
     if isinstance(item, str):  # a device in its short form
         parts = item.split(":")
         return _as_text([parts[1]]) if len(parts) > 1 else None
@@ -144,7 +145,7 @@ def _identity(item: Any, path: str) -> str | None:
 
 
 def _is_length(value: Mapping[str, Any], path: str) -> bool:
-    """Return whether a mapping is one value, an amount of training such as {epochs: 6}."""
+    """Return whether a mapping is a length such as {epochs: 6}, which is one value."""
     return bool(value) and value.keys() <= set(UNITS) and not is_free(path)
 
 
@@ -157,12 +158,12 @@ def _as_text(value: Any) -> str:
 
 
 def merge_variables(template: Any, config: Any) -> Any:
-    """Return the environment variables of both, in either form."""
+    """Return the environment variables of both, merged; each may be a list or lists by kind."""
     return _merge_values(template, config, _VARIABLES)
 
 
 def _by_kind(variables: Any) -> Mapping[str, Any]:
-    """Return environment variables by kind of device: a list is for all of them."""
+    """Return environment variables by kind of device; a list is for all kinds."""
     if isinstance(variables, Mapping):
         return variables
     return {kind: variables if _is_list(variables) else [variables] for kind in DEVICE_KINDS}
@@ -171,19 +172,19 @@ def _by_kind(variables: Any) -> Mapping[str, Any]:
 def origins(
     user: Mapping[str, Any], template: Mapping[str, Any], effective: Mapping[str, Any]
 ) -> dict[str, Origin]:
-    """Return who gave each value of a configuration, by path.
+    """Return the origin of each value of a configuration, by path.
 
     Args:
         user: What the user wrote.
-        template: What that was laid over; empty if over nothing.
-        effective: What `parse_config` made of both.
+        template: The template that it was merged over; empty if there is none.
+        effective: The document that `parse_config` made of both.
     """
     user, template, _ = migrate(user, template)
     return dict(_trace(effective, _Sides(user, template, merge(template, user)), ""))
 
 
 class _Sides(NamedTuple):
-    """What both sides say at a place, and what that comes to; absent is None, here."""
+    """The values of both sides at a path, and the merged one; None: absent."""
 
     user: Any
     template: Any
@@ -191,7 +192,7 @@ class _Sides(NamedTuple):
 
 
 class _Everything(dict[str, Any]):
-    """Stands for a value that is from one side, whatever is in it."""
+    """Stands for a value that is wholly from one side: contains every key."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -241,12 +242,12 @@ def _child(source: Any, key: str, effective: Any) -> Any:
     if not isinstance(source, Mapping) or key not in source:
         return None
     value = source[key]
-    is_null = value is None and effective is None  # a value like any other, where nulls are
+    is_null = value is None and effective is None  # a null that is a value
     return _EVERYTHING if is_null else value
 
 
 def _trace_list(effective: list[Any], sides: _Sides, path: str) -> Iterator[tuple[str, Origin]]:
-    """The last entries are the user's, those before them the template's."""
+    """Yield the origins of a list: the last entries are the user's, the others the template's."""
     user, template, merged = sides
     is_aligned = _is_list(merged) and len(merged) == len(effective)
     mine = user if _is_list(user) else []

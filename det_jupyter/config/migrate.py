@@ -1,7 +1,7 @@
-"""`migrate`: what older files write, in the words of today; the rest of config/ has one spelling.
+"""Translates keys of older files into present ones; the rest of config/ has only the latter.
 
     searcher.name: adaptive_simple      adaptive_asha, with the same keys
-    resources.slots: 4                  slots_per_trial: 4; it is a key of notebooks' files
+    resources.slots: 4                  slots_per_trial: 4; the key is of Determined's notebooks
     environment_variables: {gpu: ...}   {cuda: ...}
     log_policies: action: {type: a}     action: a
     checkpoint_storage: {type: directory, host_path: /a}      container_path: /a
@@ -13,12 +13,12 @@ file does not say; here they are read in batches:
     min_validation_period: 5        min_validation_period: {batches: 250}
     searcher.max_steps: 10          searcher.max_length: {batches: 500}
 
-A bare number is steps only in a file that has a key from the time of steps; elsewhere it counts
-batches. A configuration and its template are one file here.
+A bare number counts steps only in a file with a key that only such versions had; elsewhere it
+counts batches. A configuration and its template count as one file.
 
-It is done to both before they are merged: what a configuration says in old words goes before what
-its template says in new ones. What changes its meaning gets a notice. What is wrong stays as it
-is: it is found later.
+Both are translated before they are merged, so an old key of a configuration takes precedence over
+the present one of its template. A changed meaning gets a notice. Invalid values are not
+translated: later stages report them.
 
 Searchers that are gone (`find_retired`) have no equivalent: they are refused, with the section to
 write instead.
@@ -50,18 +50,15 @@ _BARE = ("max_length", "length_per_round")
 
 
 class Migrated(NamedTuple):
-    """A configuration and its template in the words of today."""
+    """A configuration and its template with present keys."""
 
     document: Mapping[str, Any]
     template: Mapping[str, Any]
-    notices: list[str]  # what was read as something else, as `path: sentence.`
+    notices: list[str]  # what was translated with another meaning, as `path: sentence.`
 
 
 def migrate(document: Mapping[str, Any], template: Mapping[str, Any] | None = None) -> Migrated:
-    """Return a configuration, and its template, with the keys that there are now.
-
-    What is written in the words of today is returned as it is.
-    """
+    """Return a configuration and its template with present keys; these stay unchanged."""
     template = {} if template is None else template
     notices: list[str] = []
     if _counts_in_steps(document) or _counts_in_steps(template):
@@ -81,7 +78,7 @@ def _renamed(document: Mapping[str, Any], notices: list[str]) -> Mapping[str, An
         new["resources"] = _with_new_key(resources, "slots", "slots_per_trial", slots)
         notices.append(f"resources.slots: {NO_MEANING['resources.slots']}.")
     storage = section(document, "checkpoint_storage")
-    # Our first version took `host_path` for it: experiments of that time are still kept.
+    # Our first version named it `host_path`, and its experiments are still stored.
     is_ours = storage.get("type") == "directory" and storage.get("container_path") is None
     if is_ours and (path := storage.get("host_path")) is not None:
         new["checkpoint_storage"] = _with_new_key(storage, "host_path", "container_path", path)
@@ -99,7 +96,7 @@ def _with_new_key(section: Mapping[str, Any], old: str, new: str, value: Any) ->
 
 
 def _with_kinds_named(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return environment variables with those for `gpu`, as it was once called, under `cuda`."""
+    """Return environment variables with those for `gpu`, the old name, under `cuda`."""
     if variables.get("gpu") is None:
         return variables
     lines, others = variables["gpu"], variables.get("cuda") or []
@@ -115,17 +112,16 @@ def _with_plain_action(policy: Any) -> Any:
 
 
 def _counts_in_steps(document: Mapping[str, Any]) -> bool:
-    """Return whether a configuration has a key that Determined had only while it had steps."""
+    """Return whether a configuration has a key of the versions of Determined that had steps."""
     searcher = section(document, "searcher")
     given = (document.get("batches_per_step"), *map(searcher.get, ("step_budget", *_RENAMED)))
     return any(value is not None for value in given)
 
 
 def _step_size(*documents: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the batches of a step, and where that is from; the first that says so counts.
+    """Return the batches of a step, and the key that gives them, from the first document with one.
 
-    `scheduling_unit` is what `batches_per_step` was renamed to: a file may have been changed in
-    part.
+    `batches_per_step` was renamed to `scheduling_unit`, and a file may have some old keys only.
     """
     for key in ("batches_per_step", "scheduling_unit"):
         for document in documents:
@@ -137,14 +133,14 @@ def _step_size(*documents: Mapping[str, Any]) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Reads steps as batches."""
+    """Converts lengths in steps to batches."""
 
     size: int  # batches in a step
-    source: str  # where that is from
+    source: str  # the key that gives it
     notices: list[str] = field(default_factory=list)
 
     def in_batches(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a document with its lengths in batches; what is no number of steps stays."""
+        """Return a document with its lengths in batches; invalid ones are not changed."""
         converted = dict(document)
         unit = as_whole(converted.get("batches_per_step"))
         if unit is not None and unit > 0:
@@ -197,7 +193,7 @@ class _Steps:
 
 
 def explain_unmigrated(path: str, document: Mapping[str, Any]) -> Problem | None:
-    """Return the problem with what is no number of steps; None if no such file has the key."""
+    """Return the problem with an invalid number of steps; None if the key is none of steps."""
     needed = f"got {format_value(look_up(document, path))}, expected a whole number above 0; write"
     if path == "batches_per_step":
         text = f"{needed} scheduling_unit: {_step_size(document)[0]}"
@@ -208,7 +204,7 @@ def explain_unmigrated(path: str, document: Mapping[str, Any]) -> Problem | None
     return None
 
 
-# name: the searcher that replaces it, and what to say of the numbers in it
+# By name: the searcher that replaces it, and a remark about the numbers in the new section.
 _BUDGET = " (choose the number of trials: the budget was one of training)"
 _REPLACED = {
     "adaptive": ("adaptive_asha", _BUDGET),
@@ -225,7 +221,7 @@ _SOME_TRIALS = 16
 
 
 def find_retired(document: Mapping[str, Any]) -> list[Problem]:
-    """Return a problem if the searcher is one of old; it holds the section to write instead."""
+    """Return a problem if the searcher no longer exists, with the section to write instead."""
     old = section(document, "searcher")
     name = old.get("name")
     if not isinstance(name, str) or name not in _REPLACED:
@@ -243,7 +239,7 @@ def find_retired(document: Mapping[str, Any]) -> list[Problem]:
 
 
 def _full_length(old: Mapping[str, Any]) -> Length:
-    """Return how long a trial trained: in one go, or in the rounds of `pbt`."""
+    """Return the full length of a trial; for `pbt`, of all its rounds."""
     rounds = max(1, as_whole(old.get("num_rounds")) or 1) if "max_length" not in old else 1
     try:
         length = parse_length(old.get("max_length", old.get("length_per_round")))

@@ -1,8 +1,8 @@
-"""What of a configuration has no effect here, or probably another one than was meant.
+"""Notices about keys without effect here, and about values that are probably mistakes.
 
-Hyperparameters that are allowed, and probably not what was meant:
+Probable mistakes:
 
-    lr: {minval: 0.1, maxval: 1}                        no type: a constant that is a dict
+    lr: {minval: 0.1, maxval: 1}                        no type: a constant that is a mapping
     width: [32, 64], with a search                      one value that is a list, not two values
     width: 32, 64                                       a text
     lr: {type: log, minval: 0.0001, maxval: 0.1}        exponents: from 10^0.0001 to 10^0.1
@@ -23,7 +23,7 @@ from det_jupyter.config.cross_checks import is_endless, log_policies
 from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.migrate import migrate
-from det_jupyter.contract.schema.fields import as_whole
+from det_jupyter.contract.schema.fields import as_number, as_whole
 from det_jupyter.contract.schema.hyperparameters import is_nested, is_range, ranges_in_lists
 from det_jupyter.contract.schema.key_paths import format_value, join, look_up, section
 from det_jupyter.contract.values.direction import is_smaller_better
@@ -42,24 +42,22 @@ _RANGE_KEYS = {"minval", "maxval", "vals", "base", "count"}
 
 
 def notices(document: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for each key that has no effect, or is a trap, in their order.
-
-    Each is `path: sentence.`
+    """Return a notice `path: sentence.` for each such key, sorted.
 
     Args:
-        document: A configuration as it was written, merged or completed. What says the same as
-            if it was left out is passed over.
+        document: A configuration as it was written, merged or effective. Keys with their default
+            value get no notice.
     """
     document, _, found = migrate(document)
     found += [
         f"{path}: {remark}."
         for path, remark in NO_EFFECT.items()
-        if _is_said(look_up(document, path), path)
+        if _is_given(look_up(document, path), path)
     ]
     return sorted([*found, *_conditional(document)])
 
 
-def _is_said(value: Any, path: str) -> bool:
+def _is_given(value: Any, path: str) -> bool:
     default = _default_of(path)
     return value != default if value is not None and default is not None else bool(value)
 
@@ -73,7 +71,7 @@ def _default_of(path: str) -> Any:
 
 
 def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what depends on the value, or on others."""
+    """Yield the notices that depend on values."""
     if look_up(document, "checkpoint_storage.type") in (None, "shared_fs") and look_up(
         document, "checkpoint_storage.container_path"
     ):
@@ -129,23 +127,23 @@ def _unmet_rungs(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_direction(document: Mapping[str, Any]) -> Iterator[str]:
-    """Compare what is said to be better with the name of the metric."""
+    """Yield a notice if `smaller_is_better` does not fit the name of the metric."""
     path = "searcher.smaller_is_better"
     metric, given = look_up(document, "searcher.metric"), look_up(document, path)
     is_smaller = True if given is None else given
     by_name = is_smaller_better(metric) if isinstance(metric, str) else None
     if by_name is None or by_name == is_smaller or not isinstance(is_smaller, bool):
         return
-    said = "not given, so true" if given is None else format_value(given)
+    written = "not given, so true" if given is None else format_value(given)
     least, other = ("smallest", "larger") if is_smaller else ("largest", "smaller")
     yield (
-        f"{path}: {said}: the {least} {metric} counts as the best; if {other} is better, write "
+        f"{path}: {written}: the {least} {metric} counts as the best; if {other} is better, write "
         f"{path.rpartition('.')[2]}: {format_value(not is_smaller)}."
     )
 
 
 def _find_nones(document: Mapping[str, Any]) -> Iterator[str]:
-    """Look for the text None, which YAML does not read as null; all of them share a notice."""
+    """Yield one notice about all texts "None", which is no null in YAML."""
     first, *others = [
         path
         for section in ("hyperparameters", "data")
@@ -158,7 +156,7 @@ def _find_nones(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield all values that are no dicts and no lists, with their paths."""
+    """Yield all values that are neither mappings nor lists, with their paths."""
     if isinstance(value, Mapping | list):
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
         for key, item in items:
@@ -168,7 +166,7 @@ def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a notice for each, as `path: sentence.`"""
+    """Yield notices about hyperparameters that are probably mistakes."""
     hparams = document.get("hyperparameters") or {}
     searcher = find_section(section(document, "searcher"))
     is_search = searcher is not None and searcher.is_search
@@ -192,11 +190,11 @@ def find_traps(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_choices(path: str, spec: Any, *, is_any: bool) -> Iterator[str]:
-    """Look for values to choose from that are one value.
+    """Yield a notice if a constant looks like values to choose from: [32, 64] or "32, 64".
 
     Args:
-        is_any: Whether every list may be one. Otherwise a list whose name is a plural
-            (`betas`, `hidden_sizes`), or says that it has parts, is taken as meant.
+        is_any: Whether any list gets a notice. Otherwise not one whose name is a plural (`betas`,
+            `hidden_sizes`) or that of a value with several parts (`shape`).
     """
     name = path.rpartition(".")[2]
     if isinstance(spec, list) and spec and (is_any or not _NAMES_OF_LISTS.search(name)):
@@ -212,7 +210,7 @@ def _find_choices(path: str, spec: Any, *, is_any: bool) -> Iterator[str]:
 
 
 def _walk(hparams: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield each hyperparameter with its path; a dict with the keys of a range is one."""
+    """Yield each hyperparameter with its path; a mapping with the keys of a range is one."""
     for name, spec in hparams.items():
         here = join(path, name)
         if is_nested(spec) and not _is_range(spec):
@@ -222,7 +220,7 @@ def _walk(hparams: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_range(spec: Mapping[str, Any]) -> bool:
-    """Return whether it says where a range begins and ends, and nothing that a range has not."""
+    """Return whether a mapping has the keys of a range, and no others."""
     keys = {key for key in spec if key != "type"}
     return ({"minval", "maxval"} <= keys or "vals" in keys) and keys <= _RANGE_KEYS
 
@@ -244,8 +242,8 @@ def _find_untyped(path: str, spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_plain_ends(path: str, spec: Mapping[str, Any]) -> Iterator[str]:
-    """Look for the ends of a log that are values, where its exponents are meant."""
-    base, low, high = (_number(spec, key) for key in ("base", "minval", "maxval"))
+    """Yield a notice if `minval` and `maxval` of a log look like values, not exponents."""
+    base, low, high = (as_number(spec.get(key)) for key in ("base", "minval", "maxval"))
     if spec.get("type") != "log" or base is None or low is None or high is None:
         return
     if base <= 1 or not (0 < low < 0.1 or 0 < low < high <= 1):
@@ -256,11 +254,6 @@ def _find_plain_ends(path: str, spec: Mapping[str, Any]) -> Iterator[str]:
         f"{base**low:.4g} to {base:g}^{high:g} = {base**high:.4g}; for {low:g} to {high:g} write "
         f"minval: {exponents[0]:g}, maxval: {exponents[1]:g}."
     )
-
-
-def _number(spec: Mapping[str, Any], key: str) -> float | None:
-    value = spec.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _find_same_trials(

@@ -1,7 +1,7 @@
-"""`parse_config`, the only door to a configuration, and `check_sanity`, for a part of one.
+"""`parse_config` makes a configuration of documents; `check_sanity` checks a part of one.
 
     what the user wrote ─┐
-                         ├─ merge ─ nulls away ─ computed defaults ─ sections ─ cross-checks ─►
+                         ├─ merge ─ drop nulls ─ computed defaults ─ sections ─ cross-checks ─►
     the template ────────┘
 
 All problems of all stages are reported at once, sorted by their paths.
@@ -37,7 +37,7 @@ from det_jupyter.contract.values.entrypoints import entrypoint_name
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.searcher.methods import find_section
 
-# As Determined's tutorial has it for scripts that ignore their length.
+# What Determined's tutorial writes for scripts that ignore their length.
 _LENGTH_OF_COMMANDS = {"batches": 1}
 
 
@@ -50,9 +50,9 @@ def parse_config(
     """Return the complete configuration that `document` describes.
 
     Args:
-        document: What the user wrote. A null counts as absent (but for hyperparameters and data).
-        default_seed: Fills `reproducibility.experiment_seed`, which is else required.
-        template: What the document is laid over.
+        document: What the user wrote. A null counts as absent, except in `keys.FREE_FORM`.
+        default_seed: Default of `reproducibility.experiment_seed`, which is otherwise required.
+        template: The template that the document is merged over.
 
     Raises:
         ConfigError: All problems.
@@ -71,9 +71,9 @@ def parse_config(
 
 
 def check_sanity(document: Mapping[str, Any]) -> list[Problem]:
-    """Return what is wrong with a part of a configuration, whatever it may be laid over or under.
+    """Return the problems of a part of a configuration, such as a template.
 
-    What is missing is no problem yet.
+    Missing keys are no problem: the other part may have them.
     """
     try:
         _check_bounds(document)
@@ -92,7 +92,7 @@ def parse_part(text: str) -> dict[str, Any]:
     """Return the document of a part of a configuration.
 
     Raises:
-        ConfigError: All that is wrong with the text and with what it says, each with its line.
+        ConfigError: All problems of the text and of the document, each with its line.
     """
     reading = read_yaml(text)
     if problems := reading.problems + check_sanity(reading.document):
@@ -101,7 +101,7 @@ def parse_part(text: str) -> dict[str, Any]:
 
 
 def without_nulls(document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the document without what counts as absent."""
+    """Return the document without nulls that count as absent."""
     return {
         key: value if path + key in FREE_FORM else _without_nulls(value, path + key)
         for key, value in document.items()
@@ -118,10 +118,10 @@ def _without_nulls(value: Any, path: str) -> Any:
 
 
 def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Problem]]:
-    """Return the document without the values that JSON has no word for, and a problem for each.
+    """Return the document without values that JSON lacks, and a problem for each of them.
 
     Raises:
-        ConfigError: Nothing more can be said of the document.
+        ConfigError: A key is no name, so that no further check is possible.
     """
     if is_plain(document):
         return document, []
@@ -139,10 +139,10 @@ def _check_bounds(document: Mapping[str, Any]) -> None:
 
 
 def _raise_if_any(strange: list[Problem], problems: list[Problem]) -> None:
-    """Raise what was found.
+    """Raise the problems, if there are any.
 
-    Of a value that is strange, or holds one, nothing more is said; nor of one that is missing
-    because it is there under another name.
+    Left out are problems of values that have, or contain, a problem in `strange`, and those of
+    missing keys that another problem suggests as the correct name of an unknown key.
     """
     places = {place for problem in strange for place in enclosing_paths(problem.path)}
     found = strange + [problem for problem in problems if problem.path not in places]
@@ -174,7 +174,7 @@ def _validate(
 
 @cache
 def _any_searcher() -> type[Section]:
-    """Return a section with the fields of all searchers, all of them optional."""
+    """Return a section class with the fields of all searchers, all optional."""
     fields: dict[str, Any] = {}
     for searcher in kinds("searcher").values():
         for name, info in searcher.model_fields.items():
@@ -184,7 +184,7 @@ def _any_searcher() -> type[Section]:
 
 
 def _find_problems_of_any_searcher(filled: dict[str, Any]) -> list[Problem]:
-    """Look at a searcher whose method is not known (yet)."""
+    """Return the problems of a searcher whose method is unknown, or not given."""
     try:
         _any_searcher().model_validate(filled["searcher"])
     except ValidationError as error:
@@ -193,7 +193,7 @@ def _find_problems_of_any_searcher(filled: dict[str, Any]) -> list[Problem]:
 
 
 def _with_storage_named(document: dict[str, Any]) -> dict[str, Any]:
-    """Name the kind of storage if it is left out."""
+    """Add the default kind of storage, if a storage section has no kind."""
     storage = document.get("checkpoint_storage")
     if not isinstance(storage, dict):
         return document
@@ -201,7 +201,7 @@ def _with_storage_named(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) -> dict[str, Any]:
-    """Fill the defaults that depend on other values; what is wrong there is found later."""
+    """Add the defaults that depend on other values; invalid values are reported later."""
     filled = _with_storage_named(dict(document))
     if is_endless(filled):
         filled["searcher"] = {**filled["searcher"], "max_length": _LENGTH_OF_COMMANDS}
@@ -225,7 +225,7 @@ def _default_name(entrypoint: Any) -> str:
 
 
 def _validation_period(searcher: Any) -> dict[str, int]:
-    """Return how often to validate: for a curve, and for the rungs to be met."""
+    """Return the default `min_validation_period`: the lowest rung, one epoch, or never."""
     method = find_section(searcher) if isinstance(searcher, dict) else None
     if method is not None and (rung := method.lowest_rung(searcher)) is not None:
         return rung.to_document()

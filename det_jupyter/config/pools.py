@@ -1,4 +1,4 @@
-"""Resource pools: how the agents of a master are shared out, from a small file or by the API.
+"""Resource pools: groups of agents with a scheduler, from `pools.yaml` or by the API.
 
     pools:
       - pool_name: default
@@ -6,7 +6,7 @@
       - pool_name: night
         agents: ["gpu-*"]
         scheduler: {type: fair_share}
-    agents:                          # instead of this computer's own: to try things out
+    agents:                          # simulated, instead of this computer's own
       - {id: left, slots: "cpu:8"}
 
 An agent belongs to the first pool that names it, else to the pool `default`, which always exists.
@@ -102,7 +102,7 @@ class PoolsFile(Section):
 
 
 def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
-    """Return the pools that a document describes, the default one among them.
+    """Parse a document of pools; the default pool is added if it is absent.
 
     Raises:
         ConfigError: All problems.
@@ -114,7 +114,7 @@ def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
         raise ConfigError(
             sort_problems(describe(error, filled, explain=_explain_unknown))
         ) from None
-    if problems := _doubles(parsed):
+    if problems := _find_duplicates(parsed):
         raise ConfigError(problems)
     if all(pool.pool_name != DEFAULT_POOL for pool in parsed.pools):
         default = PoolConfig(pool_name=DEFAULT_POOL)
@@ -123,7 +123,7 @@ def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
 
 
 def _explain_unknown(keys: Sequence[int | str]) -> Problem:
-    """Return the problem with a key that is none of these sections', not of an experiment's."""
+    """Return the problem with an unknown key, which lists the keys of its section."""
     section: type[Section] = PoolsFile
     if "scheduler" in keys[:-1]:
         section = SchedulerConfig
@@ -132,12 +132,12 @@ def _explain_unknown(keys: Sequence[int | str]) -> Problem:
     return Problem(join_all(keys), f"unknown key; there are {', '.join(section.model_fields)}")
 
 
-def _doubles(parsed: PoolsFile) -> list[Problem]:
+def _find_duplicates(parsed: PoolsFile) -> list[Problem]:
     pools = [(f"pools[{i}].pool_name", p.pool_name) for i, p in enumerate(parsed.pools)]
     agents = [(f"agents[{i}].id", agent.id) for i, agent in enumerate(parsed.agents)]
     return [
         Problem(path, f"got {name!r} once more; every one needs a name of its own")
         for named in (pools, agents)
-        for place, (path, name) in enumerate(named)
-        if name in [other for _, other in named[:place]]
+        for index, (path, name) in enumerate(named)
+        if name in [other for _, other in named[:index]]
     ]

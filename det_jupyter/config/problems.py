@@ -1,4 +1,4 @@
-"""Pydantic's findings as problems in our words."""
+"""Translates the errors of pydantic into problems."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def describe(
     is_part: bool = False,
     explain: Explain | None = None,
 ) -> Iterator[Problem]:
-    """Yield the problems.
+    """Yield the problems in a pydantic error.
 
     Args:
-        error: What pydantic found.
-        within: The section that it looked at; by default at all.
-        is_part: What is missing may still come: it is no problem.
-        explain: Returns the problem with an unknown key, by the keys that lead to it; by default
-            as one of an experiment's.
+        document: The document that was validated.
+        within: Keys of the section that was validated; by default the whole document.
+        is_part: Whether it is a part of a configuration: then missing keys are no problem.
+        explain: Returns the problem with an unknown key, given the keys that lead to it; by
+            default for the sections of an experiment.
     """
     for details in error.errors(include_url=False):
         loc = _without_tag((*within, *details["loc"]))
@@ -79,7 +79,7 @@ def describe(
 
 
 def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Leave out which kind of section pydantic looked at: it is no part of the path."""
+    """Remove the kind of a section, or of a union, from a location: it is no part of the path."""
     if loc[:2] == _VARIABLES and len(loc) > 2:
         return (*_VARIABLES, *loc[3:])
     if loc[0] == "entrypoint":
@@ -98,7 +98,7 @@ def _problem(
     path = join_all(loc)
     match details["type"]:
         case "missing":
-            return Problem.missing(path, f"{_HINTS.get(path, '')}{_asker(loc, document)}")
+            return Problem.missing(path, f"{_HINTS.get(path, '')}{_required_by(loc, document)}")
         case "extra_forbidden":
             return explain(loc) if explain else _explain_unknown(loc, document)
         case "union_tag_not_found" if isinstance(details["input"], Mapping):
@@ -112,8 +112,8 @@ def _problem(
     )
 
 
-def _asker(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
-    """Return which key asks for another one, in brackets; "" if the section itself does."""
+def _required_by(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
+    """Return in brackets why a key is required; "" if its section always requires it."""
     section = join_all(loc[:-1])
     if section in TAGS and (kind := look_up(document, tag := f"{section}.{TAGS[section]}")):
         fields = [model.model_fields.get(str(loc[-1])) for model in kinds(section).values()]
@@ -137,7 +137,7 @@ def _wrong_kind(path: str, tag: str, given: Any) -> Problem:
 
 
 def _quoting(details: ErrorDetails) -> str:
-    """Return how to write it, if only the quotes are wrong."""
+    """Return how to write the value, if only its quotes are wrong, else ""."""
     given, kind = details["input"], details["type"]
     if kind == "string_type" and isinstance(given, (int, float)):
         return f'; write "{format_value(given)}"'
@@ -201,7 +201,7 @@ def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str
 
 
 def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
-    """Return what to do about an unknown key, and the path of the key that was meant, or ""."""
+    """Return a remedy for an unknown key, and the path of the key that is meant, or ""."""
     if nearest := get_close_matches(key, names, n=1):
         return f"did you mean {nearest[0]}?", ".".join((*above, nearest[0]))
     by_name: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Help on the keys of a configuration, from the same classes that check it.
+"""Help on the keys of a configuration, from the classes that check it.
 
-The descriptions are the strings below the fields in the source. They are read when help is first
-asked for: importing this module costs nothing.
+The descriptions are the strings below the fields in the source. They are parsed at the first use,
+so that importing this module is fast.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _FREE_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class FieldHelp:
-    """What there is to know about a key."""
+    """The help on a key."""
 
-    path: str  # where it is
-    type: str  # what it takes, in words
-    default: Any  # what it is if left out, as YAML would have it; None: nothing, or it is required
-    text: str  # what it means, in a sentence
-    choices: tuple[str, ...] = ()  # the values it may have, if they are few
-    is_required: bool = False  # whether a complete configuration has to have it
-    note: str = ""  # why it has no effect here, if so
+    path: str
+    type: str  # its type in words
+    default: Any  # its default, as a value of YAML; None: it has none, or it is required
+    text: str  # its description, a sentence
+    choices: tuple[str, ...] = ()  # its possible values, if they are few
+    is_required: bool = False  # whether a complete configuration must contain it
+    note: str = ""  # why it has no effect here; "": it has one
 
 
 def known_keys(
     section_path: str, document: Mapping[str, Any] | None = None
 ) -> dict[str, FieldHelp]:
-    """Return the keys that a section may have, in a sensible order; of the whole for "".
+    """Return the keys that a section may have, in the order of its fields.
 
     Args:
-        section_path: Where the section is, without indices.
-        document: What is written so far: it may say which searcher, which storage it is.
+        section_path: Path of the section, without indices; "": the whole configuration.
+        document: What is written so far; it may contain the kind of searcher or storage.
     """
     keys = tuple(section_path.split(".")) if section_path else ()
     fields = fields_of(sections_at(keys, document))
@@ -77,7 +77,7 @@ def known_keys(
             for unit in UNITS
         }
     tag = TAGS.get(section_path)
-    names = sorted(fields, key=lambda name: name != tag)  # what decides on the others comes first
+    names = sorted(fields, key=lambda name: name != tag)  # first the key that selects the kind
     return {
         name: _help(f"{section_path}.{name}" if section_path else name, fields[name])
         for name in names
@@ -85,19 +85,19 @@ def known_keys(
 
 
 def describe(path: str) -> FieldHelp | None:
-    """Return what there is to know about a key, None if there is no such key."""
+    """Return the help on a key, None if there is no such key."""
     section, _, key = path.rpartition(".")
     return known_keys(section).get(key)
 
 
 def choices(path: str) -> tuple[str, ...]:
-    """Return the values that a key may have, if they are few; else none."""
+    """Return the possible values of a key, if they are few; otherwise an empty tuple."""
     found = describe(path)
     return found.choices if found is not None else ()
 
 
 def _help(path: str, found: Sequence[tuple[type, FieldInfo]]) -> FieldHelp:
-    """Return the help on a key that one or several kinds of a section have."""
+    """Return the help on a key, which several kinds of a section may have."""
     info = found[-1][1]
     words: tuple[str, ...] = ()
     for _, one in found:
@@ -170,7 +170,7 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
 
 
 def _description(owner: type, name: str) -> str:
-    """Return what the string below a field says, in the class or in the base that has it."""
+    """Return the string below a field, in its class or in a base class; "" if there is none."""
     sections = (cls for cls in owner.__mro__ if issubclass(cls, Section))
     found = (_descriptions(cls.__module__).get((cls.__name__, name)) for cls in sections)
     return next((text for text in found if text), "")
@@ -178,7 +178,7 @@ def _description(owner: type, name: str) -> str:
 
 @cache
 def _descriptions(module: str) -> dict[tuple[str, str], str]:
-    """Return the strings below the fields of a module's classes."""
+    """Return the strings below the fields of a module's classes, by class and field name."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except OSError:  # installed without its source

@@ -1,4 +1,4 @@
-"""The reference of all keys, generated: Markdown for people, JSON Schema for editors."""
+"""Generates the reference of all keys: Markdown for users, JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ _VARIABLES: dict[str, Any] = {
 
 
 def markdown() -> str:
-    """Return the reference as it is in docs/configuration.md."""
+    """Return the reference in Markdown: docs/configuration.md."""
     parts = [_INTRODUCTION, "## The whole\n", _table(_with_meaning(""))]
     for section in known_keys(""):
         if section in TAGS:
@@ -175,7 +175,7 @@ def _other_defaults() -> str:
 
 
 def _with_meaning(section: str, kind: str = "") -> list[FieldHelp]:
-    """Return the keys of a section, or of one kind of it, but for those without a meaning here."""
+    """Return the keys of a section, or of one kind of it, that have an effect here."""
     if section in NO_MEANING or (describe(section) or _NONE).type == "length":
         return []
     document = {section: {TAGS[section]: kind}} if kind else None
@@ -184,7 +184,7 @@ def _with_meaning(section: str, kind: str = "") -> list[FieldHelp]:
 
 
 def _kinds(section: str) -> Iterator[str]:
-    """Yield what all kinds of a section have, then what each has besides."""
+    """Yield the keys that all kinds of a section have, then the further keys of each kind."""
     tag = TAGS[section]
     by_kind = {name: _with_meaning(section, name) for name in kinds(section)}
     common = set.intersection(*({row.path for row in rows} for rows in by_kind.values()))
@@ -227,7 +227,7 @@ def _notes(notes: dict[str, str]) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of what a user writes: what is filled in is not required."""
+    """Return the JSON Schema of what users write: keys with computed defaults are optional."""
     schema = ExperimentConfig.model_json_schema()
     sections = schema["$defs"] | {"ExperimentConfig": schema}
     for name, section in sections.items():
@@ -252,7 +252,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _name_bounds(schema: Any) -> None:
-    """Give bounds their names in JSON Schema; behind a validator pydantic leaves its own."""
+    """Rename bounds to those of JSON Schema; pydantic keeps its own names behind a validator."""
     if isinstance(schema, dict):
         for ours, theirs in _BOUNDS.items():
             if isinstance(schema.get(ours), (int, float)):
@@ -263,7 +263,7 @@ def _name_bounds(schema: Any) -> None:
 
 
 def _allow_short_forms(sections: dict[str, Any]) -> None:
-    """Say what validators read besides the forms that they return."""
+    """Add the forms that validators accept besides those that they return."""
     action = sections["LogPolicy"]["properties"]["action"]
     action["anyOf"].append({"type": "object", "properties": {"type": action["anyOf"][0]}})
     variables = sections["Environment"]["properties"]["environment_variables"]

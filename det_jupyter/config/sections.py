@@ -1,4 +1,4 @@
-"""The sections of a configuration that are about training here, the searcher's apart."""
+"""The sections of a configuration, except those of searchers and storages."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from det_jupyter.contract.schema.seeds import MAX_SEED
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 
-MAX_SLOTS = 1_000_000  # more than any pool has; sums of them stay exact
-MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # shares beyond could not be told from all, or from none
+MAX_SLOTS = 1_000_000  # more than any pool has; sums of them are exact
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # beyond, shares are practically all or nothing
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
 
 
@@ -143,7 +143,7 @@ class Profiling(Section):
 
 
 def _variables(value: Any) -> Any:
-    """Lists that are the same for all kinds of devices are one list."""
+    """Check the kinds of devices; equal lists for all kinds become one list."""
     if not isinstance(value, dict):
         return value
     if strange := [key for key in value if key not in DEVICE_KINDS]:
@@ -191,7 +191,7 @@ class Environment(Section):
 def _pattern(value: str) -> str:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what may mean something else one day
+            warnings.simplefilter("ignore")  # FutureWarning about set operations
             re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
         raise PydanticCustomError(

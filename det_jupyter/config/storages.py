@@ -1,7 +1,7 @@
-"""The `checkpoint_storage` section: one shape for each kind of storage, told apart by `type`.
+"""The `checkpoint_storage` section: one class for each kind of storage, selected by `type`.
 
-A folder takes the place of a storage that this version cannot write to, so that a file that names
-s3, gcs, azure or hdfs runs as it stands:
+A folder can replace a storage that this version cannot write to, so that a file with s3, gcs,
+azure or hdfs runs unchanged:
 
     --checkpoint-storage FOLDER                     of a submission: `with_storage`
     DET_JUPYTER_CHECKPOINT_STORAGE=FOLDER           of the master: `with_default_storage`
@@ -45,12 +45,12 @@ class Storage(Section):
 
     @property
     def location(self) -> str | None:
-        """Where checkpoints go; see `location_of`."""
+        """The location of checkpoints; see `location_of`."""
         return self.locate(dict(self))  # model_dump would build a serializer: 9 ms in every rank
 
     @staticmethod
     def locate(storage: Mapping[str, Any]) -> str | None:
-        """Return where checkpoints go, by a section of this kind; see `location_of`."""
+        """Return the location in a section of this kind; see `location_of`."""
         raise NotImplementedError
 
 
@@ -90,12 +90,12 @@ class Directory(Storage):
 
     @property
     def host_path(self) -> str:
-        """The folder, by the name that shared_fs has for it."""
+        """The folder, under the name that it has in shared_fs."""
         return self.container_path
 
     @staticmethod
     def locate(storage: Mapping[str, Any]) -> str | None:
-        """Return the folder, which our first version called host_path."""
+        """Return the folder, whose key was host_path in our first version."""
         folder: str | None = storage.get("container_path", storage.get("host_path"))
         return folder
 
@@ -103,7 +103,7 @@ class Directory(Storage):
 CheckpointStorage = Annotated[SharedFs | Directory, Field(discriminator="type")]
 _KINDS: tuple[type[Storage], ...] = get_args(get_args(CheckpointStorage)[0])
 _BY_TYPE = {get_args(kind.model_fields["type"].annotation)[0]: kind for kind in _KINDS}
-# The keys that say where checkpoints go, of all kinds.
+# The keys of all kinds that determine the location.
 LOCATING = tuple(
     dict.fromkeys(
         key
@@ -115,10 +115,10 @@ LOCATING = tuple(
 
 
 def location_of(storage: Mapping[str, Any]) -> str | None:
-    """Return where checkpoints go, by an effective `checkpoint_storage` section.
+    """Return the location of checkpoints, from an effective `checkpoint_storage` section.
 
-    It reads what a stored experiment says, of whatever version, and so never refuses a section:
-    checkpoints must be found, and deleted, for as long as they are there.
+    The section may be that of a stored experiment of any version, so it is never refused: existing
+    checkpoints must be found, and deleted.
 
     Returns:
         A folder, or scheme://... of another kind of storage, as `storage.open_storage` takes it;
@@ -128,14 +128,14 @@ def location_of(storage: Mapping[str, Any]) -> str | None:
 
 
 def with_storage(document: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return a configuration whose checkpoints go to a folder, whatever it or its template says.
+    """Return a configuration whose checkpoints go to a folder, whatever its template has.
 
-    Which checkpoints are kept stays. The option `--checkpoint-storage FOLDER` is laid over a
-    document by this function, before it is parsed and sent.
+    The numbers of checkpoints to keep stay. `--checkpoint-storage FOLDER` is applied by this
+    function, before the document is parsed and sent.
 
     Args:
         document: What the user wrote.
-        folder: An absolute path; of a relative one `parse_config` says that it is wrong.
+        folder: An absolute path; `parse_config` refuses a relative one.
     """
     given = section(document, "checkpoint_storage")
     kept = {key: given[key] for key in Storage.model_fields if key in given}
@@ -146,7 +146,7 @@ def with_storage(document: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def unwritable_storage(document: Mapping[str, Any], template: Mapping[str, Any]) -> str:
-    """Return the kind of a configuration's storage if it cannot be written to here, else ""."""
+    """Return the kind of a configuration's storage if we cannot write to it, else ""."""
     storages = [{"checkpoint_storage": d.get("checkpoint_storage")} for d in (template, document)]
     kind = look_up(merge(*storages), "checkpoint_storage.type")
     return kind if kind in UNWRITABLE else ""
@@ -155,13 +155,13 @@ def unwritable_storage(document: Mapping[str, Any], template: Mapping[str, Any])
 def with_default_storage(
     document: Mapping[str, Any], template: Mapping[str, Any], folder: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return a configuration with the master's folder, if its storage cannot be written to.
+    """Return a configuration with the master's folder, if we cannot write to its storage.
 
-    The second is a notice about it, if so.
+    Also returns a notice about it, if so.
 
     Args:
         document: What the user wrote.
-        template: What it is laid over; empty if over nothing.
+        template: The template that it is merged over; empty if there is none.
         folder: An absolute path; "": the master has none.
     """
     kind = unwritable_storage(document, template)

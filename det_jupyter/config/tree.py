@@ -1,4 +1,4 @@
-"""Where a path leads in the tree of sections; the sections with no meaning here are in it too."""
+"""Looks up paths in the tree of sections and their fields, also of those without effect here."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from det_jupyter.contract.schema.key_paths import look_up
 
 
 def flat(annotation: Any) -> Iterator[Any]:
-    """Yield an annotation and all that it is made of."""
+    """Yield an annotation and its type arguments, recursively."""
     yield annotation
     for argument in get_args(annotation):
         yield from flat(argument)
 
 
 def sections_of(annotation: Any) -> Iterator[type[Section]]:
-    """Yield the sections that a field's annotation names."""
+    """Yield the section classes in a field's annotation."""
     for part in flat(annotation):
         if isinstance(part, type) and issubclass(part, Section):
             yield part
@@ -30,7 +30,7 @@ def sections_of(annotation: Any) -> Iterator[type[Section]]:
 
 @cache
 def kinds(section: str) -> dict[str, type[Section]]:
-    """Return the kinds of a section that has several, by what its tag says."""
+    """Return the kinds of a section in TAGS, by the value of its tag."""
     found = sections_of(ExperimentConfig.model_fields[section].annotation)
     tag = TAGS[section]
     return {get_args(kind.model_fields[tag].annotation)[0]: kind for kind in found}
@@ -39,10 +39,11 @@ def kinds(section: str) -> dict[str, type[Section]]:
 def sections_at(
     parts: Sequence[str], document: Mapping[str, Any] | None = None
 ) -> list[type[Section]]:
-    """Return the sections that may be at a path, without indices; none if there is no such path.
+    """Return the section classes at a path of keys; empty if there is no such section.
 
     Args:
-        document: If given, says which kind of searcher or storage it is.
+        parts: The keys, without indices.
+        document: If given, only the kind of searcher or storage that it has is returned.
     """
     found: list[type[Section]] = [ExperimentConfig]
     for depth, part in enumerate(parts):
@@ -60,7 +61,7 @@ def sections_at(
 
 
 def fields_of(sections: Iterable[type[Section]]) -> dict[str, list[tuple[type, FieldInfo]]]:
-    """Return the fields of the sections by name, each with the sections that have it."""
+    """Return the fields of sections by name, with the sections that have them."""
     found: dict[str, list[tuple[type, FieldInfo]]] = {}
     for section in sections:
         for name, info in section.model_fields.items():
@@ -70,7 +71,7 @@ def fields_of(sections: Iterable[type[Section]]) -> dict[str, list[tuple[type, F
 
 @cache
 def all_paths() -> tuple[str, ...]:
-    """Return the paths of all keys there are, in the order of the sections."""
+    """Return the paths of all keys, in the order of the fields."""
 
     def walk(parts: tuple[str, ...]) -> Iterator[str]:
         for name in fields_of(sections_at(parts)):
@@ -81,7 +82,7 @@ def all_paths() -> tuple[str, ...]:
 
 
 def types_at(keys: Sequence[str]) -> set[type]:
-    """Return which types a value here, or a part of it, may be of."""
+    """Return the types in the annotations of the fields at a path of keys."""
     if not keys:
         return set()
     found = fields_of(sections_at(keys[:-1])).get(keys[-1], [])
@@ -91,7 +92,7 @@ def types_at(keys: Sequence[str]) -> set[type]:
 
 @cache
 def all_sections() -> tuple[type[Section], ...]:
-    """Return every class of the tree once, the whole first."""
+    """Return every section class of the tree once, ExperimentConfig first."""
     found: dict[type[Section], None] = {ExperimentConfig: None}
     for path in all_paths():
         found |= dict.fromkeys(sections_at(path.split(".")))

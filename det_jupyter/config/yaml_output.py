@@ -1,4 +1,4 @@
-"""A configuration as YAML that people like to read, with the origin of each value."""
+"""Writes a configuration as readable YAML, with the origin of values in comments."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SECRET = re.compile(
 )
 _PLAIN = re.compile(r"[A-Za-z_/](?:[\w ./@+=-]*[\w/@+=-])?", re.ASCII)
 _NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none", "nan", "inf"}
-_WIDEST = 60  # of a list or mapping on one line
-_COMMENT_AT = 56  # column, at most
+_WIDEST = 60  # characters of a list or mapping on one line
+_COMMENT_AT = 56  # largest column of comments
 
 
 def to_yaml(effective: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> str:
     """Return a configuration as YAML; secrets are masked.
 
     Args:
-        effective: The configuration, or any part of one.
-        origins: Who gave each value ("you", "template"), by path; what is not in it is a default.
-            What is not the user's gets a comment.
+        effective: The configuration, or a part of one.
+        origins: The origin of each value ("you", "template") by path; others are defaults. Values
+            that are not the user's get a comment. None: no comments.
 
     >>> print(to_yaml({"searcher": {"max_length": {"epochs": 6}, "name": "single"}}), end="")
     searcher:
@@ -56,9 +56,9 @@ def _section(
         if value is None and not is_free(here):
             continue
         start = f"{indent}{_scalar(key)}:"
-        givers = _givers(value, here, origins)
-        if _fits_one_line(value, here) and len(givers) == 1:
-            yield f"{start} {_flow(value, here)}", givers.pop()
+        comments = _comments_on(value, here, origins)
+        if _fits_one_line(value, here) and len(comments) == 1:
+            yield f"{start} {_flow(value, here)}", comments.pop()
         elif isinstance(value, Mapping):
             yield start, ""
             yield from _section(value, here, depth + 1, origins)
@@ -66,7 +66,7 @@ def _section(
             yield start, ""
             for index, item in enumerate(value):
                 place = join(here, index)
-                words = sorted(_givers(item, place, origins) - {"default"})
+                words = sorted(_comments_on(item, place, origins) - {"default"})
                 yield f"{indent}- {_flow(item, place)}", ", ".join(words)
 
 
@@ -86,12 +86,12 @@ def _fits_one_line(value: Any, path: str) -> bool:
     return is_flat and len(_flow(value, path)) <= _WIDEST
 
 
-def _givers(value: Any, path: str, origins: Mapping[str, str] | None) -> set[str]:
-    """Return the comments for all that a value holds; "" is for the user's own."""
+def _comments_on(value: Any, path: str, origins: Mapping[str, str] | None) -> set[str]:
+    """Return the comments for all parts of a value; "" stands for the user's own."""
     if origins is None:
         return {""}
     found = {origins.get(leaf, "default") for leaf in _leaves(value, path)}
-    return {"" if giver == "you" else giver for giver in found} or {""}
+    return {"" if origin == "you" else origin for origin in found} or {""}
 
 
 def _leaves(value: Any, path: str) -> Iterator[str]:

@@ -1,10 +1,9 @@
-"""What YAML's plain words and numbers mean, and what no configuration can be.
+"""Makes values of the nodes of a YAML text, and problems of nodes that have no value.
 
-Plain words and numbers are read as YAML 1.2 reads them: 1e-3 and 0o17 are numbers; 1:30 and
-2024-01-31 are text; keys are always text. Where YAML's versions differ and both readings make
-sense (off, 010), neither is taken: the problem names the line and what to write. Where the field
-is of a known kind, that decides. None is text in all versions, as files of Determined have it;
-notices.py says so.
+Plain scalars are read as in YAML 1.2: 1e-3 and 0o17 are numbers; 1:30 and 2024-01-31 are text;
+keys are always text. If versions of YAML differ (off, 010), the type of the field decides; without
+one the scalar is a problem, which says what to write. None is text in all versions, also in files
+of Determined; notices.py has a notice about it.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from det_jupyter.contract.schema.key_paths import format_value, join
 from det_jupyter.errors import ConfigError, Problem
 
 _TAG = "tag:yaml.org,2002:"
-UNREAD_TAG = "!det_jupyter.unread"  # of a node with the number of a problem found before
+UNREAD_TAG = "!det_jupyter.unread"  # of a node with the number of a problem (yaml_salvage.py)
 _SCALARS = {
     "null": re.compile(r"~|null|Null|NULL|"),
     "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
-    "int": re.compile(  # a prefix alone, even with underscores, is text
+    "int": re.compile(  # a prefix without digits is text, even with underscores
         r"[-+]?(0|[1-9][0-9_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0o_*[0-7][0-7_]*|0b_*[01][01_]*)"
     ),
     "float": re.compile(
@@ -51,8 +50,7 @@ class Loader(yaml.SafeLoader):
         """Return the next node.
 
         Raises:
-            ConfigError: It is nested deeper than any value may be; [m] to parse 490 levels takes
-                seconds.
+            ConfigError: The node is nested too deeply; [m] parsing 490 levels takes seconds.
         """
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -71,7 +69,7 @@ def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 def _install_scalars() -> None:
     letters = {"null": "~nN\0", "bool": "tTfF", "int": "-+0123456789", "float": "-+.0123456789"}
     for name, first in letters.items():
-        # An empty scalar has no first letter: PyYAML asks for "".
+        # PyYAML's first letter of an empty scalar is "".
         initials = ["" if letter == "\0" else letter for letter in first]
         pattern = re.compile(f"^(?:{_SCALARS[name].pattern})$")
         Loader.add_implicit_resolver(f"{_TAG}{name}", pattern, initials)
@@ -86,7 +84,7 @@ class NodeReader:
     """Makes values of nodes. A value with a problem becomes an Unread, and the rest is read.
 
     Args:
-        found: The problem of each value that could not even be parsed, with its line.
+        found: The problems of nodes with UNREAD_TAG, which contain the index; with their lines.
     """
 
     def __init__(self, found: Sequence[Problem] = ()) -> None:
@@ -101,7 +99,7 @@ class NodeReader:
         """Return the value of a node and all below it.
 
         Raises:
-            ConfigError: No values can be made of the document.
+            ConfigError: The document is too large, or a value contains itself.
         """
         self._check_bounds(node)
         kind = node.tag.removeprefix(_TAG)
@@ -109,7 +107,7 @@ class NodeReader:
             return self._read_strange(node, path)
         if isinstance(node, yaml.ScalarNode):
             return self._read_scalar(node, path, kind)
-        if path and (wrong := _wrong_key(node)):  # {{ lr }}, say: nothing of it can be read
+        if path and (wrong := _wrong_key(node)):  # {{ lr }}, for example
             return self._unread(node, path, _of_key(wrong))
         self._parents.append(node)
         is_list = isinstance(node, yaml.SequenceNode)
@@ -122,7 +120,7 @@ class NodeReader:
         if any(node is parent for parent in self._parents):
             text = "refers to itself (*anchor)"
         elif self._num_values > MAX_VALUES:
-            node = [*self._parents, node][:2][-1]  # the entry of the whole that holds it
+            node = [*self._parents, node][:2][-1]  # the top-level entry that contains it
             text = "is too large, with all its *anchors"
         else:
             return
@@ -158,7 +156,7 @@ class NodeReader:
         return values
 
     def _read_merged(self, node: yaml.Node, path: str) -> dict[str, Any]:
-        """Return what `<<: *anchor` brings in; of several, the first counts."""
+        """Return the entries of `<<: *anchor`; of several anchors, the first takes precedence."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Any] = {}
         for source in reversed(sources):
@@ -172,7 +170,7 @@ class NodeReader:
         return merged
 
     def _named(self, node: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
-        """Return the entries whose keys are names; the other keys are problems."""
+        """Return the entries whose keys are names; add a problem for each other key."""
         seen: dict[tuple[bool, str], int] = {}
         named = []
         for key, value in node.value:
@@ -199,7 +197,7 @@ class NodeReader:
         return self._read_word(node, path) if node.style is None else text
 
     def _read_word(self, node: yaml.ScalarNode, path: str) -> Any:
-        """Decide on plain text that another version of YAML reads as something else."""
+        """Return the value of a plain scalar, which versions of YAML may read differently."""
         word = node.value
         switch = _SWITCHES.get(word.lower())
         if switch is None and not _OCTAL.fullmatch(word) and word != "None":
@@ -234,12 +232,12 @@ def _remedy(word: str, switch: bool | None) -> str:
 
 
 def line_of_node(node: yaml.Node) -> int:
-    """Return the line (from 1) that a node begins in."""
+    """Return the line (from 1) in which a node begins."""
     return int(node.start_mark.line) + 1
 
 
 def _wrong_key(node: yaml.Node) -> yaml.Node | None:
-    """Return the first key that is no name, if the node is a mapping in braces with one."""
+    """Return the first key that is no name of a mapping in flow style, else None."""
     if not isinstance(node, yaml.MappingNode) or not node.flow_style:
         return None
     keys: list[yaml.Node] = [key for key, _ in node.value]

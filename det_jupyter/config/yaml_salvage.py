@@ -1,13 +1,13 @@
-"""Text that is not YAML: finds the smallest entries that are at fault, and leaves them out.
+"""Repairs text that is not YAML: finds the smallest invalid entries, and replaces their values.
 
     searcher:                        searcher:
       name: single                     name: single
       max_length: {epochs: 6     ->    max_length: !det_jupyter.unread 0
     max_restarts: 2                  max_restarts: 2
 
-An entry is a key (or a `-`) with all that is indented below it. One that does not parse by itself
-is looked at again inside, if it has entries of its own; else its value is left out. Every line
-stays where it is.
+An entry is a key (or a `-`) with all that is indented below it. If one does not parse by itself
+and has entries of its own, these are repaired; otherwise its value is replaced. Line numbers do
+not change.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ _ALIAS = re.compile(r"found undefined alias '?([^']+)'?")
 
 
 def salvage(text: str) -> tuple[str, list[Problem], list[Problem]]:
-    """Return the text without what is no YAML.
+    """Return the text with invalid values replaced.
 
     Returns:
-        The text, with a node of tag UNREAD_TAG for each value that was left out; the problem of
-        each such node, by the number that it holds; problems that are of no key. All have lines.
+        The text, with a node of tag UNREAD_TAG for each replaced value; the problems of these
+        nodes, at the index that a node contains; problems without a key. All have lines.
     """
-    mending = _Mending(text)
-    mending.mend(0, len(mending.lines), MAX_DEPTH)
-    return "\n".join(mending.lines), mending.found, mending.others
+    repair = _Repair(text)
+    repair.run(0, len(repair.lines), MAX_DEPTH)
+    return "\n".join(repair.lines), repair.found, repair.others
 
 
-class _Mending:
+class _Repair:
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
         self.found: list[Problem] = []
         self.others: list[Problem] = []
         self._anchors = set(re.findall(r"&([^\s,\]}]+)", text))
 
-    def mend(self, start: int, end: int, depth: int) -> None:
-        """Leave out what is at fault in these lines, entry by entry."""
+    def run(self, start: int, end: int, depth: int) -> None:
+        """Repair the lines from `start` to `end`, entry by entry."""
         entries = self._entries(start, end)
         for first, last in entries:
             problem = self._problem(first, last)
             if problem and last > first + 1 and depth:
                 if _HEADING.match(self.lines[first]):
-                    self.mend(first + 1, last, depth - 1)
-                elif self._problem(first, first + 1) is None:  # a value, and yet lines below it
+                    self.run(first + 1, last, depth - 1)
+                elif self._problem(first, first + 1) is None:  # it has a value and indented lines
                     self._shift(first + 1, last, _indent(self.lines[first]), problem)
                 problem = self._problem(first, last)
             if problem:
-                self._leave_out(first, last, problem)
+                self._replace(first, last, problem)
         self._fit(start, end, entries)
 
     def _fit(self, start: int, end: int, entries: list[tuple[int, int]]) -> None:
-        """Make entries that are right by themselves fit together: one is indented otherwise."""
+        """Repair entries that are valid by themselves but not together: correct indentation."""
         base = _indent(self.lines[entries[0][0]]) if entries else 0
         for _ in range(2 * len(entries)):
             problem = self._problem(start, end)
@@ -73,10 +73,10 @@ class _Mending:
             if _indent(self.lines[first]) != base:
                 self._shift(first, last, base, problem)
             else:
-                self._leave_out(first, last, problem)
+                self._replace(first, last, problem)
 
     def _shift(self, first: int, last: int, indent: int, problem: Problem) -> None:
-        """Indent lines as others are, and tell it: they are read as they were meant."""
+        """Change the indentation of lines to `indent`, and add the problem."""
         change = indent - _indent(self.lines[first])
         for number in range(first, last):
             line = self.lines[number]
@@ -84,7 +84,7 @@ class _Mending:
         self.others.append(problem)
 
     def _entries(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the first line of each entry, and the line after its last."""
+        """Return the line ranges [first, end) of the entries."""
         base, is_list = -1, False
         starts: list[int] = []
         for number in range(start, end):
@@ -94,13 +94,13 @@ class _Mending:
                 continue
             if base < 0:
                 base, is_list = _indent(line), content.startswith("-")
-            # The entries of a list may be indented as little as the key that they belong to.
+            # The entries of a list may have the same indentation as its key.
             if _indent(line) <= base and (is_list or not re.match(r"-( |$)", content)):
                 starts.append(number)
-        return list(zip(starts, [*starts[1:], end], strict=False))  # one without any entry
+        return list(zip(starts, [*starts[1:], end], strict=False))  # empty without entries
 
     def _problem(self, start: int, end: int) -> Problem | None:
-        """Return the problem of these lines, taken for themselves."""
+        """Return the problem of these lines as a text of their own; None if there is none."""
         try:
             node = yaml.compose("\n" * start + "\n".join(self.lines[start:end]), Loader=Loader)
         except yaml.MarkedYAMLError as error:
@@ -116,8 +116,8 @@ class _Mending:
             return Problem("", text, line=line)
         return None
 
-    def _leave_out(self, first: int, last: int, problem: Problem) -> None:
-        """Put a mark in the place of an entry's value, or nothing in the place of the entry."""
+    def _replace(self, first: int, last: int, problem: Problem) -> None:
+        """Replace an entry's value by a node with UNREAD_TAG; delete an entry without a key."""
         line, indent = self.lines[first].strip(), _indent(self.lines[first])
         self.lines[first:last] = [""] * (last - first)
         mark = f"{UNREAD_TAG} {len(self.found)}"
@@ -136,23 +136,23 @@ def _indent(line: str) -> int:
 
 
 def explain(error: yaml.MarkedYAMLError) -> Problem:
-    """Return an error of the parser's in our words, with its line."""
-    said, context = error.problem or error.context or "", error.context or ""
+    """Return the problem for an error of PyYAML, with its line."""
+    message, context = error.problem or error.context or "", error.context or ""
     mark = error.problem_mark or error.context_mark
-    is_open = "end of stream" in said or "<stream end>" in said
+    is_open = "end of stream" in message or "<stream end>" in message
     if is_open and error.context_mark is not None and "block" not in context:
         mark = error.context_mark
         sign = "quotation mark" if "quoted" in context else "{" if "mapping" in context else "["
-        said = f"the {sign} that begins here is not closed"
+        message = f"the {sign} that begins here is not closed"
     remedy = ""
-    if r"character '\t'" in said:
+    if r"character '\t'" in message:
         remedy = "; indent with spaces, not tabs"
-    elif "cannot start any token" in said:
+    elif "cannot start any token" in message:
         remedy = "; put the value in quotes"
-    elif "mapping values are not allowed" in said:
-        said = "a second `key: ` in the line, or one indented more than the line before"
-    elif "<block end>, but found" in said and "?" not in said and "start" not in said:
-        said = f"{said.rpartition('found ')[2]} is left over; perhaps quotes are missing"
-    elif "but found '<block mapping start>'" in said or "but found '?'" in said:
-        said = "indented otherwise than the lines before"
-    return Problem("", f"this is not YAML: {said}{remedy}", line=mark.line + 1 if mark else 1)
+    elif "mapping values are not allowed" in message:
+        message = "a second `key: ` in the line, or one indented more than the line before"
+    elif "<block end>, but found" in message and "?" not in message and "start" not in message:
+        message = f"{message.rpartition('found ')[2]} is left over; perhaps quotes are missing"
+    elif "but found '<block mapping start>'" in message or "but found '?'" in message:
+        message = "indented otherwise than the lines before"
+    return Problem("", f"this is not YAML: {message}{remedy}", line=mark.line + 1 if mark else 1)

@@ -1,8 +1,8 @@
-"""Text in, with line numbers: as much as can be read, and all that is wrong with the rest.
+"""Reads a YAML text with line numbers: as much as can be read, and all problems of the rest.
 
-A mistake in the text hides nothing else: the value that has it becomes an Unread, of which no more
-is said, and the rest is a document like any other. `Sources` says where what a problem is about
-was written: in the configuration, or in the template under it.
+A mistake in the text does not hide others: the value with the mistake becomes an Unread, which
+gets no further problems, and the rest is read. `Sources` finds where the value of a problem was
+written: in the configuration, or in its template.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _ENTRY = re.compile(r"([^\[:]+)\[(\d+)\](.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a text says."""
+    """The document of a text."""
 
-    document: dict[str, Any] = field(default_factory=dict)  # as much of it as could be read
-    # What is wrong with the text itself, most of it with its line.
+    document: dict[str, Any] = field(default_factory=dict)  # what could be read
+    # Problems of the text itself, most of them with their lines.
     problems: list[Problem] = field(default_factory=list)
     # The line (from 1) of every key and list entry, by its path.
     lines: dict[str, int] = field(default_factory=dict)
-    # Whether it is `key: value` lines at all; else nothing of it was read.
+    # Whether it consists of `key: value` lines; if not, `document` is empty.
     is_document: bool = True
 
 
 def read_yaml(text: str) -> Reading:
-    """Return all that can be read of a text, and what is wrong with it."""
+    """Read as much as possible of a text, and return it with the problems of the rest."""
     text, problems = _without_controls(text)
     try:
         root, reader, more = _parse(text)
@@ -52,7 +52,7 @@ def read_yaml(text: str) -> Reading:
         return Reading(problems=problems, is_document=False)
     problems += more + reader.problems
     if not isinstance(document, dict):
-        # What could not be read is reported already: the text need not be empty.
+        # If the text could not be read, this is reported already: it need not be empty.
         found = problems if problems and document is None else [*problems, _no_document(document)]
         return Reading(problems=found, is_document=False)
     return Reading(document=document, problems=problems, lines=reader.lines)
@@ -62,7 +62,7 @@ def parse_yaml(text: str) -> dict[str, Any]:
     """Return the document of a configuration.
 
     Raises:
-        ConfigError: All that is wrong with the text, each with its line.
+        ConfigError: All problems of the text, each with its line.
     """
     reading = read_yaml(text)
     if reading.problems:
@@ -71,12 +71,12 @@ def parse_yaml(text: str) -> dict[str, Any]:
 
 
 def lines_of_paths(text: str) -> dict[str, int]:
-    """Return the line (from 1) of every key, by its dotted path, as far as the text is YAML."""
+    """Return the line (from 1) of every key by its dotted path, as far as the text can be read."""
     return read_yaml(text).lines
 
 
 def _without_controls(text: str) -> tuple[str, list[Problem]]:
-    """Return the text without the characters that YAML does not allow, and a problem for each."""
+    """Return the text without characters that YAML does not allow, and a problem for each."""
     problems = []
     for match in yaml.reader.Reader.NON_PRINTABLE.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -86,7 +86,7 @@ def _without_controls(text: str) -> tuple[str, list[Problem]]:
 
 
 def _parse(text: str) -> tuple[yaml.Node | None, NodeReader, list[Problem]]:
-    """Return the root of what can be parsed, a reader for it, and problems that are of no key."""
+    """Return the root node of what can be parsed, a reader for it, and problems without a key."""
     found: Sequence[Problem] = ()
     problems: list[Problem] = []
     try:
@@ -95,8 +95,8 @@ def _parse(text: str) -> tuple[yaml.Node | None, NodeReader, list[Problem]]:
         if tabs := _TAB.findall(text):
             first = text.count("\n", 0, _TAB.search(text).start()) + 1  # type: ignore[union-attr]
             others = f", here and in {len(tabs) - 1} more" if len(tabs) > 1 else ""
-            said = f"this is not YAML: indent with spaces, not tabs{others}"
-            problems = [Problem("", said, line=first)]
+            message = f"this is not YAML: indent with spaces, not tabs{others}"
+            problems = [Problem("", message, line=first)]
             text = _TAB.sub(lambda match: match[0].expandtabs(2), text)
         text, found, more = salvage(text)
         problems += more
@@ -111,9 +111,9 @@ def _no_document(document: Any) -> Problem:
 
 
 def with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:
-    """Return a problem with its line; without, if it is about the whole.
+    """Return a problem with its line; 0 if it is about the whole document.
 
-    What is missing is in the line of the section that it is missing from.
+    The line of a missing key is that of its section.
     """
     if problem.line:
         return problem
@@ -122,14 +122,14 @@ def with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:
 
 
 def with_lines(problems: Iterable[Problem], lines: Mapping[str, int]) -> list[Problem]:
-    """Return the problems, each once and with its line, in the order of the lines."""
+    """Return the problems with their lines, without duplicates, sorted by line."""
     placed = dict.fromkeys(with_line(problem, lines) for problem in problems)
     return sorted(placed, key=lambda problem: problem.line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What a configuration is made of, with the lines of its keys where they are known."""
+    """A configuration and its template, with the lines of their keys as far as known."""
 
     document: Mapping[str, Any]
     lines: Mapping[str, int]
@@ -137,30 +137,30 @@ class Sources:
     template_lines: Mapping[str, int] = field(default_factory=dict)
 
     def locate(self, problems: Iterable[Problem]) -> tuple[list[Problem], list[Problem]]:
-        """Return problems of the merged document where they were written, in lines' order.
+        """Find where the values of problems of the merged document were written.
 
         Returns:
-            Those of the document, and those that the template brings in; each once.
+            The problems of the document, and those of the template, both sorted by line.
         """
         merged = merge(self.template, self.document)
-        # What the user replaced whole is not the template's any more.
+        # Without what the document replaces.
         inherited = set(_paths(self.template, "")) & set(_paths(merged, ""))
         own: list[Problem] = []
         theirs: list[Problem] = []
         for problem in problems:
             path, is_inherited = problem.path, False
-            if not problem.line:  # else it is of the text itself
-                path, is_inherited = self._place(path, merged, inherited)
+            if not problem.line:  # a problem with a line is of the text itself
+                path, is_inherited = self._origin(path, merged, inherited)
             (theirs if is_inherited else own).append(replace(problem, path=path))
         return with_lines(own, self.lines), with_lines(theirs, self.template_lines)
 
-    def _place(
+    def _origin(
         self, path: str, merged: Mapping[str, Any], inherited: set[str]
     ) -> tuple[str, bool]:
-        """Return the path where it was written, and whether that is in the template."""
+        """Return the path at which a value was written, and whether that is in the template."""
         path, is_inherited = self._own_entry(path, merged)
         if is_inherited is None:
-            # What is missing is missing where its innermost section is.
+            # A missing key belongs where the innermost section around it was written.
             known = (
                 place
                 for place in enclosing_paths(path)
@@ -171,9 +171,9 @@ class Sources:
         return path, is_inherited
 
     def _own_entry(self, path: str, merged: Mapping[str, Any]) -> tuple[str, bool | None]:
-        """Return an entry's path in the list that it is from, and which; None: not known.
+        """Return the path of a list entry in its own list, and whether that is the template's.
 
-        In the merged list the template's entries come first.
+        In the merged list the template's entries come first. None: it is no such entry.
         """
         match = _ENTRY.fullmatch(path)
         if match is None:
@@ -186,7 +186,7 @@ class Sources:
         if not are_lists or index >= len(both):
             return path, None
         entry, num_theirs = both[index], len(both) - len(mine)
-        if match[1] == "labels":  # a set: the same one may come from both
+        if match[1] == "labels":  # a set: an entry may be in both
             is_inherited = entry not in mine
             own = (theirs if is_inherited else mine).index(entry)
         else:
@@ -196,7 +196,7 @@ class Sources:
 
 
 def _paths(value: Any, path: str) -> Iterator[str]:
-    """Yield the path of everything in a document."""
+    """Yield the paths of all values in a document."""
     if path:
         yield path
     if isinstance(value, Mapping):

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from det_jupyter.client.drafts import read_file
-from det_jupyter.config import find_undone, merge, nested, parse_part
+from det_jupyter.config import find_conflicts, merge, nested, parse_part
 from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.front.verbs.grammar import Call
 
@@ -37,7 +37,7 @@ def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, An
             parsed[assignment] = _parse_assignment(assignment)
         except ConfigError as error:
             problems += error.problems
-    problems += find_undone(parsed, "--config")
+    problems += find_conflicts(parsed, "--config")
     if problems:
         raise ConfigError(problems)
     return reduce(merge, parsed.values(), document)
