@@ -47,8 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # While a master starts or exits, it holds the lock but has no file: wait which of the two it
-    # is.
+    # If the lock is held but there is no master's file, a master is starting or exiting: wait.
     lock = take_lock(
         paths.master_lock(), timeout_s=_LOCK_S, should_give_up=paths.master_file().exists
     )

@@ -79,9 +79,7 @@ def _open_service(engine: Engine) -> Service:
     except Exception as error:
         engine.dismiss()
         logger.exception("the database cannot be used")
-        if isinstance(
-            error, DetError
-        ):  # such as a database of another version, which the message says
+        if isinstance(error, DetError):  # the message says why, e.g. another version
             sys.exit(str(error))
         if full := paths.find_full_folder():
             sys.exit(full)

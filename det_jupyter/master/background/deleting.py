@@ -36,12 +36,8 @@ class Removed:
     """What was deleted, and what could not be."""
 
     uuids: list[str] = field(default_factory=list)  # checkpoints that were deleted
-    left_bytes: dict[str, int] = field(
-        default_factory=dict
-    )  # by uuid: size of the files that remain
-    problems: list[str] = field(
-        default_factory=list
-    )  # what could not be deleted, and why, a line each
+    left_bytes: dict[str, int] = field(default_factory=dict)  # of those deleted in part, by uuid
+    problems: list[str] = field(default_factory=list)  # what remains and why, a line each
 
 
 async def delete(service: Service) -> None:

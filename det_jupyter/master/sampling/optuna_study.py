@@ -62,9 +62,7 @@ class _Entry:
     trial_id: int
     is_over: bool = False
     reports: dict[int, float] = field(default_factory=dict)
-    verdict: bool | None = (
-        None  # of the pruner on the last report; a pruner with state must see each report once
-    )
+    verdict: bool | None = None  # on the last report; a pruner with state must see each once
 
 
 class OptunaStudy:

@@ -46,7 +46,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     if before is not None and before.problem:
         _add_problem_to_stories(turn, turn.state.agents[event.agent_id])
     is_alive = {run.allocation_id: run.alive for run in event.runs}
-    for trial, allocation in _held_by(turn, event.agent_id):
+    for trial, allocation in _allocations_on(turn, event.agent_id):
         if allocation.agent_id != event.agent_id:
             continue  # the chief's agent controls the whole gang, and reports it
         with attribute_errors_to(trial.experiment_id):
@@ -96,7 +96,7 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
 
 def _add_problem_to_stories(turn: Turn, agent: Agent) -> None:
     """Add to the stories of the trials on an agent what its problem is, or that it has none."""
-    for trial, _ in _held_by(turn, agent.id):
+    for trial, _ in _allocations_on(turn, agent.id):
         turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
 
 
@@ -105,14 +105,13 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
     agent_id = event.agent_id
     if lost := turn.state.agents.pop(agent_id, None):
         turn.state.lost_agents[agent_id] = lost
-    for trial, allocation in _held_by(turn, agent_id):
+    for trial, allocation in _allocations_on(turn, agent_id):
         with attribute_errors_to(trial.experiment_id):
             if allocation.agent_id == agent_id:
                 on_gang_exited(turn, _lost_gang(allocation, turn.now))
             else:  # the chief's agent reports when all ranks have exited
-                turn.touch(
-                    trial, "lost some of its slots"
-                )  # it queues again; no restart is counted
+                # The trial queues again, and no restart is counted.
+                turn.touch(trial, "lost some of its slots")
                 stop_run(turn, trial, at_once=True)
     turn.queue.mark_changed()
 
@@ -125,7 +124,7 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
         turn.queue.mark_changed()
 
 
-def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
+def _allocations_on(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
     return [
         (trial, trial.allocation)
         for trial in turn.indexes.trials_on_agent(agent_id)

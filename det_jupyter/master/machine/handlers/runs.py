@@ -79,11 +79,8 @@ from det_jupyter.searcher import ExitReason
 
 _LINE_SHOWN = 200  # characters of a matching line
 _MAX_NOTICES = 10  # of a trial; the first ones are the most informative
-_RUNS_AGAIN = (
-    Outcome.PREEMPTED,
-    Outcome.LOST,
-    Outcome.FAILED,
-)  # the trial is queued again, or may be
+# Outcomes after which the trial is queued again, or may be.
+_RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)
 
 
 def on_gang_started(turn: Turn, event: GangStarted) -> None:

@@ -48,7 +48,7 @@ class Allocation(AllocationView):
     planned_target: Target = None  # the target that it was started with
     ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
     asked_at: float | None = None  # when it was asked to save its state and leave
-    is_for_rest: bool = False  # all of its progress was saved before it was asked to leave
+    is_for_rest: bool = False  # its progress is saved: it cannot fail any more, only leave
     run_end: RunEnded | None = None
     failures: list[RankFailure] = []
 

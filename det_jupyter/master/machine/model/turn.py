@@ -91,7 +91,7 @@ class Searches:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an event has changed or removed: ids of experiments and trials, uuids."""
+    """What an event has changed: ids of experiments and trials, uuids of checkpoints."""
 
     experiments: set[int] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
