@@ -91,7 +91,7 @@ class Publisher:
     def advance_progress(
         self, trial_id: int, steps_completed: int, fraction: float | None = None
     ) -> None:
-        """Store the progress of a trial, which never decreases.
+        """Store the progress of a trial; its steps never decrease.
 
         Args:
             steps_completed: May be less than in an earlier record; then the earlier value counts.
