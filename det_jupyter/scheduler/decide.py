@@ -122,6 +122,7 @@ class Pass:
         self._is_cut = False  # ended early, because promises changed
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # slots that groups keep agents for
+        self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to this priority
         self._passed: dict[Shape, float] = {}  # shapes not tried again, up to this priority
         self._has_order = self._rules.policy is Policy.PRIORITY
         self._has_backfill = self._rules.preemption and self._has_order
@@ -183,13 +184,17 @@ class Pass:
     def _start(self, request: Request) -> bool:
         """Start it if it fits, as backfill if it fits only there."""
         shape, kept, priority = request.shape, self.kept, self._priority(request)
-        least, is_backfill = kept.least_loose, False
-        parts = self._board.find_parts(shape, kept.closed_to_all())
-        if parts is None and kept.behind:
-            parts = self._board.find_parts(shape, kept.agents.keys() - kept.behind)
-        if parts is None and self._has_backfill and least is not None and priority > least:
+        tried, least = self._no_room.get(shape), kept.least_loose
+        parts, is_backfill = None, False
+        if tried is None:
+            parts = self._board.find_parts(shape, kept.closed_to_all())
+            if parts is None and kept.behind:
+                parts = self._board.find_parts(shape, kept.agents.keys() - kept.behind)
+        may_be_backfill = self._has_backfill and least is not None and priority > least
+        if parts is None and may_be_backfill and (tried is None or priority > tried):
             parts, is_backfill = self._board.find_parts(shape, kept.closed_to(priority)), True
         if parts is None:
+            self._no_room[shape] = priority
             return False
         self._hold(request, parts, is_backfill=is_backfill)
         if shape.slots and not kept.behind.isdisjoint(part.agent_id for part in parts):
@@ -207,7 +212,7 @@ class Pass:
             return False
         shape, kept = request.shape, self.kept
         may_keep = self._num_keepers < self._rules.reservation_depth
-        agents = kept.find_room(shape, kept.closed_to_all()) or kept.find_room(shape, kept.agents)
+        agents = kept.find_room(shape)
         if agents and not may_keep:
             return False
         agents = agents or self._make_room(request, needs_victims=not may_keep)

@@ -106,13 +106,15 @@ class Reservations:
         kept = self.agents.items()
         return {name for name, keeper in kept if keeper is None or keeper >= priority}
 
-    def find_room(self, shape: Shape, closed: Closed) -> list[str] | None:
+    def find_room(self, shape: Shape) -> list[str] | None:
         """Return the agents where leaving gangs make room, the tightest fit; None: there are none.
 
-        Args:
-            shape: Of the request.
-            closed: Agents that are no candidates, all kept ones included.
+        Agents promised to requests whose ranks come later are used only if there are no others.
         """
+        found = self._find_room(shape, self.closed_to_all())
+        return self._find_room(shape, self.agents) if found is None and self._to_keep else found
+
+    def _find_room(self, shape: Shape, closed: Closed) -> list[str] | None:
         board = self._board
         if board.spans(shape):
             return _ids(board.find_wholes(shape, board.clear(shape, closed)))
