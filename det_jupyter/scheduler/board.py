@@ -1,4 +1,4 @@
-"""The agents of a pool while a pass gives their slots out, and where a gang fits.
+"""The agents of a pool during a pass of the scheduler, and where a gang fits.
 
     1. On one agent with enough free slots: the one that has the fewest of them (best fit) or of
        whose slots the greatest share is free (worst fit), then the lowest id.
@@ -112,13 +112,13 @@ class Board:
         return self.groups[gang.request.group].priority
 
     def hold(self, gang: Running) -> None:
-        """Give a gang its slots."""
+        """Add a gang that holds slots from now on."""
         self.running[gang.request.id] = gang
         for seats in self._seat(gang):
             seats.count()
 
     def leave(self, request_id: str) -> dict[str, int]:
-        """Note that a gang was asked to leave; return the slots that it gives back per agent."""
+        """Mark a gang as leaving; return how many slots each agent gets back from it."""
         gang = self.running[request_id] = replace(self.running[request_id], is_leaving=True)
         given: dict[str, int] = {}
         for part in gang.parts:

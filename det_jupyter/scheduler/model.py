@@ -1,12 +1,12 @@
 """The scheduler's inputs and outputs: plain values.
 
 Group       an experiment: how urgent it is, its share, its place in the queue
-Request     a gang that wants slots, or holds them: one run of one trial
-AgentSlots  an agent: which of its slots may be given out
+Request     a gang that needs slots, or holds them: one run of one trial
+AgentSlots  an agent, and which of its slots may be given out
 PoolRules   how a pool shares its slots
 Decisions   placements, preemptions, and promises of agents
 
-What a pool is made of at one moment is in snapshot.py.
+A pool at one moment, made of these, is in snapshot.py.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Group:
     Args:
         id: Its number.
         priority: 1 to 99, lower is more urgent.
-        weight: Its share beside the others', above 0.
-        max_slots: The most slots that its gangs hold together.
-        position: Its place among those of its priority, lower first: its number, unless moved.
+        weight: Its part of the slots in fair share, relative to the other groups; above 0.
+        max_slots: The most slots that its gangs may hold together.
+        position: Order among the groups of its priority: its number, unless it was moved.
     """
 
     id: int
@@ -85,16 +85,16 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A gang that wants slots, or holds them.
+    """A gang that needs slots, or holds them.
 
     Args:
-        id: The allocation's.
-        group: Whose it is.
+        id: Id of the allocation.
+        group: Number of its group.
         slots: How many ranks; 0: one rank that needs no slot.
-        number: Of its trial; among a group's, the lower one goes first.
+        number: Number of its trial; within a group the lower one goes first.
         is_single_agent: Whether it must not span agents.
         blocked: Agents that it must not run on.
-        promised: While it waits: agents where others were asked to leave for it.
+        promised: While it waits: agents where gangs were asked to leave for it.
     """
 
     id: str
@@ -117,9 +117,9 @@ class AgentSlots:
 
     Args:
         id: Its name.
-        kind: Of its devices; a gang never mixes kinds.
+        kind: Kind of its devices; a gang never mixes kinds.
         slots: Ids of the slots that may be given out, whether they are held now or not. What is
-            disabled, draining or used by strangers is not among them; a gang that is there stays.
+            disabled, draining or used by other processes is not among them; its gang stays there.
         is_open: Whether gangs without slots may start here.
     """
 
@@ -151,7 +151,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """This gang is asked to save its state and leave, because another one needs its slots."""
+    """This gang is asked to save its state and leave, because another gang needs its slots."""
 
     request_id: str
     for_request_id: str
@@ -170,8 +170,8 @@ class Running:
     """A gang that holds slots.
 
     Args:
-        request: What it asked for.
-        parts: What it got.
+        request: Its request.
+        parts: Its slots.
         since: When it got them, UTC seconds.
         is_leaving: Whether it was asked to leave, or allowed to.
         is_backfill: Whether it uses slots that a more urgent gang waits for.

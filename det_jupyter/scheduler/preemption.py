@@ -6,8 +6,8 @@ By priority, those that cost least:
     cost of a way   = the sum over its gangs; a way has no gang that is not needed
 
 For a request that fits on one agent, each agent where less urgent gangs hold enough slots has a
-cheapest set of gangs (a knapsack: small, because an agent has few slots); the cheapest of these
-sets leaves. Agents are looked at in the order of their newest gang: when one slot of the next
+cheapest set of gangs (a knapsack, small because an agent has few slots); the cheapest of these
+sets is preempted. Agents are searched in the order of their newest gang: when one slot of the next
 agent's newest gang alone costs more per missing slot than the best way found, no later agent can
 be better. For a request that takes whole agents, the agents with the cheapest sets of gangs are
 cleared; agents that one gang spans are cleared together, and agents of several sizes never.
@@ -43,7 +43,7 @@ Cost = tuple[float, int, tuple[str, ...]]  # work, number of gangs, their ids
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Once these gangs have left, there is room on these agents."""
+    """Gangs to preempt, and the agents where that makes room."""
 
     victims: tuple[str, ...]
     agents: tuple[str, ...]
@@ -56,7 +56,7 @@ def cost_of(gang: Running, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A request that needs room on a board.
+    """What a request needs that fits nowhere.
 
     Args:
         board: The agents.

@@ -5,7 +5,7 @@ Of n trials that come to a rung, so many go on to the next, if none fails:
               promote                      stop, time
     least     int(n / divisor)             1           each trial worse than those before
     most      n - ceil(divisor) + 1        n           each trial better than those before
-    expected  max(int(n / divisor), 1), what Determined's preview says, within these bounds
+    expected  max(int(n / divisor), 1), as Determined's preview, within these bounds
 
 Trials that fail or have invalid hyperparameters are not foreseen.
 """

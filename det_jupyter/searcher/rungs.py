@@ -1,8 +1,8 @@
 """Rungs: amounts of training at which trials are compared.
 
-rung_lengths.py says at which lengths. Where rounding brings rungs to the same length they are one:
-to compare the same trials by the same metric twice would only thin them out without having trained
-them. So a bracket may have fewer rungs than was asked for; its lengths always rise.
+rung_lengths.py computes their lengths. Where rounding brings rungs to the same length they are
+one: to compare the same trials by the same metric twice would only reduce their number without
+having trained them. So a bracket may have fewer rungs than configured; its lengths always rise.
 
 A rung keeps its results in two heaps, so that a result costs O(log n) however many there are:
 
