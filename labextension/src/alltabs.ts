@@ -1,10 +1,10 @@
 /** The tabs of the second bundle, which is fetched when one of them is opened. */
-import { checkpointsTab } from './checkpoints/tab.js';
-import { configTab } from './config/tab.js';
-import { metricsTab } from './metrics/tab.js';
-import { systemTab } from './system/tab.js';
+import { checkpointsTab } from './tabs/checkpointstab.js';
+import { configTab } from './tabs/configtab.js';
+import { metricsTab } from './metrics/metricstab.js';
+import { systemTab } from './tabs/systemtab.js';
 import type { MakeTabs } from './tabs/lazy.js';
-import { timingsTab } from './timings/tab.js';
+import { timingsTab } from './timings/timingstab.js';
 
 export const makeTabs: MakeTabs = context =>
   [metricsTab, timingsTab, systemTab, configTab, checkpointsTab].map(make => make(context));

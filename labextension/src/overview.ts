@@ -1,15 +1,15 @@
 /** The first tab: curves, trials, the search, slots and queue, and details. */
-import { Board, type MakeChart } from './charts/board.js';
-import { ClusterSection } from './cluster/section.js';
+import { Board, type MakeChart } from './charts/metricboard.js';
+import { ClusterSection } from './cluster/clustersection.js';
 import { h } from './dom/dom.js';
 import type { IAsking } from './dom/notice.js';
 import type { Clock } from './model/clock.js';
-import type { Settings } from './model/settings.js';
+import type { Settings } from './model/viewsettings.js';
 import type { IViewState } from './model/state.js';
-import { SearchView } from './search/view.js';
+import { SearchView } from './search/searchview.js';
 import type { IPanel, ITab } from './tabs/tab.js';
-import { shownTrial } from './model/shown.js';
-import { VerdictBanner } from './verdict/banner.js';
+import { shownTrial } from './model/showntrial.js';
+import { VerdictBanner } from './timings/verdict.js';
 import { Details } from './experiment/details.js';
 import { Trials } from './experiment/trials.js';
 

@@ -1,15 +1,15 @@
 /** The view of one experiment: made once, updated with each new state, ended by `dispose`. */
-import type { MakeChart } from './charts/board.js';
+import type { MakeChart } from './charts/metricboard.js';
 import { h } from './dom/dom.js';
 import { kernelIsGone, Lost, type SayWhyLost } from './dom/lost.js';
 import type { IAsking, OnCommand } from './dom/notice.js';
 import { watchTheme } from './dom/theme.js';
 import { Header } from './experiment/header.js';
 import { Overview } from './overview.js';
-import { LogPanel } from './logs/panel.js';
+import { LogPanel } from './logs/logspanel.js';
 import { Clock, isEnded } from './model/clock.js';
 import type { Ask } from './model/questions.js';
-import { Settings } from './model/settings.js';
+import { Settings } from './model/viewsettings.js';
 import type { IViewState } from './model/state.js';
 import { english, type ITrans } from './model/trans.js';
 import { LazyTabs, type LoadTabs } from './tabs/lazy.js';

@@ -1,7 +1,7 @@
 /**
  * The view as an anywidget: states in, requests of buttons and the chosen trial out.
  *
- * The model alone draws: into the places of its experiment that the page has (page/places.ts).
+ * The model alone draws: into the places of its experiment that the page has (places.ts).
  * Front ends that load widgets only where an output holds one show it there (`render`).
  *
  * A state travels in several traits, so that of a thousand trials only those are sent that changed;
@@ -9,20 +9,19 @@
  */
 import type { AnyModel } from '@anywidget/types';
 
-import { renderComparison, type IComparisonTraits } from './compare/widget.js';
 import { kernelIsGone } from './dom/lost.js';
 import { tabsFrom } from './fetching.js';
 import { MetricChart } from './charts/chart.js';
 import { Questions } from './model/questions.js';
-import type { ICluster } from './model/state.js';
-import type { IRow, IViewState } from './model/state.js';
+import type { ICluster, IRow, IViewState, IComparisonState } from './model/state.js';
 import { wholeState } from './model/rows.js';
-import { Settings, type ISettings } from './model/settings.js';
-import { hasPlaces, keepPicture, watchLink } from './page/host.js';
+import { Settings, type ISettings } from './model/viewsettings.js';
+import { hasPlaces, keepPicture, watchLink } from './host.js';
 import { persist } from './model/persist.js';
 import { english } from './model/trans.js';
-import { places, type ISource, type IView } from './page/places.js';
+import { places, type ISource, type IView } from './places.js';
 import { ExperimentView } from './view.js';
+import { ComparisonView } from './comparison.js';
 
 import 'uplot/dist/uPlot.min.css';
 import '../style/view.css';
@@ -235,3 +234,30 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
 }
 
 export default { initialize, render };
+
+export interface IComparisonTraits extends Record<string, unknown> {
+  comparison: IComparisonState;
+  settings: Partial<ISettings>;
+}
+
+export function renderComparison(model: AnyModel<IComparisonTraits>, el: HTMLElement): () => void {
+  const settings = new Settings(model.get('settings'), value => {
+    model.set('settings', value);
+    model.save_changes();
+  });
+  const view = new ComparisonView({
+    makeChart: options => new MetricChart(options),
+    settings
+  });
+  el.append(view.node);
+  const onSettings = (): void => settings.load(model.get('settings'));
+  const onState = (): void => view.update(model.get('comparison'));
+  model.on('change:settings', onSettings);
+  model.on('change:comparison', onState);
+  onState();
+  return () => {
+    model.off('change:settings', onSettings);
+    model.off('change:comparison', onState);
+    view.dispose();
+  };
+}

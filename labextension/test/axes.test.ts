@@ -5,7 +5,7 @@ import { alongAxis, drawnAxis, placeText, tickText, wholeRange } from '../src/ch
 import { isLogY, plotColumns, plotShape, type IChartFrame } from '../src/charts/plot.js';
 import { axesOf } from '../src/charts/uplotparts.js';
 import type { ITheme } from '../src/dom/theme.js';
-import { Settings, type Axis, type ISettings } from '../src/model/settings.js';
+import { Settings, type Axis, type ISettings } from '../src/model/viewsettings.js';
 import { english } from '../src/model/trans.js';
 import { chart, series } from './samples.js';
 

@@ -1,9 +1,9 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, describe, expect, it, vi, type Mock } from 'vitest';
 
-import { ClusterSection } from '../src/cluster/section.js';
+import { ClusterSection } from '../src/cluster/clustersection.js';
 import type { ICluster, IPoolBars } from '../src/model/state.js';
-import { SlotBars } from '../src/cluster/slots.js';
+import { SlotBars } from '../src/cluster/slotbars.js';
 import { english } from '../src/model/trans.js';
 import { WaitNote } from '../src/cluster/waits.js';
 import { agent, cluster, pool, queued, slot, wait } from './clustersamples.js';

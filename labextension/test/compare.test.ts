@@ -2,10 +2,10 @@
 import { afterEach, describe, expect, it } from 'vitest';
 
 import type { IChartView } from '../src/charts/chart.js';
-import { ComparisonView } from '../src/compare/view.js';
+import { ComparisonView } from '../src/comparison.js';
 import type { IChart, IComparisonState } from '../src/model/state.js';
 import type { IChartFrame } from '../src/charts/plot.js';
-import { Settings } from '../src/model/settings.js';
+import { Settings } from '../src/model/viewsettings.js';
 import { chart, series } from './samples.js';
 
 const SIDES: IComparisonState['sides'] = [3, 7].map((id, look) => ({

@@ -4,7 +4,7 @@ import { beforeEach, expect, it, vi } from 'vitest';
 import { makeTabs } from '../src/alltabs.js';
 import { tabsFrom } from '../src/fetching.js';
 import type { Ask } from '../src/model/questions.js';
-import { Settings } from '../src/model/settings.js';
+import { Settings } from '../src/model/viewsettings.js';
 import { english } from '../src/model/trans.js';
 import { LazyTabs, type LoadTabs } from '../src/tabs/lazy.js';
 import type { ITabContext } from '../src/tabs/tab.js';

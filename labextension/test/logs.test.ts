@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { LogLines, MAX_LINES, type AskLogs } from '../src/logs/lines.js';
 import type { ILogQuery } from '../src/logs/lines.js';
 import { Folding } from '../src/logs/folding.js';
-import { LogPanel } from '../src/logs/panel.js';
+import { LogPanel } from '../src/logs/logspanel.js';
 import { Questions, type Ask } from '../src/model/questions.js';
 import { english } from '../src/model/trans.js';
 import { ExperimentView } from '../src/view.js';

@@ -4,8 +4,8 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { IPicture } from '../src/charts/picture.js';
 import { pictureTable, rowPlaces } from '../src/charts/picturetable.js';
 import { Chooser, matching, MAX_CHOSEN } from '../src/metrics/chooser.js';
-import { pictureOf, wholeOf, type ILook } from '../src/metrics/pictures.js';
-import { metricsTab } from '../src/metrics/tab.js';
+import { pictureOf, wholeOf, type ILook } from '../src/metrics/metricpictures.js';
+import { metricsTab } from '../src/metrics/metricstab.js';
 import {
   metricNames,
   reportedNames,
@@ -14,9 +14,9 @@ import {
   tracesOf,
   type ITrace
 } from '../src/metrics/traces.js';
-import { idsIn, trialsOf } from '../src/metrics/trials.js';
+import { idsIn, trialsOf } from '../src/metrics/traces.js';
 import type { Ask } from '../src/model/questions.js';
-import { Settings } from '../src/model/settings.js';
+import { Settings } from '../src/model/viewsettings.js';
 import type { IViewState } from '../src/model/state.js';
 import { english } from '../src/model/trans.js';
 import type { IPanel } from '../src/tabs/tab.js';

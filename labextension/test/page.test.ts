@@ -29,8 +29,8 @@ const sight = vi.hoisted(() => {
   };
 });
 
-import { keepPicture, watchLink } from '../src/page/host.js';
-import { places, type ISource, type IView } from '../src/page/places.js';
+import { keepPicture, watchLink } from '../src/host.js';
+import { places, type ISource, type IView } from '../src/places.js';
 
 class FakeView implements IView {
   readonly node = document.createElement('section');

@@ -7,7 +7,7 @@ import {
   toRange,
   type IParallelAxis
 } from '../src/search/parallel.js';
-import { layoutSteps } from '../src/search/progress.js';
+import { layoutSteps } from '../src/search/progresspicture.js';
 import { layoutRungs, nearestDot, nextDot, trialDots, type IDot } from '../src/search/rungs.js';
 import { row, search } from './samples.js';
 

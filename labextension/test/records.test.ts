@@ -1,11 +1,11 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { checkpointsTab } from '../src/checkpoints/tab.js';
-import { configLines, fittingLines } from '../src/config/lines.js';
-import { configTab } from '../src/config/tab.js';
+import { checkpointsTab } from '../src/tabs/checkpointstab.js';
+import { configLines, fittingLines } from '../src/tabs/configtab.js';
+import { configTab } from '../src/tabs/configtab.js';
 import type { Ask } from '../src/model/questions.js';
-import { Settings } from '../src/model/settings.js';
+import { Settings } from '../src/model/viewsettings.js';
 import { english } from '../src/model/trans.js';
 import type { IPanel, ITab, ITabContext } from '../src/tabs/tab.js';
 import { state } from './samples.js';

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { spanText } from '../src/model/format.js';
-import { timeTicks } from '../src/search/progress.js';
+import { timeTicks } from '../src/search/progresspicture.js';
 import {
   axisScale,
   axisText,

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { Focus } from '../src/search/focus.js';
-import { ImportanceBars } from '../src/search/importance.js';
+import { ImportanceBars } from '../src/search/searchview.js';
 import {
   layoutScatter,
   nextScatterDot,
@@ -12,7 +12,7 @@ import {
 } from '../src/search/scatter.js';
 import { nearestDot } from '../src/search/rungs.js';
 import { ScatterPicture } from '../src/search/scatterpicture.js';
-import { Settings } from '../src/model/settings.js';
+import { Settings } from '../src/model/viewsettings.js';
 import type { IAxis } from '../src/model/state.js';
 import { english } from '../src/model/trans.js';
 import { row, search } from './samples.js';

@@ -3,8 +3,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 
 import type { IChartView } from '../src/charts/chart.js';
 import type { IRow, ISearch } from '../src/model/state.js';
-import { Settings } from '../src/model/settings.js';
-import { SearchView } from '../src/search/view.js';
+import { Settings } from '../src/model/viewsettings.js';
+import { SearchView } from '../src/search/searchview.js';
 import { english } from '../src/model/trans.js';
 import { row, search, state, trial } from './samples.js';
 import { wait } from './clustersamples.js';

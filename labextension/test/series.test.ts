@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { LiveSeries } from '../src/series/live.js';
-import { mergePages, spanOf, tailOf } from '../src/series/pages.js';
+import { mergePages, spanOf, tailOf } from '../src/series/seriespages.js';
 import { measured, SeriesKernel, seriesPage } from './seriessamples.js';
 import type { ISeriesPage } from '../src/model/answers.js';
 

@@ -1,5 +1,5 @@
 /** Made-up series, as the kernel would answer them. */
-import type { AskSeries, ISeriesQuestion } from '../src/series/pages.js';
+import type { AskSeries, ISeriesQuestion } from '../src/series/seriespages.js';
 import type { ISeries, ISeriesPage } from '../src/model/answers.js';
 
 export function measured(changes: Partial<ISeries> & { mid: number[] }): ISeries {

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { beforeEach, expect, it } from 'vitest';
 
-import { Settings } from '../src/model/settings.js';
+import { Settings } from '../src/model/viewsettings.js';
 import { english } from '../src/model/trans.js';
 import { TabFrame } from '../src/tabs/frame.js';
 import type { ITab } from '../src/tabs/tab.js';

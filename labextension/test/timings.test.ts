@@ -1,15 +1,15 @@
 import { expect, it } from 'vitest';
 
 import { stacked } from '../src/charts/picture.js';
-import { shownTitle, shownTrial } from '../src/model/shown.js';
+import { shownTitle, shownTrial } from '../src/model/showntrial.js';
 import { english } from '../src/model/trans.js';
 import { PARTS, type ISearch } from '../src/model/state.js';
 import { formatMeasure, formatSeconds } from '../src/model/units.js';
 import { aligned } from '../src/series/columns.js';
-import { inParts, type ISeriesQuestion } from '../src/series/pages.js';
-import { missingOf, systemPictures } from '../src/system/pictures.js';
-import { lookOfPart, partRows, ranksOf } from '../src/timings/parts.js';
-import { timingPictures } from '../src/timings/pictures.js';
+import { inParts, type ISeriesQuestion } from '../src/series/seriespages.js';
+import { missingOf, systemPictures } from '../src/tabs/systempictures.js';
+import { lookOfPart, partRows, ranksOf } from '../src/timings/batchparts.js';
+import { timingPictures } from '../src/timings/timingpictures.js';
 import { row, search, state, trial } from './samples.js';
 import { measured, SeriesKernel, seriesPage } from './seriessamples.js';
 

@@ -1,7 +1,7 @@
 """The outputs of a cell that shows an experiment, by MIME type.
 
 The HTML is a `<det-experiment>` element, a *place*, around a static card. Without scripts it shows
-the card. The front end draws the live view into it (`labextension/src/page/places.ts`), fed by the
+the card. The front end draws the live view into it (`labextension/src/places.ts`), fed by the
 Jupyter server or, where that lacks our extension, by a kernel. Untrusted notebooks lose elements
 of unknown names: there the card remains, or our extension finds the key in our own MIME type. A
 comparison has a place too, which only the kernel draws into.

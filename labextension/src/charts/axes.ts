@@ -1,6 +1,6 @@
 /** The x axis of charts: batches, epochs or time; linear or logarithmic; pure. */
 import { formatDuration, spanText } from '../model/format.js';
-import type { Axis } from '../model/settings.js';
+import type { Axis } from '../model/viewsettings.js';
 import type { IChart, ISeries } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 

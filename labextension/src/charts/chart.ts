@@ -4,7 +4,7 @@ import type uPlot from 'uplot';
 import { placeText } from './axes.js';
 import { Figure } from './figure.js';
 import { formatNumber } from '../model/format.js';
-import type { Axis } from '../model/settings.js';
+import type { Axis } from '../model/viewsettings.js';
 import { Legend } from './legend.js';
 import type { IChart } from '../model/state.js';
 import { isLogY, plotColumns, plotOptions, plotShape, type IChartFrame } from './plot.js';

@@ -3,7 +3,7 @@ import type uPlot from 'uplot';
 
 import type { Column } from './curves.js';
 import { LABEL_HEIGHT, placedMarks } from './marklabels.js';
-import type { Axis } from '../model/settings.js';
+import type { Axis } from '../model/viewsettings.js';
 import { NUM_COLORS, type ITheme } from '../dom/theme.js';
 import {
   axesOf,

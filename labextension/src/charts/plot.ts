@@ -11,7 +11,7 @@ import {
   movesOf,
   type Range
 } from './uplotparts.js';
-import type { Axis } from '../model/settings.js';
+import type { Axis } from '../model/viewsettings.js';
 import type { IChart, ISeries } from '../model/state.js';
 import { colorOf, isDashed, type ITheme } from '../dom/theme.js';
 

@@ -5,7 +5,7 @@ import type { Column } from './curves.js';
 import type { IPicture } from './picture.js';
 import { HEAD, svgOf, type ISvgLook } from './svg.js';
 import { h } from '../dom/dom.js';
-import type { Axis } from '../model/settings.js';
+import type { Axis } from '../model/viewsettings.js';
 import type { ITrans } from '../model/trans.js';
 
 export type Format = 'png' | 'svg' | 'csv';

@@ -1,7 +1,7 @@
 /** Controls of charts, which change the settings of their view. */
 import { AXES } from './axes.js';
 import { h, setAttribute, setHidden, smallButton } from '../dom/dom.js';
-import type { Axis, ISettings, Settings } from '../model/settings.js';
+import type { Axis, ISettings, Settings } from '../model/viewsettings.js';
 import type { ITrans } from '../model/trans.js';
 
 /** Where the axis becomes another one, what was zoomed into means nothing. */

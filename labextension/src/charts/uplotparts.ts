@@ -3,7 +3,7 @@ import type uPlot from 'uplot';
 
 import { tickText } from './axes.js';
 import { lonePlaces, type Column } from './curves.js';
-import type { Axis } from '../model/settings.js';
+import type { Axis } from '../model/viewsettings.js';
 import type { ITheme } from '../dom/theme.js';
 
 export type Range = readonly [number, number];

@@ -1,6 +1,6 @@
 /** Follows the chosen metrics of several trials, each by questions of its own. */
 import { LiveSeries, type IFollowed } from '../series/live.js';
-import type { AskSeries } from '../series/pages.js';
+import type { AskSeries } from '../series/seriespages.js';
 import type { ISeriesPage } from '../model/answers.js';
 
 export interface IFollowersOptions {

@@ -13,7 +13,7 @@ import {
   type IScatterDot,
   type IScatterLayout
 } from './scatter.js';
-import type { Settings } from '../model/settings.js';
+import type { Settings } from '../model/viewsettings.js';
 import { drawGrid, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
 

@@ -4,8 +4,8 @@ import type { Focus } from './focus.js';
 import type { IRow, ISearch } from '../model/state.js';
 import { sortRows, type Brushes, type ISort } from '../model/rows.js';
 import { tableHeadings, tableRow, type IHeading, type ITableRow } from './tablecells.js';
-import { newRow, rowIdOf, type IShownRow } from './tablerow.js';
 import type { ITrans } from '../model/trans.js';
+import { icon } from '../dom/icons.js';
 
 /** How many rows there are at first, and on a page when there is more to see. */
 const FEW = 10;
@@ -282,4 +282,34 @@ export class TrialTable {
 function isDescending(sort: ISort, search: ISearch): boolean {
   const isMetric = sort.key === 'best' || sort.key === 'latest';
   return (isMetric && !search.smaller_is_better) !== sort.isReversed;
+}
+
+const STATE_COLUMN = 1;
+
+export interface IShownRow {
+  readonly node: HTMLElement;
+  /** Draw its cells if they have changed. */
+  draw: (row: ITableRow) => void;
+}
+
+export function newRow(id: number): IShownRow {
+  const node = h('tr', { 'data-trial': id, tabindex: -1, 'aria-selected': 'false' });
+  const draw = rebuilder(node, ({ status, cells }: ITableRow) =>
+    cells.map(({ text, isNumber }, i) =>
+      h(
+        isNumber ? 'td.det-number' : 'td',
+        {},
+        i === STATE_COLUMN
+          ? h('span.det-state', { 'data-status': status }, icon(status), text)
+          : text
+      )
+    )
+  );
+  return { node, draw };
+}
+
+/** The trial of the row that an element is in. */
+export function rowIdOf(target: EventTarget | null): number | null {
+  const row = target instanceof Element ? target.closest('[data-trial]') : null;
+  return row === null ? null : Number(row.getAttribute('data-trial'));
 }

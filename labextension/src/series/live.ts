@@ -2,7 +2,7 @@
  * Follows series of a trial: all that there is, then once a second only what is new, while it can
  * be seen and the trial goes on. A part of the axis is asked for in its own resolution.
  */
-import { mergePages, tailOf, type AskSeries } from './pages.js';
+import { mergePages, tailOf, type AskSeries } from './seriespages.js';
 import type { ISeriesPage, ISeriesQuery } from '../model/answers.js';
 
 const PERIOD_MS = 1000;

@@ -1,6 +1,6 @@
 /** Tabs with a panel each, which is built when it is opened and idle while it is not seen. */
 import { h, setAttribute, setHidden } from '../dom/dom.js';
-import type { Settings } from '../model/settings.js';
+import type { Settings } from '../model/viewsettings.js';
 import type { IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 import type { IPanel, ITab } from './tab.js';

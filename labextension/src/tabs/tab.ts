@@ -1,8 +1,8 @@
 /** A tab of the view, and what it is given. */
-import type { MakeChart } from '../charts/board.js';
+import type { MakeChart } from '../charts/metricboard.js';
 import type { IAsking } from '../dom/notice.js';
 import type { Ask } from '../model/questions.js';
-import type { Settings } from '../model/settings.js';
+import type { Settings } from '../model/viewsettings.js';
 import type { IViewState } from '../model/state.js';
 
 export interface ITabContext {

@@ -3,7 +3,7 @@ import { h, rebuilder } from '../dom/dom.js';
 import { formatPercent } from '../model/format.js';
 import { formatSeconds } from '../model/units.js';
 import type { ITrans } from '../model/trans.js';
-import { lookOfPart, type IRankTimes } from './parts.js';
+import { lookOfPart, type IRankTimes } from './batchparts.js';
 
 export class RankBars {
   readonly node = h('div.det-rank-bars');

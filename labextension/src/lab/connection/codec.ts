@@ -1,5 +1,5 @@
 /** Reads frames: text is JSON, binary is JSON with columns, as det_jupyter/contract/messages/pages.py says. */
-import type { Incoming } from './frames.js';
+import type { Incoming } from './feederframes.js';
 
 const COLUMN = '$f64';
 const isLittleEndian = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;

@@ -1,18 +1,27 @@
 /** Everything that the plugins share, put together. */
 import type { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import type { IDisposable } from '@lumino/disposable';
+import { type IDisposable, DisposableDelegate } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
 
-import type { ITrialLine } from '../../model/state.js';
-import type { IDetJupyter, ILink } from '../tokens.js';
+import type {
+  ITrialLine,
+  IClusterNews,
+  IExperimentLine,
+  IExperimentNews
+} from '../../model/state.js';
+import type {
+  IDetJupyter,
+  ILink,
+  IClusterModel,
+  IFollowed,
+  ISocket,
+  IExperiments
+} from '../tokens.js';
 import { Api } from './api.js';
-import { ClusterModel } from './cluster.js';
-import { Experiments } from './experiments.js';
 import { Link } from './link.js';
-import { LabSettings } from './settings.js';
+import { LabSettings } from './usersettings.js';
 import { Socket } from './socket.js';
-import { Trials } from './trials.js';
 
 export class DetJupyter implements IDetJupyter {
   constructor(
@@ -74,4 +83,104 @@ export class DetJupyter implements IDetJupyter {
   private readonly _trials: Trials;
   private readonly _linkChanged = new Signal<this, ILink>(this);
   private _isDisposed = false;
+}
+
+export class ClusterModel implements IClusterModel {
+  constructor(socket: ISocket) {
+    this._followed = socket.follow('cluster', {}, news => {
+      this._news = news;
+      this._changed.emit(news);
+    });
+  }
+
+  get news(): IClusterNews | null {
+    return this._news;
+  }
+
+  get changed(): ISignal<this, IClusterNews> {
+    return this._changed;
+  }
+
+  dispose(): void {
+    this._followed.dispose();
+    Signal.clearData(this);
+  }
+
+  private readonly _followed: IFollowed<object>;
+  private readonly _changed = new Signal<this, IClusterNews>(this);
+  private _news: IClusterNews | null = null;
+}
+
+export class Experiments implements IExperiments {
+  constructor(socket: ISocket) {
+    this._followed = socket.follow('experiments', {}, news => this._onNews(news));
+  }
+
+  get isReady(): boolean {
+    return this._isReady;
+  }
+
+  get rows(): ReadonlyMap<number, IExperimentLine> {
+    return this._rows;
+  }
+
+  get changed(): ISignal<this, readonly number[] | null> {
+    return this._changed;
+  }
+
+  dispose(): void {
+    this._followed.dispose();
+    Signal.clearData(this);
+  }
+
+  private _onNews({ is_whole, rows, gone }: IExperimentNews): void {
+    if (is_whole) {
+      this._rows.clear();
+    }
+    rows.forEach(row => this._rows.set(row.id, row));
+    gone.forEach(id => this._rows.delete(id));
+    this._isReady = true;
+    this._changed.emit(is_whole ? null : [...rows.map(({ id }) => id), ...gone]);
+  }
+
+  private readonly _followed: IFollowed<object>;
+  private readonly _rows = new Map<number, IExperimentLine>();
+  private readonly _changed = new Signal<this, readonly number[] | null>(this);
+  private _isReady = false;
+}
+
+type OnTrials = (trials: readonly ITrialLine[]) => void;
+
+export class Trials {
+  constructor(private readonly _socket: ISocket) {}
+
+  follow(onNews: OnTrials): IDisposable {
+    const follower: OnTrials = trials => onNews(trials); // one may follow twice
+    this._followers.add(follower);
+    if (this._followed === null) {
+      this._followed = this._socket.follow('trials', {}, ({ trials }) => {
+        this._trials = trials;
+        [...this._followers].forEach(follower => follower(trials));
+      });
+    } else if (this._trials !== null) {
+      follower(this._trials);
+    }
+    return new DisposableDelegate(() => this._leave(follower));
+  }
+
+  dispose(): void {
+    [...this._followers].forEach(follower => this._leave(follower));
+  }
+
+  private _leave(follower: OnTrials): void {
+    this._followers.delete(follower);
+    if (this._followers.size === 0) {
+      this._followed?.dispose();
+      this._followed = this._trials = null;
+    }
+  }
+
+  private readonly _followers = new Set<OnTrials>();
+  private _followed: IDisposable | null = null;
+  private _trials: readonly ITrialLine[] | null = null;
 }

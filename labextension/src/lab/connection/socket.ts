@@ -16,8 +16,8 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import type { ITrans } from '../../model/trans.js';
 import type { IFollowed, ISocket, ITopics } from '../tokens.js';
 import { decode } from './codec.js';
-import type { Incoming, Outgoing } from './frames.js';
-import { Questions } from './questions.js';
+import type { Incoming, Outgoing } from './feederframes.js';
+import { Questions } from './pendingquestions.js';
 import type { IHello, IMasterState } from '../../model/answers.js';
 
 const HELLO_MS = 75_000; // the server gives a feeder 60 s to start

@@ -2,11 +2,11 @@
 import { formatClock } from '../../model/format.js';
 import type { IComparisonState } from '../../model/state.js';
 import type { IFollowed, ITopics } from '../tokens.js';
-import type { Drawing } from './panel.js';
+import type { Drawing } from './pagepanel.js';
 import type { IComparisonDrawn } from './drawing.js';
 import { missingText } from './feed.js';
-import { comparisonIcon } from './icons.js';
-import { Panel, type IPanelOptions } from './panel.js';
+import { comparisonIcon } from './pageicons.js';
+import { Panel, type IPanelOptions } from './pagepanel.js';
 
 export class ComparisonPanel extends Panel {
   constructor(

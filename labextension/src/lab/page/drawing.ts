@@ -4,12 +4,12 @@
 import { Signal } from '@lumino/signaling';
 
 import { MetricChart } from '../../charts/chart.js';
-import { ComparisonView } from '../../compare/view.js';
+import { ComparisonView } from '../../comparison.js';
 import type { IWhyLost } from '../../dom/lost.js';
 import { formatClock } from '../../model/format.js';
-import { Settings } from '../../model/settings.js';
+import { Settings } from '../../model/viewsettings.js';
 import type { IComparisonState, IViewState } from '../../model/state.js';
-import type { IView } from '../../page/places.js';
+import type { IView } from '../../places.js';
 import type { LoadTabs } from '../../tabs/lazy.js';
 import { ExperimentView } from '../../view.js';
 import type { IDetJupyter } from '../tokens.js';

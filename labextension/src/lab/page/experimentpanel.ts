@@ -3,8 +3,8 @@ import type { IViewState } from '../../model/state.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IExperimentDrawn } from './drawing.js';
 import { Feed, overText } from './feed.js';
-import { experimentPageIcon, statusIcon } from './icons.js';
-import { Panel, type IPanelOptions } from './panel.js';
+import { experimentPageIcon, statusIcon } from './pageicons.js';
+import { Panel, type IPanelOptions } from './pagepanel.js';
 
 /** What to show of it. */
 export interface IWanted {

@@ -2,7 +2,7 @@
 import type { IStateDB } from '@jupyterlab/statedb';
 import type { ReadonlyPartialJSONValue } from '@lumino/coreutils';
 
-import type { ISettings } from '../../model/settings.js';
+import type { ISettings } from '../../model/viewsettings.js';
 
 export interface ILook {
   settings: Partial<ISettings>;

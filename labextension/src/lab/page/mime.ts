@@ -8,7 +8,7 @@ import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Widget } from '@lumino/widgets';
 
 import { setText } from '../../dom/dom.js';
-import { NAME, places } from '../../page/places.js';
+import { NAME, places } from '../../places.js';
 
 export const MIME = 'application/vnd.det-jupyter.experiment.v1+json';
 /** Above HTML, which has 50. */

@@ -12,10 +12,10 @@ import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
 import { isEnded } from '../../model/clock.js';
-import { places, type ISource, type IView } from '../../page/places.js';
+import { places, type ISource, type IView } from '../../places.js';
 import type { IDetJupyter, LinkState } from '../tokens.js';
 import { Feed } from './feed.js';
-import type { KeptPictures } from './kept.js';
+import type { KeptPictures } from './savedpictures.js';
 import type { Looks } from './looks.js';
 
 /** Above that of kernels: it lasts longer and is never busy. */

@@ -14,7 +14,7 @@ import { Commands, type IDetJupyter } from '../tokens.js';
 import { ComparisonPanel } from './comparisonpanel.js';
 import { ExperimentPanel, type IWanted } from './experimentpanel.js';
 import type { Looks } from './looks.js';
-import type { Panel } from './panel.js';
+import type { Panel } from './pagepanel.js';
 
 type Args = ReadonlyPartialJSONObject;
 type Page<T extends Panel> = MainAreaWidget<T>;

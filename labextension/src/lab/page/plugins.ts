@@ -10,7 +10,7 @@ import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { IDetJupyter } from '../tokens.js';
-import { KeptPictures } from './kept.js';
+import { KeptPictures } from './savedpictures.js';
 import { Looks } from './looks.js';
 import { MIME_RANK, rendererFactory } from './mime.js';
 import { Outputs } from './outputs.js';

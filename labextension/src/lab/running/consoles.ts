@@ -6,7 +6,7 @@ import type { Widget } from '@lumino/widgets';
 import type { Status } from '../../model/state.js';
 import { statusWord, type ITrans } from '../../model/trans.js';
 import type { IDetJupyter } from '../tokens.js';
-import { contextOf, rankOf, type IPlace } from './place.js';
+import { contextOf, rankOf, type IPlace } from './ranktarget.js';
 import type { ITrialView } from '../../model/answers.js';
 
 const CREATE = 'console:create';

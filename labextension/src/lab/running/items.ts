@@ -3,8 +3,8 @@ import type { IRunningSessions } from '@jupyterlab/running';
 
 import { type ITrans, statusWord } from '../../model/trans.js';
 import type { IRankLine, ITrialLine } from '../../model/state.js';
-import { statusIcon } from './icons.js';
-import { contextOf } from './place.js';
+import { statusIcon } from './runningicons.js';
+import { contextOf } from './ranktarget.js';
 
 export interface IActions {
   openTrial(trial: ITrialLine): void;

@@ -7,7 +7,7 @@ import { IRunningSessionManagers } from '@jupyterlab/running';
 
 import type { IRankLine, ITrialLine } from '../../model/state.js';
 import { Commands, IDetJupyter } from '../tokens.js';
-import { addCommands } from './commands.js';
+import { addCommands } from './runningcommands.js';
 import { tendConsoles } from './consoles.js';
 import { killAll, killTrial } from './killing.js';
 import { isPanelSeen, RunningTrials } from './manager.js';

@@ -7,9 +7,8 @@ import type { LabIcon } from '@jupyterlab/ui-components';
 import { ENDED, type IExperimentLine } from '../../model/state.js';
 import { forkCell, insertCell } from '../sidebar/cells.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
-import { ask, mayChange, type Args } from './asking.js';
-import { activateIcon, copyIcon, exportIcon, forkIcon } from './icons.js';
-import { metricsTable } from './metricstable.js';
+import { ask, mayChange, type Args } from './requests.js';
+import { activateIcon, copyIcon, exportIcon, forkIcon } from './shellicons.js';
 import { rowsOf, targetsOf, TARGET_SCHEMA, TARGETS_SCHEMA } from './target.js';
 import type { ICurve } from '../../model/answers.js';
 
@@ -119,4 +118,31 @@ function addCopyId(app: JupyterFrontEnd, det: IDetJupyter): void {
     },
     describedBy: { args: { type: 'object', properties: TARGETS_SCHEMA } }
   });
+}
+
+const COLUMNS = ['trial', 'group', 'steps', 'epoch', 'time', 'metric', 'value'];
+
+/** A row for each value, curve by curve. */
+export function metricsTable(curves: readonly ICurve[], quoted: (text: string) => string): string {
+  const lengths = new Map<number, number>();
+  curves.forEach(({ trial_id: trial, steps_per_epoch: length }) => {
+    if (length !== null) {
+      lengths.set(trial, length);
+    }
+  });
+  const rows = curves.flatMap(({ trial_id: trial, group, name, steps, values, times }) => {
+    const length = lengths.get(trial);
+    return steps.map((step, i) =>
+      [
+        trial,
+        quoted(group),
+        step,
+        length === undefined ? '' : step / length,
+        times[i] ?? '',
+        quoted(name),
+        values[i] ?? ''
+      ].join(',')
+    );
+  });
+  return [COLUMNS.join(','), ...rows, ''].join('\r\n');
 }

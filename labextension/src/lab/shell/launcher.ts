@@ -7,7 +7,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { sidebarIcon } from '../sidebar/icon.js';
 import { Commands, IDetJupyter, OF_EXPERIMENTS } from '../tokens.js';
 import { CHANGES } from './changes.js';
-import { SHOW_HERE } from './commands.js';
+import { SHOW_HERE } from './experimentcommands.js';
 
 /** The sidebar's command, with the looks of a card. */
 const LAUNCH = 'det:launch-experiments';

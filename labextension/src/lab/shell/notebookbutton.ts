@@ -7,7 +7,7 @@ import type { Kernel } from '@jupyterlab/services';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { codeUpTo, newCell, newCellBelow } from '../sidebar/cells.js';
 import { classify, isExperimentOf, MAGIC } from '../sidebar/cellkinds.js';
-import { runCellIcon } from './icons.js';
+import { runCellIcon } from './shellicons.js';
 
 /** Loads the extension if it is not; one that is loaded already stays as it is. */
 const LOAD = "get_ipython().extension_manager.load_extension('det_jupyter')";

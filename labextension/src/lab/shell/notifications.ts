@@ -4,7 +4,6 @@ import { Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 
 import { Commands, IDetJupyter, type IExperiments } from '../tokens.js';
-import { isFirstTab } from './firsttab.js';
 import {
   isFailure,
   isWanted,
@@ -12,7 +11,7 @@ import {
   messageOfMany,
   Watcher,
   type IHappening
-} from './happenings.js';
+} from './experimentevents.js';
 
 const GATHER_MS = 1000; // what happens within it is said together
 const MOST_AT_ONCE = 3; // more become one notification
@@ -131,3 +130,32 @@ export class Notifier {
 }
 
 type Offer = [label: string, command: string, args: { experiment_id?: number }];
+
+// So that the tab that somebody works in is first, and then one that can be seen.
+const UNFOCUSED_WAITS_MS = 400;
+const HIDDEN_WAITS_MS = 1500;
+
+/**
+ * Whether this tab is the first that asks for `key`; later ones get `false` while it is open.
+ *
+ * It is a lock that the tab keeps. Browsers offer locks to pages that were loaded over HTTPS or
+ * from this computer; elsewhere each tab is the first.
+ */
+export async function isFirstTab(key: string): Promise<boolean> {
+  if (!document.hasFocus()) {
+    const isHidden = document.visibilityState === 'hidden';
+    const waitMs = isHidden ? HIDDEN_WAITS_MS : UNFOCUSED_WAITS_MS;
+    await new Promise(resolve => setTimeout(resolve, waitMs));
+  }
+  const { locks } = navigator as { locks?: LockManager | null };
+  if (!locks) {
+    return true;
+  }
+  return new Promise(resolve => {
+    const take = (lock: Lock | null): Promise<void> | void => {
+      resolve(lock !== null);
+      return lock === null ? undefined : new Promise(() => undefined);
+    };
+    locks.request(`det-jupyter:${key}`, { ifAvailable: true }, take).catch(() => resolve(true));
+  });
+}

@@ -1,10 +1,10 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
-import { commandsPlugin } from './commands.js';
+import { commandsPlugin } from './experimentcommands.js';
 import { launcherPlugin, palettePlugin } from './launcher.js';
 import { notebookButtonPlugin } from './notebookbutton.js';
 import { notificationsPlugin } from './notifications.js';
-import { settingsPlugin } from './settings.js';
+import { settingsPlugin } from './settingsplugin.js';
 import { statusPlugin } from './status.js';
 
 export const shellPlugins: JupyterFrontEndPlugin<unknown>[] = [

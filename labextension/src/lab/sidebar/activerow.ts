@@ -5,7 +5,7 @@ import { formatNumber, formatPercent } from '../../model/format.js';
 import type { IAction, IExperimentLine, IRemedy } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
-import type { IDeeds } from './deeds.js';
+import type { IDeeds } from './actions.js';
 import type { IRowView } from './list.js';
 import {
   Bar,
@@ -16,7 +16,7 @@ import {
   setCut,
   slotsText,
   textButton
-} from './parts.js';
+} from './rowparts.js';
 
 /** Heights in pixels; the style sheet has the same. */
 const HEAD = 40;

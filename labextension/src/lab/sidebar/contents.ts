@@ -7,15 +7,15 @@ import type { IDisposable } from '@lumino/disposable';
 
 import { frames } from '../../dom/frames.js';
 import type { IDetJupyter, IFollowed } from '../tokens.js';
-import { ActiveList } from './active.js';
-import type { IDeeds } from './deeds.js';
-import { EndedList } from './ended.js';
+import { ActiveList } from './activelist.js';
+import type { IDeeds } from './actions.js';
+import { EndedList } from './endedlist.js';
 import { labelled, type IEmptyTexts } from './empty.js';
 import type { IQuery } from './listing.js';
-import type { Memory } from './memory.js';
-import { contentHeight, Section, type IEmpty } from './section.js';
+import type { Memory } from './sidebarstate.js';
+import { contentHeight, Section, type IEmpty } from './sidebarsection.js';
 import { Usage } from './slotmodel.js';
-import { SlotsView } from './slots.js';
+import { SlotsView } from './slotlist.js';
 
 /** The section's header says it all. */
 const NOTHING: IEmpty = { text: '' };

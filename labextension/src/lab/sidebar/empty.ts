@@ -1,6 +1,6 @@
 /** What stands where there is nothing to show: what to do next. */
 import type { ITrans } from '../../model/trans.js';
-import type { IEmpty } from './section.js';
+import type { IEmpty } from './sidebarsection.js';
 
 export interface IEmptyTexts {
   /** Where the banner above does not say it all already. */

@@ -13,7 +13,7 @@ import {
   sayAll,
   setCut,
   whenText
-} from './parts.js';
+} from './rowparts.js';
 
 export const ENDED_HEIGHT = 46;
 /** More do not fit; the title of the row's line has all. */

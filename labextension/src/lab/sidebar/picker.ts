@@ -7,7 +7,7 @@ import type { IExperimentLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { WindowedList, type IRowView } from './list.js';
 import { findsAll } from './listing.js';
-import { ChangingIcon, sayAll, setCut } from './parts.js';
+import { ChangingIcon, sayAll, setCut } from './rowparts.js';
 
 const HEIGHT = 28; // of a row; the style sheet has the same
 

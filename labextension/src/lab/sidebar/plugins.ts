@@ -1,6 +1,10 @@
 /** The plugin of the sidebar: puts it together and where it belongs. */
-import { ILayoutRestorer, ILabShell } from '@jupyterlab/application';
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import {
+  ILayoutRestorer,
+  ILabShell,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStateDB } from '@jupyterlab/statedb';
@@ -8,13 +12,12 @@ import { IStateDB } from '@jupyterlab/statedb';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { insertCell, newCellBelow } from './cells.js';
 import { Contents } from './contents.js';
-import { Deeds } from './deeds.js';
+import { Deeds } from './actions.js';
 import { makeDraggable } from './drag.js';
 import { emptyTexts } from './empty.js';
-import { keepFocus } from './focus.js';
-import { Memory } from './memory.js';
-import { SidebarPanel } from './panel.js';
-import { contentHeight, Section } from './section.js';
+import { Memory } from './sidebarstate.js';
+import { SidebarPanel } from './sidebarpanel.js';
+import { contentHeight, Section } from './sidebarsection.js';
 import { Templates } from './templates.js';
 import { sidebarIcon } from './icon.js';
 
@@ -122,3 +125,22 @@ function makePanel(
 }
 
 export const sidebarPlugins: JupyterFrontEndPlugin<unknown>[] = [sidebar];
+
+/** JupyterLab's menus take the focus, and leave it with the page's body. */
+export function keepFocus(app: Pick<JupyterFrontEnd, 'contextMenu'>, node: HTMLElement): void {
+  let before: HTMLElement | null = null;
+  node.addEventListener(
+    'contextmenu',
+    ({ target }) => {
+      const { activeElement } = document;
+      const list = target instanceof Element ? target.closest<HTMLElement>('.det-list') : null;
+      before =
+        activeElement instanceof HTMLElement && node.contains(activeElement) ? activeElement : list;
+    },
+    { capture: true }
+  );
+  app.contextMenu.menu.aboutToClose.connect(() => {
+    before?.focus({ preventScroll: true });
+    before = null;
+  });
+}

@@ -4,7 +4,7 @@ import { formatSize } from '../../model/format.js';
 import type { IAgentLine, ISlotLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE, SLOT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
-import { Bar, ChangingIcon, sayAll, setCut } from './parts.js';
+import { Bar, ChangingIcon, sayAll, setCut } from './rowparts.js';
 import type { ISample } from './slotmodel.js';
 
 export interface ISlotView {

@@ -2,7 +2,7 @@
 import { h, rebuilder } from '../../dom/dom.js';
 import type { ITrans } from '../../model/trans.js';
 import type { IApi } from '../tokens.js';
-import { textButton } from './parts.js';
+import { textButton } from './rowparts.js';
 import { toYaml } from './yaml.js';
 import type { ITemplateView } from '../../model/answers.js';
 

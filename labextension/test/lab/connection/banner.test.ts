@@ -2,7 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import { LinkBanner } from '../../../src/lab/connection/banner.js';
+import { LinkBanner } from '../../../src/lab/connection/linkbanner.js';
 import { DetJupyter } from '../../../src/lab/connection/connection.js';
 import { english } from '../../../src/model/trans.js';
 import { INFO, type IServer, RUNNING, fakeServer, lastSocket } from './fakes.js';

@@ -1,7 +1,7 @@
 /** A Jupyter server that does what a test says: its sockets, and its answers to requests. */
 import type { ServerConnection } from '@jupyterlab/services';
 
-import type { Outgoing } from '../../../src/lab/connection/frames.js';
+import type { Outgoing } from '../../../src/lab/connection/feederframes.js';
 import { PROTOCOL, VERSION } from '../../../src/lab/connection/version.js';
 import type { IHandshake, IHello, IMasterState } from '../../../src/model/answers.js';
 

@@ -4,11 +4,11 @@ import { Signal } from '@lumino/signaling';
 import { beforeEach, expect, it, vi } from 'vitest';
 
 import schema from '../../../schema/settings.json';
-import { ClusterModel } from '../../../src/lab/connection/cluster.js';
-import { Experiments } from '../../../src/lab/connection/experiments.js';
-import { DEFAULTS, LabSettings } from '../../../src/lab/connection/settings.js';
+import { ClusterModel } from '../../../src/lab/connection/connection.js';
+import { Experiments } from '../../../src/lab/connection/connection.js';
+import { DEFAULTS, LabSettings } from '../../../src/lab/connection/usersettings.js';
 import { Socket } from '../../../src/lab/connection/socket.js';
-import { Trials } from '../../../src/lab/connection/trials.js';
+import { Trials } from '../../../src/lab/connection/connection.js';
 import type { IExperimentLine } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
 import { type FakeSocket, fakeServer, lastSocket } from './fakes.js';

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 vi.mock('@jupyterlab/notebook', () => ({}));
 
 import { Feed } from '../../../src/lab/page/feed.js';
-import { KeptPictures, type INotebooks } from '../../../src/lab/page/kept.js';
+import { KeptPictures, type INotebooks } from '../../../src/lab/page/savedpictures.js';
 import { Looks } from '../../../src/lab/page/looks.js';
 import { MIME, rendererFactory } from '../../../src/lab/page/mime.js';
 import { row, search, state } from '../../samples.js';

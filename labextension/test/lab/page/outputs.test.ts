@@ -2,10 +2,10 @@
 import { FakeDrawing, FakeServer, news, settle, sight } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import type { KeptPictures } from '../../../src/lab/page/kept.js';
+import type { KeptPictures } from '../../../src/lab/page/savedpictures.js';
 import { Looks } from '../../../src/lab/page/looks.js';
 import { Outputs } from '../../../src/lab/page/outputs.js';
-import { places, type ISource } from '../../../src/page/places.js';
+import { places, type ISource } from '../../../src/places.js';
 import { state } from '../../samples.js';
 import { line } from '../shell/fake.js';
 

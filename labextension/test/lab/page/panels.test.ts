@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { ComparisonPanel } from '../../../src/lab/page/comparisonpanel.js';
 import { ExperimentPanel } from '../../../src/lab/page/experimentpanel.js';
 import { Looks } from '../../../src/lab/page/looks.js';
-import type { IPanelOptions } from '../../../src/lab/page/panel.js';
+import type { IPanelOptions } from '../../../src/lab/page/pagepanel.js';
 import { state } from '../../samples.js';
 
 let server: FakeServer;

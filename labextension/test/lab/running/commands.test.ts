@@ -8,7 +8,7 @@ import { Signal } from '@lumino/signaling';
 import { Title, Widget } from '@lumino/widgets';
 import { beforeEach, expect, test, vi } from 'vitest';
 
-import { KILL_TRIAL, SHOW_RUNNING } from '../../../src/lab/running/commands.js';
+import { KILL_TRIAL, SHOW_RUNNING } from '../../../src/lab/running/runningcommands.js';
 import { runningPlugins } from '../../../src/lab/running/plugins.js';
 import { Commands } from '../../../src/lab/tokens.js';
 import { FakeDet, trial } from './fake.js';

@@ -11,7 +11,7 @@ import {
   shortened,
   textOf
 } from '../../../src/lab/running/stacks.js';
-import type { IPlace } from '../../../src/lab/running/place.js';
+import type { IPlace } from '../../../src/lab/running/ranktarget.js';
 import { StackView } from '../../../src/lab/running/stackview.js';
 import { FakeDet } from './fake.js';
 import type { IRankStack } from '../../../src/model/answers.js';

@@ -7,7 +7,7 @@ import type { ReadonlyJSONObject } from '@lumino/coreutils';
 import { beforeEach, expect, test, vi } from 'vitest';
 
 import { CHANGES } from '../../../src/lab/shell/changes.js';
-import { commandsPlugin, SHOW_HERE } from '../../../src/lab/shell/commands.js';
+import { commandsPlugin, SHOW_HERE } from '../../../src/lab/shell/experimentcommands.js';
 import { Commands } from '../../../src/lab/tokens.js';
 import { FakeDet, line } from './fake.js';
 

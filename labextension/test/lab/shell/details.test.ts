@@ -5,10 +5,10 @@ import { Clipboard, InputDialog, Notification, showDialog } from '@jupyterlab/ap
 import { CommandRegistry } from '@lumino/commands';
 import { beforeEach, expect, test, vi } from 'vitest';
 
-import { commandsPlugin } from '../../../src/lab/shell/commands.js';
+import { commandsPlugin } from '../../../src/lab/shell/experimentcommands.js';
 import { forkCell } from '../../../src/lab/sidebar/cells.js';
 import { english } from '../../../src/model/trans.js';
-import { metricsTable } from '../../../src/lab/shell/metricstable.js';
+import { metricsTable } from '../../../src/lab/shell/copies.js';
 import { Commands } from '../../../src/lab/tokens.js';
 import type { IExperimentLine } from '../../../src/model/state.js';
 import { FakeDet, line } from './fake.js';

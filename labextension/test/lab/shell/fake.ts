@@ -4,7 +4,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 import { vi } from 'vitest';
 
-import { DEFAULTS } from '../../../src/lab/connection/settings.js';
+import { DEFAULTS } from '../../../src/lab/connection/usersettings.js';
 import type {
   IApi,
   IClusterModel,

@@ -6,7 +6,7 @@ import {
   messageOfMany,
   Watcher,
   type IHappening
-} from '../../../src/lab/shell/happenings.js';
+} from '../../../src/lab/shell/experimentevents.js';
 import type { IExperimentLine } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
 import { line } from './fake.js';

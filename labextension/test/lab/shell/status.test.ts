@@ -3,7 +3,7 @@ import { expect, test, vi } from 'vitest';
 
 import './jupyterlab.js';
 import { StatusItem } from '../../../src/lab/shell/status.js';
-import { countsText, linkText } from '../../../src/lab/shell/statustext.js';
+import { countsText, linkText } from '../../../src/lab/shell/status.js';
 import type { LinkState } from '../../../src/lab/tokens.js';
 import type { IClusterNews } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';

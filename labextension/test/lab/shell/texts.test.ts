@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 import { expect, test } from 'vitest';
 
-import { DEFAULTS } from '../../../src/lab/connection/settings.js';
+import { DEFAULTS } from '../../../src/lab/connection/usersettings.js';
 import { findStrings } from '../../../strings.mjs';
 
 interface IProperty {

@@ -2,10 +2,10 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { h, setText } from '../../../src/dom/dom.js';
-import { EndedList } from '../../../src/lab/sidebar/ended.js';
-import { ActiveList } from '../../../src/lab/sidebar/active.js';
+import { EndedList } from '../../../src/lab/sidebar/endedlist.js';
+import { ActiveList } from '../../../src/lab/sidebar/activelist.js';
 import { ActiveRow, activeHeight } from '../../../src/lab/sidebar/activerow.js';
-import type { IDeeds } from '../../../src/lab/sidebar/deeds.js';
+import type { IDeeds } from '../../../src/lab/sidebar/actions.js';
 import { WindowedList, type IRowView } from '../../../src/lab/sidebar/list.js';
 import { english } from '../../../src/model/trans.js';
 import { line, rowsOf } from './samples.js';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { checked } from '../../../src/lab/sidebar/memory.js';
+import { checked } from '../../../src/lab/sidebar/sidebarstate.js';
 import { areTiles, groupsOf, summed, Usage } from '../../../src/lab/sidebar/slotmodel.js';
 import { memoryText, percentText } from '../../../src/lab/sidebar/slotrow.js';
 import { toYaml } from '../../../src/lab/sidebar/yaml.js';

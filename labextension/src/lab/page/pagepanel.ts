@@ -1,0 +1,68 @@
+/** What the pages of the main area have in common: the banner, a line of words, and the view. */
+import { Signal } from '@lumino/signaling';
+import { Widget } from '@lumino/widgets';
+
+import { h, setHidden, setText } from '../../dom/dom.js';
+import { LinkBanner } from '../connection/linkbanner.js';
+import type { IDetJupyter } from '../tokens.js';
+import type { Looks } from './looks.js';
+
+export type Drawing = typeof import('./drawing.js');
+
+export interface IPanelOptions {
+  shared: IDetJupyter;
+  looks: Looks;
+  /** Loads the drawing core. */
+  load?: () => Promise<Drawing>;
+}
+
+export abstract class Panel extends Widget {
+  protected constructor(
+    protected readonly _options: IPanelOptions,
+    loading: string
+  ) {
+    super();
+    this.addClass('jp-DetPage');
+    const { shared } = _options;
+    this._banner = new LinkBanner(shared);
+    this._host = h('div.det-page-view');
+    this._said = h('p.det-page-said', { role: 'status' }, loading);
+    this.node.append(this._banner.node, this._said, this._host);
+    shared.linkChanged.connect(this._onLink, this);
+  }
+
+  override dispose(): void {
+    if (!this.isDisposed) {
+      Signal.clearData(this);
+      this._banner.dispose();
+      super.dispose();
+    }
+  }
+
+  /** The connection has changed. */
+  protected abstract _onLink(): void;
+
+  /** Load the drawing core, and what the reader had set; `null` if the page was closed meanwhile. */
+  protected async _load(): Promise<Drawing | null> {
+    const { load = () => import('./drawing.js'), looks, shared } = this._options;
+    try {
+      const [drawing] = await Promise.all([load(), looks.ready()]);
+      return this.isDisposed ? null : drawing;
+    } catch (error) {
+      console.error(error);
+      const why = error instanceof Error ? error.message : String(error);
+      this._say(shared.trans.__('This page cannot be drawn: %1 Reload the browser tab.', why));
+      return null;
+    }
+  }
+
+  /** Show a sentence above the view; '' hides it. */
+  protected _say(sentence: string): void {
+    setText(this._said, sentence);
+    setHidden(this._said, sentence === '');
+  }
+
+  protected readonly _host: HTMLElement;
+  private readonly _said: HTMLElement;
+  private readonly _banner: LinkBanner;
+}

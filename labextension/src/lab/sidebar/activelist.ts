@@ -1,0 +1,76 @@
+/** The section of experiments that run, wait or are paused. */
+import type { IExperimentLine } from '../../model/state.js';
+import type { ITrans } from '../../model/trans.js';
+import { activeHeight, ActiveRow } from './activerow.js';
+import type { IDeeds } from './actions.js';
+import { WindowedList } from './list.js';
+import { byUrgency, isActive, Listing } from './listing.js';
+
+type Rows = ReadonlyMap<number, IExperimentLine>;
+
+export class ActiveList {
+  readonly list: WindowedList<IExperimentLine>;
+
+  constructor(
+    trans: ITrans,
+    deeds: IDeeds,
+    mayWrite: () => boolean,
+    onScroll: (scroll: number) => void
+  ) {
+    this.list = new WindowedList<IExperimentLine>({
+      label: trans.__('Running and waiting experiments'),
+      keyOf: ({ id }) => id,
+      heightOf: activeHeight,
+      nameOf: ({ name }) => name,
+      create: () => new ActiveRow(trans, deeds, mayWrite),
+      onOpen: ({ id }) => deeds.open(id),
+      onScroll
+    });
+    const { node } = this.list;
+    node.addEventListener('pointerenter', () => (this._isHeld = true));
+    node.addEventListener('pointerleave', () => {
+      this._isHeld = false;
+      this._show();
+    });
+  }
+
+  get count(): number {
+    return this._listing.lines.length;
+  }
+
+  get counts(): { running: number; waiting: number; paused: number } {
+    const { lines } = this._listing;
+    const waiting = lines.filter(({ status }) => status === 'queued').length;
+    const paused = lines.filter(({ status }) => status === 'paused').length;
+    return { running: lines.length - waiting - paused, waiting, paused };
+  }
+
+  /** Some lines have changed; `null`: all may have. */
+  update(ids: Iterable<number> | null, rows: Rows): void {
+    if (ids === null) {
+      this._listing.reset(rows);
+    } else {
+      this._listing.change(ids, rows);
+    }
+    this._show(); // heights change with what is said
+  }
+
+  /** Rows do not change places under the pointer: a second click must not meet another one. */
+  private _show(): void {
+    const { lines } = this._listing;
+    if (this._isHeld) {
+      const held = this._shown.flatMap(id => this._listing.get(id) ?? []);
+      const known = new Set(this._shown);
+      const items = [...held, ...lines.filter(({ id }) => !known.has(id))];
+      this._shown = items.map(({ id }) => id);
+      this.list.setItems(items);
+    } else {
+      this._shown = lines.map(({ id }) => id);
+      this.list.setItems(lines);
+    }
+  }
+
+  private _isHeld = false;
+  private _shown: number[] = [];
+  private readonly _listing = new Listing(isActive, byUrgency);
+}

@@ -1,0 +1,231 @@
+/** The tab of what the ranks printed: fetched while it is seen, live until the end. */
+import { h, setHidden, setText } from '../dom/dom.js';
+import { isEnded } from '../model/clock.js';
+import type { IViewState } from '../model/state.js';
+import type { ITrans } from '../model/trans.js';
+import type { IPanel, ITab } from '../tabs/tab.js';
+import { LogBox } from './box.js';
+import { LogFilters } from './logfilters.js';
+import { FirstError } from './firsterror.js';
+import { LogLines, MAX_LINES, type AskLogs } from './lines.js';
+import type { ILogLine } from '../model/answers.js';
+
+const PERIOD_MS = 1000;
+const AGAIN_MS = 5000;
+const SLOW_MS = 3000;
+/** Ids of all trials' lines: so many before an error are shown with it. */
+const BEFORE_ERROR = 200;
+
+export interface ILogPanelOptions {
+  trans: ITrans;
+  ask: AskLogs;
+  /** Shown when an answer takes long: what could be in its way. */
+  slowHint: string;
+}
+
+export class LogPanel implements ITab, IPanel {
+  readonly id = 'logs';
+  readonly label: string;
+  readonly node: HTMLElement;
+
+  constructor(private readonly _options: ILogPanelOptions) {
+    const { trans } = _options;
+    this.label = trans.__('Logs');
+    this._filters = new LogFilters(trans, () => this._restart());
+    this._box = new LogBox(trans, () => this._goToEnd());
+    this._first = new FirstError(_options, line => this._jump(line));
+    const foot = h('div.det-line.det-log-foot', {}, this._status, this._box.toEnd);
+    this.node = h(
+      'section.det-logs',
+      {},
+      this._filters.node,
+      this._first.node,
+      this._box.node,
+      foot
+    );
+  }
+
+  open(host: HTMLElement): IPanel {
+    host.append(this.node);
+    return this;
+  }
+
+  setShown(isShown: boolean): void {
+    if (!isShown) {
+      this._stop();
+    } else if (!this._isLive && this._lines.lastId === 0) {
+      this._restart();
+    } else if (!this._isLive && this._from === null) {
+      this._resume();
+    }
+  }
+
+  /** Offer the trials and ranks that there are, and go on if the experiment does. */
+  update({ trials, search, status }: Pick<IViewState, 'trials' | 'search' | 'status'>): void {
+    const ids = search === null ? trials.map(one => one.id) : search.rows.map(row => row.id);
+    const numRanks = Math.max(0, ...trials.map(one => one.ranks.length));
+    this._filters.offerTrials(ids);
+    this._filters.offerRanks(numRanks);
+    this._isEnded = isEnded(status);
+    const isIdle = this._timer === undefined && !this._isAsking && this._from === null;
+    if (this._isLive && !this._isEnded && isIdle) {
+      this._askSoon(PERIOD_MS);
+    }
+  }
+
+  /** Show only this trial's lines, and this rank's. */
+  narrow(trialId: number, rank: number | null): void {
+    this._filters.narrow(trialId, rank);
+    if (this._isLive) {
+      this._restart();
+    } else {
+      this._clear();
+    }
+  }
+
+  focus(): void {
+    this.node.scrollIntoView({ block: 'nearest' });
+    this._box.node.focus({ preventScroll: true });
+  }
+
+  dispose(): void {
+    this._stop();
+    this._filters.dispose();
+  }
+
+  private _stop(): void {
+    this._round += 1; // an answer that is still to come is not for us
+    this._isLive = false;
+    this._isAsking = false;
+    clearTimeout(this._timer);
+    this._timer = undefined;
+  }
+
+  /** Go on after the lines that there are. */
+  private _resume(): void {
+    this._isLive = true;
+    void this._ask();
+  }
+
+  /** Begin anew with the newest lines; `from`: with those after that one, which do not go on. */
+  private _restart(from: number | null = null): void {
+    this._stop();
+    this._clear();
+    this._from = from;
+    this._resume();
+    if (from === null) {
+      void this._first.find(this._filters.value.trial_id);
+    }
+  }
+
+  private _clear(): void {
+    this._lines = new LogLines();
+    this._box.clear();
+  }
+
+  private _askSoon(ms: number): void {
+    this._timer = setTimeout(() => {
+      this._timer = undefined;
+      void this._ask();
+    }, ms);
+  }
+
+  private async _ask(): Promise<void> {
+    const { ask, slowHint } = this._options;
+    const round = this._round;
+    const from = this._from;
+    const query = {
+      ...this._filters.value,
+      after: from ?? this._lines.lastId,
+      tail: from === null ? MAX_LINES : null
+    };
+    const slow = setTimeout(() => this._say(slowHint), SLOW_MS);
+    this._isAsking = true;
+    try {
+      const page = await ask(query);
+      if (round !== this._round) {
+        return;
+      }
+      this._draw(page.lines, this._lines.add(page));
+      this._isAsking = false;
+      if (!page.is_over && from === null) {
+        this._askSoon(PERIOD_MS);
+      }
+    } catch (error) {
+      if (round === this._round) {
+        this._isAsking = false;
+        this._say(error instanceof Error ? error.message : String(error));
+        if (query.search === '' && !this._isEnded) {
+          this._askSoon(AGAIN_MS);
+        }
+      }
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+
+  private _draw(lines: ILogLine[], changes: ReturnType<LogLines['add']>): void {
+    this._box.draw(changes);
+    this._first.note(lines);
+    this._filters.offerRanks(lines.reduce((most, line) => Math.max(most, line.rank + 1), 0));
+    this._say(this._count());
+    if (this._wanted !== undefined && this._box.show(this._wanted)) {
+      this._wanted = undefined;
+    }
+  }
+
+  private _count(): string {
+    const { trans } = this._options;
+    const { lines, total } = this._lines;
+    const { rank, trial_id, level, search } = this._filters.value;
+    if (total === null) {
+      return trans.__('%1 of many lines', lines.length.toLocaleString('en'));
+    }
+    if (total > lines.length) {
+      const [some, all] = [lines.length.toLocaleString('en'), total.toLocaleString('en')];
+      return trans.__('%1 of %2 lines', some, all);
+    }
+    const isNarrowed = search !== '' || level !== null || rank !== null || trial_id !== null;
+    if (total === 0) {
+      return isNarrowed ? trans.__('No match.') : trans.__('Nothing was printed yet.');
+    }
+    return trans._n('%1 line', '%1 lines', total);
+  }
+
+  /** Bring a line into sight; where it is not among those shown, with the lines around it. */
+  private _jump({ id, trial_id }: ILogLine): void {
+    if (!this._box.show(id)) {
+      this._wanted = id;
+      this._filters.narrow(trial_id, null);
+      this._restart(Math.max(0, id - BEFORE_ERROR));
+      setHidden(this._box.toEnd, false);
+    }
+  }
+
+  private _goToEnd(): void {
+    if (this._from === null) {
+      this._box.goToEnd();
+    } else {
+      this._restart();
+    }
+  }
+
+  private _say(text: string): void {
+    setText(this._status, text);
+  }
+
+  private readonly _filters: LogFilters;
+  private readonly _box: LogBox;
+  private readonly _first: FirstError;
+  private readonly _status = h('span.det-quiet', { role: 'status' });
+  private _lines = new LogLines();
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+  private _round = 0;
+  /** Lines after this one are shown, to look at one; `null`: the newest. */
+  private _from: number | null = null;
+  /** The line to look at. */
+  private _wanted: number | undefined;
+  private _isAsking = false;
+  private _isEnded = false;
+  private _isLive = false;
+}

@@ -1,0 +1,103 @@
+/** The tab of checkpoints: which there are, the best one, and how to load them. */
+import { copyButton } from '../dom/copy.js';
+import { h, setText } from '../dom/dom.js';
+import { formatNumber, formatSize } from '../model/format.js';
+import type { IViewState } from '../model/state.js';
+import type { ITrans } from '../model/trans.js';
+import { AskedPanel } from './answerpanel.js';
+import type { ITab, ITabContext } from './tab.js';
+import type { ICheckpointView, ICheckpointsAnswer } from '../model/answers.js';
+
+export function checkpointsTab(context: ITabContext): ITab {
+  return {
+    id: 'checkpoints',
+    label: context.asking.trans.__('Checkpoints'),
+    open: host => new CheckpointsPanel(context, host)
+  };
+}
+
+class CheckpointsPanel extends AskedPanel<ICheckpointsAnswer> {
+  constructor({ asking, ask }: ITabContext, host: HTMLElement) {
+    super({ ask, type: 'checkpoints', slowHint: asking.slowHint });
+    this._trans = asking.trans;
+    host.append(this._said, this._lines, this._box);
+  }
+
+  update({ checkpoints, status }: IViewState): void {
+    this._metric = checkpoints.metric;
+    this._note(JSON.stringify([checkpoints, status]));
+  }
+
+  protected _draw({ checkpoints, total, best }: ICheckpointsAnswer): void {
+    const trans = this._trans;
+    this._box.replaceChildren();
+    this._lines.replaceChildren();
+    if (checkpoints.length === 0) {
+      setText(this._said, trans.__('Nothing was saved yet.'));
+      return;
+    }
+    const more = total - checkpoints.length;
+    setText(this._said, more > 0 ? trans._n('%1 older one', '%1 older ones', more) : '');
+    const first = checkpoints.find(one => one.uuid === best);
+    const newest = first ?? checkpoints.find(one => one.state === 'COMPLETED');
+    if (newest !== undefined) {
+      this._drawLines(newest, first !== undefined);
+    }
+    const head = [
+      ...[trans.__('Steps'), trans.__('Trial'), this._metric, trans.__('Size')],
+      ...[trans.__('State'), trans.__('Saved'), trans.__('Path')]
+    ];
+    this._box.append(
+      h(
+        'table.det-table',
+        {},
+        h('thead', {}, h('tr', {}, ...head.map(text => h('th', { scope: 'col' }, text)))),
+        h('tbody', {}, ...checkpoints.map(one => this._row(one, one.uuid === best)))
+      )
+    );
+  }
+
+  /** How to load it. */
+  private _drawLines(one: ICheckpointView, isBest: boolean): void {
+    const trans = this._trans;
+    const code = h(
+      'pre.det-code-lines',
+      { tabindex: 0 },
+      'from det_jupyter.pytorch import load_trial_from_checkpoint_path\n\n' +
+        `trial = load_trial_from_checkpoint_path(${JSON.stringify(one.path)})\n` +
+        'model = trial.model.eval()'
+    );
+    const words = isBest
+      ? trans.__('To load the best one, at step %1:', one.steps_completed)
+      : trans.__('To load the one at step %1:', one.steps_completed);
+    const copy = copyButton(trans, trans.__('Copy the lines'), code);
+    this._lines.append(h('div.det-line', {}, h('span', {}, words), copy), code);
+  }
+
+  private _row(one: ICheckpointView, isBest: boolean): HTMLElement {
+    const trans = this._trans;
+    const isKept = one.state === 'COMPLETED';
+    const isPart = one.state === 'PARTIALLY_DELETED';
+    const gone = isPart ? trans.__('deleted in part') : trans.__('deleted');
+    const path = h('code.det-path', { title: one.path }, h('bdi', {}, one.path));
+    const metric = one.searcher_metric === null ? '–' : formatNumber(one.searcher_metric);
+    const named = trans.__('Copy the path of the checkpoint at step %1', one.steps_completed);
+    const cells = [
+      h('td.det-number', {}, String(one.trial_id)),
+      h('td.det-number', {}, isBest ? h('b', {}, `${metric} ★ ${trans.__('best')}`) : metric),
+      h('td.det-number', {}, formatSize(one.size_bytes)),
+      h('td', {}, isKept ? trans.__('kept') : gone),
+      h('td', {}, new Date(one.created_at * 1000).toLocaleString()),
+      isKept || isPart
+        ? h('td', {}, h('span.det-path-cell', {}, copyButton(trans, named, path), path))
+        : h('td', {}, '–')
+    ];
+    const steps = h('th.det-number', { scope: 'row' }, String(one.steps_completed));
+    return h('tr', { 'data-kept': String(isKept) }, steps, ...cells);
+  }
+
+  private readonly _trans: ITrans;
+  private readonly _lines = h('div.det-load');
+  private readonly _box = h('div.det-table-box', { tabindex: 0, role: 'region' });
+  private _metric = '';
+}
