@@ -2,7 +2,7 @@
 import { Board, type MakeChart } from './charts/metricboard.js';
 import { ClusterSection } from './cluster/clustersection.js';
 import { h } from './dom/dom.js';
-import type { IAsking } from './dom/notice.js';
+import type { IRequestContext } from './dom/notice.js';
 import type { Clock } from './model/clock.js';
 import type { Settings } from './model/viewsettings.js';
 import type { IViewState } from './model/state.js';
@@ -14,7 +14,7 @@ import { Details } from './experiment/details.js';
 import { Trials } from './experiment/trials.js';
 
 export interface IOverviewOptions {
-  asking: IAsking;
+  requests: IRequestContext;
   makeChart: MakeChart;
   settings: Settings;
   clock: Clock;
@@ -29,13 +29,13 @@ export class Overview implements ITab, IPanel {
   readonly label: string;
 
   constructor(private readonly _options: IOverviewOptions) {
-    const { asking, makeChart, settings } = _options;
-    this.label = asking.trans.__('Overview');
-    this._board = new Board(asking.trans, makeChart, settings, true);
-    this._trials = new Trials(asking);
-    this._cluster = new ClusterSection(asking.trans);
-    this._details = new Details(asking.trans);
-    this._verdict = new VerdictBanner(asking.trans);
+    const { requests, makeChart, settings } = _options;
+    this.label = requests.trans.__('Overview');
+    this._board = new Board(requests.trans, makeChart, settings, true);
+    this._trials = new Trials(requests);
+    this._cluster = new ClusterSection(requests.trans);
+    this._details = new Details(requests.trans);
+    this._verdict = new VerdictBanner(requests.trans);
   }
 
   open(host: HTMLElement): IPanel {
@@ -78,7 +78,7 @@ export class Overview implements ITab, IPanel {
   private _drawSearch(state: IViewState): void {
     if (state.search !== null && this._search === undefined) {
       this._search = this._makeSearch();
-      const title = h('b', {}, this._options.asking.trans.__('Curves'));
+      const title = h('b', {}, this._options.requests.trans.__('Curves'));
       const aside = h('div.det-aside', {}, this._board.tools);
       const line = h('div.det-line.det-curves', {}, title, aside);
       this._board.node.before(this._search.node, line);
@@ -88,9 +88,9 @@ export class Overview implements ITab, IPanel {
   }
 
   private _makeSearch(): SearchView {
-    const { asking, makeChart, settings, onChoose } = this._options;
+    const { requests, makeChart, settings, onChoose } = this._options;
     const search = new SearchView({
-      asking,
+      requests,
       makeChart,
       settings,
       onChoose: trialId => {

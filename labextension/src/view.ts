@@ -1,8 +1,8 @@
 /** The view of one experiment: made once, updated with each new state, ended by `dispose`. */
 import type { MakeChart } from './charts/metricboard.js';
 import { h } from './dom/dom.js';
-import { kernelIsGone, Lost, type SayWhyLost } from './dom/lost.js';
-import type { IAsking, OnCommand } from './dom/notice.js';
+import { kernelIsGone, Lost, type DescribeLost } from './dom/lost.js';
+import type { IRequestContext, OnCommand } from './dom/notice.js';
 import { watchTheme } from './dom/theme.js';
 import { Header } from './experiment/header.js';
 import { Overview } from './overview.js';
@@ -27,7 +27,7 @@ export interface IViewOptions {
   loadTabs?: LoadTabs;
   slowHint?: string;
   /** What to say when the view stands still; without it, that the kernel is gone. */
-  whyLost?: SayWhyLost;
+  describeLost?: DescribeLost;
   /** What the reader has set for the charts. */
   settings?: Settings;
   trans?: ITrans;
@@ -41,7 +41,7 @@ export class ExperimentView {
   constructor(options: IViewOptions) {
     const trans = options.trans ?? english;
     const { slowHint = trans.__('No answer yet.') } = options;
-    this._whyLost = options.whyLost ?? kernelIsGone(trans, true);
+    this._whyLost = options.describeLost ?? kernelIsGone(trans, true);
     const onCommand: OnCommand = command =>
       this._isLost ? Promise.reject(this._lostError()) : options.onCommand(command);
     const settings = options.settings ?? new Settings();
@@ -52,16 +52,16 @@ export class ExperimentView {
         this._isLost ? Promise.reject(this._lostError()) : (options.ask as Ask)(type, fields));
     const logs = ask && new LogPanel({ trans, ask: query => ask('logs', query), slowHint });
     this._logs = logs;
-    this._asking = {
+    this._requests = {
       trans,
       onCommand,
       slowHint,
       ...(logs && { showLogs: (trialId, rank) => this.showLogs(trialId, rank) })
     };
     this._lost = new Lost();
-    this._header = new Header(this._asking);
+    this._header = new Header(this._requests);
     this._overview = new Overview({
-      asking: this._asking,
+      requests: this._requests,
       makeChart,
       settings,
       clock: this._clock,
@@ -70,7 +70,7 @@ export class ExperimentView {
     });
     const others: ITab[] = logs ? [logs] : [];
     if (ask !== undefined && options.loadTabs !== undefined) {
-      const context = { asking: this._asking, ask, settings, makeChart };
+      const context = { requests: this._requests, ask, settings, makeChart };
       const lazy = new LazyTabs(context, options.loadTabs);
       others.unshift(
         lazy.tab('metrics', trans.__('Metrics')),
@@ -178,8 +178,8 @@ export class ExperimentView {
     }
   }
 
-  private readonly _asking: IAsking;
-  private readonly _whyLost: SayWhyLost;
+  private readonly _requests: IRequestContext;
+  private readonly _whyLost: DescribeLost;
   private readonly _logs: LogPanel | undefined;
   private readonly _lost: Lost;
   private readonly _header: Header;

@@ -134,7 +134,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     ask: questions.ask,
     loadTabs: tabsFrom(questions.ask),
     slowHint: SLOW_HINT,
-    whyLost: kernelIsGone(english, hasPlaces(model)),
+    describeLost: kernelIsGone(english, hasPlaces(model)),
     settings
   });
   // One message changes several traits, each with an event of its own: draw once.
@@ -179,7 +179,7 @@ function initialize({ model }: { model: Model }): () => void {
   const source: ISource = {
     key: model.get('key'),
     open: () => open(model),
-    setUsed: isUsed => tellUsed(model, isUsed)
+    setUsed: isUsed => sendUsed(model, isUsed)
   };
   const onKept = (): void => void keepPicture(model);
   const endLink = watchLink(model, isUp => {
@@ -200,7 +200,7 @@ function initialize({ model }: { model: Model }): () => void {
 const PAGE = Math.random().toString(36).slice(2);
 
 /** Tell the kernel whether this page needs its news: where a server draws, it does not. */
-function tellUsed(model: Model, isUsed: boolean): void {
+function sendUsed(model: Model, isUsed: boolean): void {
   if (model.get('comparison') === undefined && told.get(model) !== isUsed) {
     told.set(model, isUsed);
     model.send({ type: isUsed ? 'wake' : 'rest', page: PAGE });

@@ -13,7 +13,7 @@ import { state } from './samples.js';
 
 const ask: Ask = () => new Promise(() => undefined);
 const context: ITabContext = {
-  asking: { trans: english, onCommand: () => Promise.resolve(), slowHint: '' },
+  requests: { trans: english, onCommand: () => Promise.resolve(), slowHint: '' },
   ask,
   settings: new Settings(),
   makeChart: () => ({}) as never

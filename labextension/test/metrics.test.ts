@@ -240,8 +240,8 @@ describe('the tab', () => {
       asked.push(question);
       return Promise.resolve({ page });
     }) as Ask;
-    const asking = { trans: english, onCommand: () => Promise.resolve(), slowHint: 'busy' };
-    const tab = metricsTab({ asking, ask, settings, makeChart: () => ({}) as never });
+    const requests = { trans: english, onCommand: () => Promise.resolve(), slowHint: 'busy' };
+    const tab = metricsTab({ requests, ask, settings, makeChart: () => ({}) as never });
     panel = tab.open(host);
     panel.setShown?.(true);
     panel.update?.(shown);

@@ -43,9 +43,9 @@ function open(make: (context: ITabContext) => ITab, ...all: unknown[]): void {
     }
     return answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer);
   }) as Ask;
-  const asking = { trans: english, onCommand: () => Promise.resolve(), slowHint: 'busy' };
+  const requests = { trans: english, onCommand: () => Promise.resolve(), slowHint: 'busy' };
   const makeChart = () => ({}) as never;
-  panel = make({ asking, ask, settings: new Settings(), makeChart }).open(host);
+  panel = make({ requests, ask, settings: new Settings(), makeChart }).open(host);
   panel.setShown?.(true);
   panel.update?.(state());
 }

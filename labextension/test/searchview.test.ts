@@ -19,7 +19,7 @@ function stateOf(rows: IRow[], changes: Partial<ISearch> = {}): ReturnType<typeo
 function show(rows: IRow[], changes: Partial<ISearch> = {}): void {
   chosen = [];
   view = new SearchView({
-    asking: { trans: english, onCommand: () => Promise.resolve(), slowHint: '' },
+    requests: { trans: english, onCommand: () => Promise.resolve(), slowHint: '' },
     settings: new Settings(),
     makeChart: (): IChartView => ({
       node: document.createElement('figure'),

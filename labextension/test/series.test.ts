@@ -56,7 +56,7 @@ describe('series that are followed', () => {
       ask: kernel.ask,
       slowHint: 'The kernel is busy.',
       onPage: page => pages.push(page),
-      onSay: text => said.push(text)
+      onNotice: text => said.push(text)
     });
     live.follow(timings);
     live.setVisible(true);

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import type { IAsking } from '../src/dom/notice.js';
+import type { IRequestContext } from '../src/dom/notice.js';
 import type { Ask } from '../src/model/questions.js';
 import { Settings } from '../src/model/viewsettings.js';
 import type { IVerdict } from '../src/model/state.js';
@@ -35,7 +35,7 @@ const VERDICT: IVerdict = {
   at: 1000,
   batches: 100
 };
-const asking: IAsking = {
+const requests: IRequestContext = {
   trans: english,
   onCommand: () => Promise.resolve(),
   slowHint: 'The kernel is busy.'
@@ -89,7 +89,7 @@ function open(
   page: ISeriesPage
 ): { host: HTMLElement; panel: IPanel } {
   const { ask } = kernel(page);
-  const context = { asking, ask, settings: new Settings(), makeChart: () => null as never };
+  const context = { requests, ask, settings: new Settings(), makeChart: () => null as never };
   const host = document.createElement('div');
   const panel = (which === 'timings' ? timingsTab : systemTab)(context).open(host);
   panel.setShown?.(true);
@@ -136,7 +136,7 @@ it('says in words why there is nothing to draw', async () => {
 
 it('orders changes with the fields that are filled in, and says what became of them', async () => {
   const { ask, asked } = kernel(seriesPage([]));
-  const controls = new OrderControls(asking, ask);
+  const controls = new OrderControls(requests, ask);
   const ordered: IOrdered = { trialId: 3, isRunning: true, changes: [], traces: [] };
   controls.update(ordered);
   const form = controls.node.querySelector('form') as HTMLFormElement;

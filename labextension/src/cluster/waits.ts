@@ -3,15 +3,15 @@ import type { IRemedy, IWait } from '../model/state.js';
 import { h, rebuilder, setAttribute, setHidden, setText, smallButton } from '../dom/dom.js';
 import { copyText } from '../dom/copy.js';
 import { icon } from '../dom/icons.js';
-import { Notice, type IAsking } from '../dom/notice.js';
+import { Notice, type IRequestContext } from '../dom/notice.js';
 
 const COPIED_MS = 2000;
 
 export class WaitNote {
   readonly node: HTMLElement;
 
-  constructor(private readonly _asking: IAsking) {
-    this._notice = new Notice(_asking);
+  constructor(private readonly _requests: IRequestContext) {
+    this._notice = new Notice(_requests);
     this.node = h(
       'div.det-waiting',
       { hidden: true },
@@ -40,7 +40,7 @@ export class WaitNote {
     if (!command) {
       return h('li', {}, sentence);
     }
-    const { trans } = this._asking;
+    const { trans } = this._requests;
     const code = h('code.det-command', {}, command);
     const copy = h(
       'button.det-button.det-mod-small',
@@ -69,7 +69,7 @@ export class WaitNote {
   }
 
   private async _copy(code: HTMLElement, command: string): Promise<void> {
-    const { trans } = this._asking;
+    const { trans } = this._requests;
     this._tell(await copyText(command, code, trans, trans.__('Copied: %1', command)));
   }
 

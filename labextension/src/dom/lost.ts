@@ -11,7 +11,7 @@ export interface IWhyLost {
 }
 
 /** Says it of the view of experiment `id` as it is at `asOf`. */
-export type SayWhyLost = (id: number, asOf: number, isOver: boolean) => IWhyLost;
+export type DescribeLost = (id: number, asOf: number, isOver: boolean) => IWhyLost;
 
 /**
  * The kernel that feeds a view is gone.
@@ -19,7 +19,7 @@ export type SayWhyLost = (id: number, asOf: number, isOver: boolean) => IWhyLost
  * @param hasPlaces - Whether the front end has places that another kernel brings to life; where an
  *   output holds the widget, it has to be shown again.
  */
-export function kernelIsGone(trans: ITrans, hasPlaces: boolean): SayWhyLost {
+export function kernelIsGone(trans: ITrans, hasPlaces: boolean): DescribeLost {
   return (id, asOf, isOver) => {
     const text = isOver
       ? trans.__(

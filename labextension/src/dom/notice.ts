@@ -7,7 +7,7 @@ import { icon } from './icons.js';
 export type OnCommand = (command: string) => Promise<void>;
 
 /** What a button needs that asks for something. */
-export interface IAsking {
+export interface IRequestContext {
   trans: ITrans;
   onCommand: OnCommand;
   /** Shown when a request takes long: what could be in its way. */
@@ -21,8 +21,8 @@ const SLOW_AFTER_MS = 3000;
 export class Notice {
   readonly node = h('div.det-notice', { role: 'alert', hidden: true });
 
-  constructor(private readonly _asking: IAsking) {
-    const label = _asking.trans.__('Dismiss');
+  constructor(private readonly _requests: IRequestContext) {
+    const label = _requests.trans.__('Dismiss');
     const dismiss = h(
       'button.det-button.det-mod-bare',
       { type: 'button', 'aria-label': label, title: label },
@@ -35,9 +35,9 @@ export class Notice {
   /** Ask for something; say so when it takes long, and why it was refused. */
   async ask(command: string): Promise<void> {
     this.say('');
-    const slow = setTimeout(() => this.say(this._asking.slowHint), SLOW_AFTER_MS);
+    const slow = setTimeout(() => this.say(this._requests.slowHint), SLOW_AFTER_MS);
     try {
-      await this._asking.onCommand(command);
+      await this._requests.onCommand(command);
       this.say('');
     } catch (error) {
       this.say(error instanceof Error ? error.message : String(error));

@@ -3,7 +3,7 @@ import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from '../do
 import { formatClock, formatDuration, formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
 import { Bell } from './bell.js';
-import { Notice, type IAsking } from '../dom/notice.js';
+import { Notice, type IRequestContext } from '../dom/notice.js';
 import { isEnded, type Clock } from '../model/clock.js';
 import { STATUS_WORDS, type IAction, type IViewState, type Verb } from '../model/state.js';
 
@@ -12,8 +12,8 @@ export class Header {
   /** The free end of the last line, for the tools of what comes below. */
   readonly aside = h('div.det-aside');
 
-  constructor(private readonly _asking: IAsking) {
-    const { trans } = _asking;
+  constructor(private readonly _requests: IRequestContext) {
+    const { trans } = _requests;
     this._bar = h('div.det-progress', {
       role: 'progressbar',
       'aria-label': trans.__('Progress'),
@@ -21,7 +21,7 @@ export class Header {
       'aria-valuemax': 100
     });
     this._bar.append(this._fill);
-    this._notice = new Notice(_asking);
+    this._notice = new Notice(_requests);
     this._bell = new Bell(trans, text => this._notice.say(text));
     this._confirm = this._makeConfirm();
     this._summary.title = trans.__(
@@ -55,7 +55,7 @@ export class Header {
     this._drawLabels(state.labels);
     setText(this._description, state.description);
     setHidden(this._description, !state.description);
-    setText(this._id, this._asking.trans.__('experiment %1', state.id));
+    setText(this._id, this._requests.trans.__('experiment %1', state.id));
     setAttribute(this._bar, 'aria-valuenow', Math.floor(state.progress * 100));
     setAttribute(this._bar, 'data-status', state.status);
     this._fill.style.width = `${(state.progress * 100).toFixed(2)}%`;
@@ -80,7 +80,7 @@ export class Header {
 
   /** Redraw what changes by time alone. */
   tick(state: IViewState, clock: Clock, now: number): void {
-    const { trans } = this._asking;
+    const { trans } = this._requests;
     const ended = state.ended_at !== null || isEnded(state.status);
     const { held_s: held, held_since: since } = state;
     const elapsed = held + (since === null ? 0 : Math.max(0, clock.time(now) - since));
@@ -95,7 +95,7 @@ export class Header {
   }
 
   private _makeConfirm(): HTMLElement {
-    const { trans } = this._asking;
+    const { trans } = this._requests;
     const kill = h('button.det-button.det-mod-danger', { type: 'button' }, trans.__('Kill'));
     const keep = h('button.det-button', { type: 'button' }, trans.__('Keep it'));
     kill.addEventListener('click', () => {
@@ -117,8 +117,8 @@ export class Header {
   }
 
   private _askToKill(ask: boolean): void {
-    const asking = !this._confirm.hidden;
-    if (ask === asking) {
+    const isConfirming = !this._confirm.hidden;
+    if (ask === isConfirming) {
       return;
     }
     const held = focusedIn(this._confirm) !== null;

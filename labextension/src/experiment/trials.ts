@@ -2,7 +2,7 @@
 import { h, rebuilder, smallButton } from '../dom/dom.js';
 import { formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
-import type { IAsking } from '../dom/notice.js';
+import type { IRequestContext } from '../dom/notice.js';
 import type { IFailure, IRank, ITrial, IViewState } from '../model/state.js';
 import { WaitNote } from '../cluster/waits.js';
 
@@ -18,7 +18,7 @@ interface ITrialsData {
 export class Trials {
   readonly node = h('div.det-trials');
 
-  constructor(private readonly _asking: IAsking) {}
+  constructor(private readonly _requests: IRequestContext) {}
 
   update({ trials, num_trials }: ITrialsState): void {
     // Reasons change more often than the rest, whose selection and focus are kept.
@@ -32,7 +32,7 @@ export class Trials {
   private readonly _rebuild = rebuilder(this.node, ({ trials, numTrials }: ITrialsData) => {
     const hidden = numTrials - trials.length;
     this._notes = new Map(
-      trials.map(({ id }) => [id, this._notes.get(id) ?? new WaitNote(this._asking)])
+      trials.map(({ id }) => [id, this._notes.get(id) ?? new WaitNote(this._requests)])
     );
     return [
       ...trials.map(trial => this._trial(trial, numTrials)),
@@ -40,7 +40,7 @@ export class Trials {
         ? h(
             'p.det-quiet',
             {},
-            this._asking.trans._n('%1 more trial not shown', '%1 more trials not shown', hidden)
+            this._requests.trans._n('%1 more trial not shown', '%1 more trials not shown', hidden)
           )
         : null
     ];
@@ -49,7 +49,7 @@ export class Trials {
   private _notes = new Map<number, WaitNote>();
 
   private _trial(trial: Shown, numTrials: number): HTMLElement {
-    const trans = this._asking.trans;
+    const trans = this._requests.trans;
     const ranks = trial.ranks.map(rank => this._rank(rank, trial));
     return h(
       'section.det-trial',
@@ -68,12 +68,12 @@ export class Trials {
   }
 
   private _title(trial: Shown, numTrials: number): string {
-    const title = `${this._asking.trans.__('Trial %1', trial.id)} · ${trial.status_word.toLowerCase()}`;
+    const title = `${this._requests.trans.__('Trial %1', trial.id)} · ${trial.status_word.toLowerCase()}`;
     return numTrials > 1 ? `${title} · ${formatPercent(trial.progress)}` : title;
   }
 
   private _facts(trial: Shown): string {
-    const trans = this._asking.trans;
+    const trans = this._requests.trans;
     const parts: string[] = [];
     if (trial.ranks.length > 0) {
       parts.push(trans._n('%1 rank', '%1 ranks', trial.ranks.length));
@@ -97,20 +97,20 @@ export class Trials {
     const failed = trial.failure?.rank === rank.rank && trial.status === 'error';
     const status = failed ? 'error' : rank.status;
     const device = rank.device && rank.device !== 'cpu' ? ` · ${rank.device}` : '';
-    const title = this._asking.trans.__('rank %1: %2', rank.rank, status);
+    const title = this._requests.trans.__('rank %1: %2', rank.rank, status);
     return h(
       'li.det-rank',
       { title, 'data-status': status },
       h('span.det-unseen', {}, title),
       h('span.det-rank-number', { 'aria-hidden': 'true' }, String(rank.rank)),
       h('span.det-rank-slot', {}, rank.slot + device),
-      h('span.det-quiet', {}, this._asking.trans.__('pid %1', rank.pid)),
+      h('span.det-quiet', {}, this._requests.trans.__('pid %1', rank.pid)),
       icon(status)
     );
   }
 
   private _failure(failure: IFailure, trialId: number): HTMLElement {
-    const trans = this._asking.trans;
+    const trans = this._requests.trans;
     const facts: string[] = [];
     if (failure.rank !== null) {
       facts.push(trans.__('rank %1', failure.rank));
@@ -138,7 +138,7 @@ export class Trials {
   }
 
   private _logsButton(trialId: number, rank: number | null): HTMLElement | null {
-    const { trans, showLogs } = this._asking;
+    const { trans, showLogs } = this._requests;
     if (showLogs === undefined) {
       return null;
     }

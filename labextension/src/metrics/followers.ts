@@ -76,7 +76,7 @@ export class Followers {
         follower.page = page;
         onChange();
       },
-      onSay: text => {
+      onNotice: text => {
         follower.said = text;
         onChange();
       }

@@ -30,7 +30,7 @@ const NUM_AT_FIRST = 6;
 export function metricsTab(context: ITabContext): ITab {
   return {
     id: 'metrics',
-    label: context.asking.trans.__('Metrics'),
+    label: context.requests.trans.__('Metrics'),
     open: host => new MetricsPanel(context, host)
   };
 }
@@ -40,12 +40,12 @@ class MetricsPanel implements IPanel {
     private readonly _context: ITabContext,
     host: HTMLElement
   ) {
-    const { settings, asking, ask } = _context;
-    const { trans } = asking;
+    const { settings, requests, ask } = _context;
+    const { trans } = requests;
     this._group = new PlotGroup({ trans, onZoom: range => this._onZoom(range) });
     this._followers = new Followers({
       ask: question => ask('series', question),
-      slowHint: asking.slowHint,
+      slowHint: requests.slowHint,
       onChange: () => this._draw()
     });
     this._chooser = new Chooser(trans, metrics => settings.change({ metrics }));
@@ -130,7 +130,7 @@ class MetricsPanel implements IPanel {
     );
     const marks = this._marks(state, look);
     const pictures = traces.map(([name, own]) =>
-      pictureOf(name, own, look, marks, this._context.asking.trans)
+      pictureOf(name, own, look, marks, this._context.requests.trans)
     );
     const range = wholeOf(
       traces.flatMap(([, own]) => own),
@@ -161,7 +161,7 @@ class MetricsPanel implements IPanel {
   }
 
   private _drawTools(state: IViewState, look: ILook): void {
-    const { trans } = this._context.asking;
+    const { trans } = this._context.requests;
     const { table, smoothing } = this._context.settings.value;
     const chosen = this._chosen(state);
     this._chooser.update(metricNames(state), chosen);
@@ -179,7 +179,7 @@ class MetricsPanel implements IPanel {
   }
 
   private _drawTables(pictures: readonly IPicture[], range: Range, axis: Axis): void {
-    const { trans } = this._context.asking;
+    const { trans } = this._context.requests;
     const words = {
       axis: { step: trans.__('Step'), epoch: trans.__('Epoch'), time: trans.__('Time') }[axis],
       place: (x: number) => placeText(axis, x, trans)
@@ -269,9 +269,9 @@ class MetricsPanel implements IPanel {
   }
 
   private _makeTrials(): HTMLInputElement {
-    const { settings, asking } = this._context;
+    const { settings, requests } = this._context;
     const field = h('input.det-field.det-trials-field', {
-      title: asking.trans.__('Numbers of trials, also of other experiments: 3, 7')
+      title: requests.trans.__('Numbers of trials, also of other experiments: 3, 7')
     });
     field.value = settings.value.trials;
     field.addEventListener('change', () =>

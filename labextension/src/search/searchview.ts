@@ -4,7 +4,7 @@ import { h, rebuilder, setHidden, setText, smallButton } from '../dom/dom.js';
 import { Focus } from './focus.js';
 import { icon } from '../dom/icons.js';
 import type { Stage } from '../dom/stage.js';
-import type { IAsking } from '../dom/notice.js';
+import type { IRequestContext } from '../dom/notice.js';
 import { isEnded } from '../model/clock.js';
 import type { IRemark, ISearch, IViewState, IImportance } from '../model/state.js';
 import { ParallelPicture } from './parallelpicture.js';
@@ -19,7 +19,7 @@ import { formatPercent } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
 
 export interface ISearchViewOptions {
-  asking: IAsking;
+  requests: IRequestContext;
   makeChart: MakeChart;
   settings: Settings;
   /** The reader has chosen a trial, or none any more. */
@@ -32,15 +32,15 @@ export class SearchView {
   readonly focus = new Focus();
 
   constructor(private readonly _options: ISearchViewOptions) {
-    const { trans } = _options.asking;
+    const { trans } = _options.requests;
     this._rungs = new RungsPicture(trans, this.focus);
     this._progress = new ProgressPicture(trans, this.focus);
     this._parallel = new ParallelPicture(trans, this.focus);
     this._scatter = new ScatterPicture(trans, this.focus, _options.settings);
     this._importance = new ImportanceBars(trans);
     this._table = new TrialTable(trans, this.focus);
-    this._waiting = new WaitNote(_options.asking);
-    this._trial = new Trials(_options.asking);
+    this._waiting = new WaitNote(_options.requests);
+    this._trial = new Trials(_options.requests);
     this._board = new Board(trans, _options.makeChart, _options.settings);
     const close = smallButton(trans.__('Close'), () => this.focus.choose(null));
     this._chosen = h(
@@ -115,7 +115,7 @@ export class SearchView {
   }
 
   private _drawChosen(search: ISearch): void {
-    const { trans } = this._options.asking;
+    const { trans } = this._options.requests;
     const { chosen: id } = this.focus;
     const row = search.rows.find(one => one.id === id);
     setHidden(this._chosen, row === undefined);
@@ -146,7 +146,7 @@ export class SearchView {
   }
 
   private _remark(remark: IRemark): HTMLElement {
-    const { trans } = this._options.asking;
+    const { trans } = this._options.requests;
     const shows = remark.trial_ids.map(id => {
       const name = trans.__('Show trial %1', id);
       const button = h('button.det-link', { type: 'button', title: name }, String(id));
@@ -184,7 +184,7 @@ export class SearchView {
         ? h(
             'li.det-quiet',
             {},
-            this._options.asking.trans._n('%1 more remark', '%1 more remarks', more)
+            this._options.requests.trans._n('%1 more remark', '%1 more remarks', more)
           )
         : null
     ]

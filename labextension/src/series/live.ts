@@ -26,7 +26,7 @@ export interface ILiveOptions {
   /** There is something new to draw. */
   onPage: (page: ISeriesPage) => void;
   /** Why there is nothing new, or '' again. */
-  onSay: (text: string) => void;
+  onNotice: (text: string) => void;
   columns?: number;
   /** Milliseconds between answers; one column is always asked for whole. */
   period?: number;
@@ -98,7 +98,7 @@ export class LiveSeries {
   }
 
   private async _ask({ trial_id, of, axis, names, sources }: IFollowed): Promise<void> {
-    const { ask, onPage, onSay, slowHint, period = PERIOD_MS } = this._options;
+    const { ask, onPage, onNotice, slowHint, period = PERIOD_MS } = this._options;
     const round = this._round;
     const range = this._range;
     const wasEnded = this._isEnded;
@@ -109,7 +109,7 @@ export class LiveSeries {
     };
     const slow = setTimeout(() => {
       if (round === this._round) {
-        onSay(slowHint);
+        onNotice(slowHint);
       }
     }, SLOW_MS);
     this._askSoon(LOST_MS);
@@ -119,7 +119,7 @@ export class LiveSeries {
         return;
       }
       clearTimeout(this._timer);
-      onSay('');
+      onNotice('');
       onPage(range === null ? this._keep(page, part.since !== null) : page);
       this._isComplete ||= wasEnded && range === null;
       const isStill = range !== null && range[1] < this._newest();
@@ -128,7 +128,7 @@ export class LiveSeries {
       }
     } catch (error) {
       if (round === this._round) {
-        onSay(error instanceof Error ? error.message : String(error));
+        onNotice(error instanceof Error ? error.message : String(error));
         this._askSoon(AGAIN_MS);
       }
     } finally {

@@ -53,7 +53,7 @@ export class SeriesBoard {
     this._live = new LiveSeries({
       ...{ ask, slowHint },
       onPage: page => this._accept(page),
-      onSay: text => setText(this._status, text)
+      onNotice: text => setText(this._status, text)
     });
     this._wholeButton = smallButton(trans.__('Whole run'), () => this._group.setZoom(null));
     this._tableButton = smallButton(trans.__('Table'), () =>

@@ -5,7 +5,7 @@ import type { IPanel } from './tab.js';
 
 const SLOW_MS = 3000;
 
-export interface IAskedOptions {
+export interface IAnswerPanelOptions {
   ask: Ask;
   /** The type of the question. */
   type: string;
@@ -13,8 +13,8 @@ export interface IAskedOptions {
   slowHint: string;
 }
 
-export abstract class AskedPanel<Answer> implements IPanel {
-  protected constructor(private readonly _options: IAskedOptions) {}
+export abstract class AnswerPanel<Answer> implements IPanel {
+  protected constructor(private readonly _options: IAnswerPanelOptions) {}
 
   setShown(isShown: boolean): void {
     this._isShown = isShown;

@@ -4,22 +4,22 @@ import { h, setText } from '../dom/dom.js';
 import { formatNumber, formatSize } from '../model/format.js';
 import type { IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
-import { AskedPanel } from './answerpanel.js';
+import { AnswerPanel } from './answerpanel.js';
 import type { ITab, ITabContext } from './tab.js';
 import type { ICheckpointView, ICheckpointsAnswer } from '../model/answers.js';
 
 export function checkpointsTab(context: ITabContext): ITab {
   return {
     id: 'checkpoints',
-    label: context.asking.trans.__('Checkpoints'),
+    label: context.requests.trans.__('Checkpoints'),
     open: host => new CheckpointsPanel(context, host)
   };
 }
 
-class CheckpointsPanel extends AskedPanel<ICheckpointsAnswer> {
-  constructor({ asking, ask }: ITabContext, host: HTMLElement) {
-    super({ ask, type: 'checkpoints', slowHint: asking.slowHint });
-    this._trans = asking.trans;
+class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
+  constructor({ requests, ask }: ITabContext, host: HTMLElement) {
+    super({ ask, type: 'checkpoints', slowHint: requests.slowHint });
+    this._trans = requests.trans;
     host.append(this._said, this._lines, this._box);
   }
 

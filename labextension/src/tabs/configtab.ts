@@ -2,22 +2,22 @@
 import { copyButton } from '../dom/copy.js';
 import { h, setHidden, setText } from '../dom/dom.js';
 import type { ITrans } from '../model/trans.js';
-import { AskedPanel } from './answerpanel.js';
+import { AnswerPanel } from './answerpanel.js';
 import type { ITab, ITabContext } from './tab.js';
 import type { IConfigText } from '../model/answers.js';
 
 export function configTab(context: ITabContext): ITab {
   return {
     id: 'config',
-    label: context.asking.trans.__('Config'),
+    label: context.requests.trans.__('Config'),
     open: host => new ConfigPanel(context, host)
   };
 }
 
-class ConfigPanel extends AskedPanel<IConfigText> {
-  constructor({ asking, ask }: ITabContext, host: HTMLElement) {
-    super({ ask, type: 'config', slowHint: asking.slowHint });
-    const { trans } = asking;
+class ConfigPanel extends AnswerPanel<IConfigText> {
+  constructor({ requests, ask }: ITabContext, host: HTMLElement) {
+    super({ ask, type: 'config', slowHint: requests.slowHint });
+    const { trans } = requests;
     this._trans = trans;
     const label = trans.__('Search');
     this._search = h('input.det-field.det-log-search', {

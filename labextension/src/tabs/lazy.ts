@@ -16,7 +16,7 @@ export class LazyTabs {
 
   /** One of the tabs; its panel is empty until the code is there. */
   tab(id: string, label: string): ITab {
-    const { trans } = this._context.asking;
+    const { trans } = this._context.requests;
     return {
       id,
       label,

@@ -12,7 +12,7 @@ import type { ISeriesPage } from '../model/answers.js';
 export function systemTab(context: ITabContext): ITab {
   return {
     id: 'system',
-    label: context.asking.trans.__('System'),
+    label: context.requests.trans.__('System'),
     open: host => new SystemPanel(context, host)
   };
 }
@@ -22,8 +22,8 @@ class SystemPanel implements IPanel {
     private readonly _context: ITabContext,
     host: HTMLElement
   ) {
-    const { asking, ask, settings } = _context;
-    const { trans, slowHint } = asking;
+    const { requests, ask, settings } = _context;
+    const { trans, slowHint } = requests;
     this._board = new SeriesBoard({
       ...{ trans, slowHint, settings },
       ask: inParts(question => ask('series', question), SYSTEM),
@@ -38,7 +38,7 @@ class SystemPanel implements IPanel {
   update(state: IViewState): void {
     const shown = shownTrial(state);
     this._shown = shown;
-    setText(this._trial, shownTitle(state, this._context.asking.trans));
+    setText(this._trial, shownTitle(state, this._context.requests.trans));
     if (shown !== null) {
       const followed = { trial_id: shown.id, of: 'system', axis: 'time' } as const;
       this._board.follow(followed, isEnded(shown.status));
@@ -58,7 +58,7 @@ class SystemPanel implements IPanel {
   }
 
   private _emptyText(page: ISeriesPage): string {
-    const { trans } = this._context.asking;
+    const { trans } = this._context.requests;
     const shown = this._shown;
     if (page.series.some(one => one.missing !== '')) {
       return trans.__('Nothing could be measured; the reasons are below.');
@@ -79,7 +79,7 @@ class SystemPanel implements IPanel {
       h(
         'p.det-quiet',
         {},
-        this._context.asking.trans.__('Not measured: %1: %2', what.join(', '), reason)
+        this._context.requests.trans.__('Not measured: %1: %2', what.join(', '), reason)
       )
     )
   );

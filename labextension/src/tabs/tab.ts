@@ -1,13 +1,13 @@
 /** A tab of the view, and what it is given. */
 import type { MakeChart } from '../charts/metricboard.js';
-import type { IAsking } from '../dom/notice.js';
+import type { IRequestContext } from '../dom/notice.js';
 import type { Ask } from '../model/questions.js';
 import type { Settings } from '../model/viewsettings.js';
 import type { IViewState } from '../model/state.js';
 
 export interface ITabContext {
   /** Translations, and requests by buttons. */
-  asking: IAsking;
+  requests: IRequestContext;
   /** Questions to the kernel: logs, series, configuration, checkpoints. */
   ask: Ask;
   settings: Settings;

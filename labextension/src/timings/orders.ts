@@ -1,6 +1,6 @@
 /** What a reader can order of a trial that trains: changes of it, and a profile of its next steps. */
 import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
-import { Notice, type IAsking } from '../dom/notice.js';
+import { Notice, type IRequestContext } from '../dom/notice.js';
 import { formatSize } from '../model/format.js';
 import type { Ask } from '../model/questions.js';
 import type { IChange, ITrace } from '../model/state.js';
@@ -22,12 +22,12 @@ export class OrderControls {
   readonly node: HTMLElement;
 
   constructor(
-    private readonly _asking: IAsking,
+    private readonly _requests: IRequestContext,
     private readonly _ask: Ask
   ) {
-    const { trans } = _asking;
+    const { trans } = _requests;
     this._notice = new Notice({
-      ..._asking,
+      ..._requests,
       onCommand: () => this._carryOut(),
       slowHint: trans.__('It takes effect with the next batches …')
     });
@@ -50,7 +50,7 @@ export class OrderControls {
   }
 
   private async _order(type: 'profile' | 'change', fields: object): Promise<void> {
-    const { trans } = this._asking;
+    const { trans } = this._requests;
     const { trialId } = this._ordered ?? {};
     let text = '';
     this._carryOut = async () => {
@@ -70,7 +70,7 @@ export class OrderControls {
   }
 
   private _makeForm(): HTMLFormElement {
-    const { trans } = this._asking;
+    const { trans } = this._requests;
     const labels = {
       lr: trans.__('learning rate'),
       min_validation_period: trans.__('validate every … batches'),
@@ -105,7 +105,7 @@ export class OrderControls {
   }
 
   private _doneItems({ changes, traces }: IOrdered): HTMLElement[] {
-    const { trans } = this._asking;
+    const { trans } = this._requests;
     const changed = changes.map(({ text, error, steps_completed: steps }) => {
       const when =
         steps === null ? trans.__('when it trains') : trans.__('from batch %1 on', steps);

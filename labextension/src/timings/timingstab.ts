@@ -23,7 +23,7 @@ const SUMMARY_MS = 3000;
 export function timingsTab(context: ITabContext): ITab {
   return {
     id: 'timings',
-    label: context.asking.trans.__('Timings'),
+    label: context.requests.trans.__('Timings'),
     open: host => new TimingsPanel(context, host)
   };
 }
@@ -33,8 +33,8 @@ class TimingsPanel implements IPanel {
     private readonly _context: ITabContext,
     host: HTMLElement
   ) {
-    const { asking, ask: askKernel, settings } = _context;
-    const { trans, slowHint } = asking;
+    const { requests, ask: askKernel, settings } = _context;
+    const { trans, slowHint } = requests;
     const ask: AskSeries = question => askKernel('series', question);
     this._verdict = new VerdictBanner(trans);
     this._board = new SeriesBoard({
@@ -45,10 +45,10 @@ class TimingsPanel implements IPanel {
       onPage: page => this._note(page)
     });
     this._bars = new RankBars(trans, rank => this._choose(rank));
-    const summary = { ask, slowHint, period: SUMMARY_MS, columns: 1, onSay: () => undefined };
+    const summary = { ask, slowHint, period: SUMMARY_MS, columns: 1, onNotice: () => undefined };
     this._ranks = new LiveSeries({ ...summary, onPage: page => this._drawRanks(page) });
     this._parts = new LiveSeries({ ...summary, onPage: page => this._drawParts(page) });
-    this._orders = new OrderControls(asking, askKernel);
+    this._orders = new OrderControls(requests, askKernel);
     this._select = this._makeSelect();
     this._axis = this._makeAxis();
     settings.onChange(() => this._follow());
@@ -65,7 +65,7 @@ class TimingsPanel implements IPanel {
 
   update(state: IViewState): void {
     this._shown = shownTrial(state);
-    setText(this._trial, shownTitle(state, this._context.asking.trans));
+    setText(this._trial, shownTitle(state, this._context.requests.trans));
     this._verdict.update(this._shown?.verdict ?? null);
     this._drawOrders(state);
     this._follow();
@@ -156,7 +156,7 @@ class TimingsPanel implements IPanel {
   }
 
   private _emptyText(): string {
-    const { trans } = this._context.asking;
+    const { trans } = this._context.requests;
     const shown = this._shown;
     if (shown === null || shown === undefined) {
       return trans.__('No trial yet.');
@@ -173,7 +173,7 @@ class TimingsPanel implements IPanel {
 
   private _offerRanks(numRanks: number): void {
     if (numRanks > this._select.length) {
-      const { trans } = this._context.asking;
+      const { trans } = this._context.requests;
       for (let rank = this._select.length; rank < numRanks; rank += 1) {
         this._select.append(h('option', { value: rank }, trans.__('rank %1', rank)));
       }
@@ -183,15 +183,15 @@ class TimingsPanel implements IPanel {
   }
 
   private _makeSelect(): HTMLSelectElement {
-    const label = this._context.asking.trans.__('Rank');
+    const label = this._context.requests.trans.__('Rank');
     const select = h('select.det-select', { 'aria-label': label, hidden: true });
     select.addEventListener('change', () => this._choose(Number(select.value)));
     return select;
   }
 
   private _makeAxis(): HTMLSelectElement {
-    const { asking, settings } = this._context;
-    const { trans } = asking;
+    const { requests, settings } = this._context;
+    const { trans } = requests;
     const select = h(
       'select.det-select',
       { 'aria-label': trans.__('X axis') },
@@ -205,7 +205,7 @@ class TimingsPanel implements IPanel {
   }
 
   private _tableOf(rows: IPartRow[]): HTMLElement {
-    const { trans } = this._context.asking;
+    const { trans } = this._context.requests;
     const time = (value: number | null): string => (value === null ? '–' : formatSeconds(value));
     return dataTable({
       caption: trans.__('Parts of a batch, rank %1', this._rank),

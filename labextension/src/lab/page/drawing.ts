@@ -60,7 +60,7 @@ export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
     ask: (type, fields) => shared.socket.ask(feed.experimentId, type, fields),
     loadTabs,
     slowHint: trans.__('The server has not answered yet. The request is carried out when it does.'),
-    whyLost: (_, asOf) => whyLost(shared, feed, asOf, hasBanner)
+    describeLost: (_, asOf) => describeLost(shared, feed, asOf, hasBanner)
   });
   const drawn = {
     node: view.node,
@@ -134,7 +134,7 @@ function allowed(shared: IDetJupyter, state: IViewState): IViewState {
   return { ...state, actions: state.actions.map(one => ({ ...one, enabled: false, why })) };
 }
 
-function whyLost(shared: IDetJupyter, feed: Feed, asOf: number, hasBanner: boolean): IWhyLost {
+function describeLost(shared: IDetJupyter, feed: Feed, asOf: number, hasBanner: boolean): IWhyLost {
   const { link, trans } = shared;
   const since = trans.__('Not live: this is as of %1.', formatClock(asOf));
   if (feed.over !== '') {

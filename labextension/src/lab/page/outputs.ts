@@ -15,7 +15,7 @@ import { isEnded } from '../../model/clock.js';
 import { places, type ISource, type IView } from '../../places.js';
 import type { IDetJupyter, LinkState } from '../tokens.js';
 import { Feed } from './feed.js';
-import type { KeptPictures } from './savedpictures.js';
+import type { SavedPictures } from './savedpictures.js';
 import type { Looks } from './looks.js';
 
 /** Above that of kernels: it lasts longer and is never busy. */
@@ -30,7 +30,7 @@ type Drawing = typeof import('./drawing.js');
 export interface IOutputsOptions {
   shared: IDetJupyter;
   looks: Looks;
-  pictures: KeptPictures;
+  pictures: SavedPictures;
   /** Loads the drawing core. */
   load?: () => Promise<Drawing>;
 }

@@ -10,7 +10,7 @@ import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { IDetJupyter } from '../tokens.js';
-import { KeptPictures } from './savedpictures.js';
+import { SavedPictures } from './savedpictures.js';
 import { Looks } from './looks.js';
 import { MIME_RANK, rendererFactory } from './mime.js';
 import { Outputs } from './outputs.js';
@@ -47,7 +47,7 @@ const outputs: JupyterFrontEndPlugin<void> = {
     notebooks: INotebookTracker | null,
     database: IStateDB | null
   ) => {
-    const pictures = new KeptPictures(shared.socket, notebooks);
+    const pictures = new SavedPictures(shared.socket, notebooks);
     new Outputs({ shared, looks: new Looks(database, 'det-jupyter:outputs'), pictures });
   }
 };

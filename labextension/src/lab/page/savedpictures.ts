@@ -15,7 +15,7 @@ interface INotebookPanel {
   content: { model: { cells: Iterable<unknown> } | null };
 }
 
-export class KeptPictures {
+export class SavedPictures {
   constructor(
     private readonly _socket: ISocket,
     private readonly _notebooks: INotebookTracker | INotebooks | null

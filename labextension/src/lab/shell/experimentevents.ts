@@ -4,10 +4,10 @@ import { ENDED, type IExperimentLine, type Status } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import type { ISettingValues } from '../tokens.js';
 
-export interface IHappening {
+export interface IExperimentEvent {
   kind: 'ended' | 'failed' | 'diverged' | 'best';
   row: IExperimentLine;
-  /** The same in all tabs, another one for each happening. */
+  /** The same in all tabs, another one for each event. */
   key: string;
 }
 
@@ -31,23 +31,23 @@ export class Watcher {
   take(
     rows: ReadonlyMap<number, IExperimentLine>,
     changed: readonly number[] | null
-  ): IHappening[] {
-    const happenings: IHappening[] = [];
+  ): IExperimentEvent[] {
+    const events: IExperimentEvent[] = [];
     for (const id of changed ?? rows.keys()) {
       const row = rows.get(id);
       if (row === undefined) {
         this._seen.delete(id);
         continue;
       }
-      const found = this._happeningsOf(row);
-      happenings.push(...found);
+      const found = this._eventsOf(row);
+      events.push(...found);
       this._note(row, found);
     }
     this._newest = Math.max(this._newest ?? 0, ...rows.keys());
-    return happenings;
+    return events;
   }
 
-  private _happeningsOf(row: IExperimentLine): IHappening[] {
+  private _eventsOf(row: IExperimentLine): IExperimentEvent[] {
     if (row.is_quiet) {
       return []; // what submitted it waits for it, and reports
     }
@@ -73,7 +73,7 @@ export class Watcher {
       : [];
   }
 
-  private _note(row: IExperimentLine, found: readonly IHappening[]): void {
+  private _note(row: IExperimentLine, found: readonly IExperimentEvent[]): void {
     const { created_at: createdAt, status, best_metric: best } = row;
     const seen = this._seen.get(row.id);
     const before = seen?.createdAt === createdAt && !ENDED.includes(seen.status) ? seen : undefined;
@@ -96,16 +96,16 @@ function isBetter(row: IExperimentLine, before: number | null): boolean {
 }
 
 /** Whether it stays on the screen, in red. */
-export function isFailure({ kind }: IHappening): boolean {
+export function isFailure({ kind }: IExperimentEvent): boolean {
   return kind === 'failed' || kind === 'diverged';
 }
 
 /** Whether the user wants to be notified of it. */
 export function isWanted(
-  happening: IHappening,
+  event: IExperimentEvent,
   settings: Pick<ISettingValues, 'notifyEnded' | 'notifyBest'>
 ): boolean {
-  switch (happening.kind) {
+  switch (event.kind) {
     case 'best':
       return settings.notifyBest;
     case 'failed':
@@ -119,7 +119,7 @@ export function isWanted(
 /** JupyterLab cuts messages at 140 characters. */
 const LONGEST_NAME = 50;
 
-export function messageOf({ kind, row }: IHappening, trans: ITrans): string {
+export function messageOf({ kind, row }: IExperimentEvent, trans: ITrans): string {
   const name = shortened(row.name, LONGEST_NAME);
   if (kind === 'failed') {
     return trans.__('Experiment %1 failed (%2): %3', row.id, name, row.failure);
@@ -137,9 +137,9 @@ export function messageOf({ kind, row }: IHappening, trans: ITrans): string {
 }
 
 /** One message for many. */
-export function messageOfMany(happenings: readonly IHappening[], trans: ITrans): string {
-  const count = (kind: IHappening['kind']): number =>
-    happenings.filter(one => one.kind === kind).length;
+export function messageOfMany(events: readonly IExperimentEvent[], trans: ITrans): string {
+  const count = (kind: IExperimentEvent['kind']): number =>
+    events.filter(one => one.kind === kind).length;
   const [ended, failed, best] = [count('ended'), count('failed'), count('best')];
   const diverged = count('diverged');
   const parts = [

@@ -10,7 +10,7 @@ import {
   messageOf,
   messageOfMany,
   Watcher,
-  type IHappening
+  type IExperimentEvent
 } from './experimentevents.js';
 
 const GATHER_MS = 1000; // what happens within it is said together
@@ -48,17 +48,17 @@ export class Notifier {
       notifyEnded: settings.get('notifyEnded'),
       notifyBest: settings.get('notifyBest')
     };
-    const happenings = this._watcher
+    const events = this._watcher
       .take(experiments.rows, changed)
-      .filter(happening => isWanted(happening, wanted));
-    happenings.forEach(happening => this._gather(happening));
+      .filter(event => isWanted(event, wanted));
+    events.forEach(event => this._gather(event));
   }
 
-  private _gather(happening: IHappening): void {
-    const { id } = happening.row;
+  private _gather(event: IExperimentEvent): void {
+    const { id } = event.row;
     // A best that was not said yet gives way to what is newer.
     this._gathered = this._gathered.filter(({ kind, row }) => kind !== 'best' || row.id !== id);
-    this._gathered.push(happening);
+    this._gathered.push(event);
     this._schedule(GATHER_MS);
   }
 
@@ -72,9 +72,9 @@ export class Notifier {
   /** Say what was gathered, but for bests that follow too soon on another. */
   private async _say(): Promise<void> {
     const now = Date.now();
-    const isEarly = ({ kind, row }: IHappening): boolean =>
+    const isEarly = ({ kind, row }: IExperimentEvent): boolean =>
       kind === 'best' && now < (this._bestAgainAt.get(row.id) ?? 0);
-    const due = this._gathered.filter(happening => !isEarly(happening));
+    const due = this._gathered.filter(event => !isEarly(event));
     this._gathered = this._gathered.filter(isEarly);
     due
       .filter(({ kind }) => kind === 'best')
@@ -86,28 +86,28 @@ export class Notifier {
     this._emit(due.filter((_, i) => firsts[i]));
   }
 
-  private _emit(happenings: readonly IHappening[]): void {
+  private _emit(events: readonly IExperimentEvent[]): void {
     const { trans } = this._det;
-    if (happenings.length <= MOST_AT_ONCE) {
-      happenings.forEach(happening => this._emitOne(happening));
+    if (events.length <= MOST_AT_ONCE) {
+      events.forEach(event => this._emitOne(event));
       return;
     }
-    const hasFailed = happenings.some(isFailure);
-    Notification.emit(messageOfMany(happenings, trans), hasFailed ? 'error' : 'info', {
+    const hasFailed = events.some(isFailure);
+    Notification.emit(messageOfMany(events, trans), hasFailed ? 'error' : 'info', {
       autoClose: hasFailed ? false : SHOWN_MS,
       actions: this._actions([[trans.__('Show Experiments'), Commands.showSidebar, {}]])
     });
   }
 
-  private _emitOne(happening: IHappening): void {
+  private _emitOne(event: IExperimentEvent): void {
     const { trans } = this._det;
-    const { kind, row } = happening;
+    const { kind, row } = event;
     const args = { experiment_id: row.id };
     const open: Offer = [trans.__('Open'), Commands.openExperiment, args];
     const logs: Offer = [trans.__('Open Logs'), Commands.openLogs, args];
-    const isBad = isFailure(happening);
+    const isBad = isFailure(event);
     const type = isBad ? 'error' : kind === 'best' ? 'info' : 'success';
-    Notification.emit(messageOf(happening, trans), type, {
+    Notification.emit(messageOf(event, trans), type, {
       autoClose: isBad ? false : SHOWN_MS,
       actions: this._actions(isBad ? [logs, open] : [open])
     });
@@ -125,7 +125,7 @@ export class Notifier {
 
   private readonly _watcher = new Watcher();
   private readonly _bestAgainAt = new Map<number, number>();
-  private _gathered: IHappening[] = [];
+  private _gathered: IExperimentEvent[] = [];
   private _timer: ReturnType<typeof setTimeout> | undefined;
 }
 

@@ -2,7 +2,7 @@
 import type { IExperimentLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { activeHeight, ActiveRow } from './activerow.js';
-import type { IDeeds } from './actions.js';
+import type { IOperations } from './operations.js';
 import { WindowedList } from './list.js';
 import { byUrgency, isActive, Listing } from './listing.js';
 
@@ -13,7 +13,7 @@ export class ActiveList {
 
   constructor(
     trans: ITrans,
-    deeds: IDeeds,
+    operations: IOperations,
     mayWrite: () => boolean,
     onScroll: (scroll: number) => void
   ) {
@@ -22,8 +22,8 @@ export class ActiveList {
       keyOf: ({ id }) => id,
       heightOf: activeHeight,
       nameOf: ({ name }) => name,
-      create: () => new ActiveRow(trans, deeds, mayWrite),
-      onOpen: ({ id }) => deeds.open(id),
+      create: () => new ActiveRow(trans, operations, mayWrite),
+      onOpen: ({ id }) => operations.open(id),
       onScroll
     });
     const { node } = this.list;

@@ -5,14 +5,14 @@ import { formatNumber, formatPercent } from '../../model/format.js';
 import type { IAction, IExperimentLine, IRemedy } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
-import type { IDeeds } from './actions.js';
+import type { IOperations } from './operations.js';
 import type { IRowView } from './list.js';
 import {
   Bar,
   ChangingIcon,
   iconButton,
   nameButton,
-  sayAll,
+  rowLabel,
   setCut,
   slotsText,
   textButton
@@ -31,14 +31,14 @@ const PADDING = 8;
 const MOST_REMEDIES = 2;
 
 export function activeHeight(line: IExperimentLine, width: number): number {
-  const said = saidOf(line);
+  const said = sentencesOf(line);
   const wait = LINE * linesOf(said, width) + (said === '' ? 0 : 2);
   const progress = hasProgress(line) ? PROGRESS : 0;
   return PADDING + HEAD + progress + wait + REMEDY * remediesOf(line).length;
 }
 
 /** What makes its training useless, and why it waits. */
-function saidOf({ alarm, wait }: IExperimentLine): string {
+function sentencesOf({ alarm, wait }: IExperimentLine): string {
   return [alarm, wait].filter(Boolean).join('; ');
 }
 
@@ -62,7 +62,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
 
   constructor(
     private readonly _trans: ITrans,
-    private readonly _deeds: IDeeds,
+    private readonly _operations: IOperations,
     private readonly _mayWrite: () => boolean
   ) {
     this._progress = new Bar('progressbar', _trans.__('Progress'));
@@ -101,8 +101,8 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     this._drawFacts(line);
     this._drawActions(line.actions, mayWrite);
     setAttribute(this.node, 'data-alarm', line.alarm === '' ? null : 'true');
-    setCut(this._sentence, saidOf(line));
-    setHidden(this._sentence, saidOf(line) === '');
+    setCut(this._sentence, sentencesOf(line));
+    setHidden(this._sentence, sentencesOf(line) === '');
     this._drawRemedies({ remedies: remediesOf(line), mayWrite });
   }
 
@@ -129,8 +129,8 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     setHidden(this._bar, !hasProgress(line));
     this._progress.set(line.progress);
     setText(this._percent, formatPercent(line.progress));
-    const words = [line.name, ...facts, formatPercent(line.progress), metric, saidOf(line)];
-    const label = sayAll(words);
+    const words = [line.name, ...facts, formatPercent(line.progress), metric, sentencesOf(line)];
+    const label = rowLabel(words);
     setAttribute(this.node, 'aria-label', label);
   }
 
@@ -160,7 +160,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     const verb = (place === 'first' ? this._first : this._kill).dataset.verb;
     const line = this._line;
     if (line !== undefined && (verb === 'pause' || verb === 'activate' || verb === 'kill')) {
-      await this._deeds.change(line.id, verb);
+      await this._operations.change(line.id, verb);
     }
   }
 
@@ -169,7 +169,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
       remedy.button,
       async () => {
         if (this._line !== undefined) {
-          await this._deeds.carryOut(this._line.id, remedy);
+          await this._operations.carryOut(this._line.id, remedy);
         }
       },
       -1

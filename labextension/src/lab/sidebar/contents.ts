@@ -8,7 +8,7 @@ import type { IDisposable } from '@lumino/disposable';
 import { frames } from '../../dom/frames.js';
 import type { IDetJupyter, IFollowed } from '../tokens.js';
 import { ActiveList } from './activelist.js';
-import type { IDeeds } from './actions.js';
+import type { IOperations } from './operations.js';
 import { EndedList } from './endedlist.js';
 import { labelled, type IEmptyTexts } from './empty.js';
 import type { IQuery } from './listing.js';
@@ -33,17 +33,19 @@ export class Contents implements IDisposable {
 
   constructor(
     private readonly _det: IDetJupyter,
-    deeds: IDeeds,
+    operations: IOperations,
     private readonly _memory: Memory,
     private readonly _texts: IEmptyTexts
   ) {
     const { trans } = _det;
     const mayWrite = (): boolean => _det.link.mayWrite;
-    this._view = new SlotsView(trans, this._usage, id => deeds.open(id));
-    this.activeList = new ActiveList(trans, deeds, mayWrite, y => this._keepScroll('active', y));
+    this._view = new SlotsView(trans, this._usage, id => operations.open(id));
+    this.activeList = new ActiveList(trans, operations, mayWrite, y =>
+      this._keepScroll('active', y)
+    );
     this.endedList = new EndedList({
       trans,
-      deeds,
+      operations,
       mayWrite,
       query: this._keptQuery(),
       onQuery: query => this._onQuery(query),

@@ -6,7 +6,7 @@ import { type ITrans, statusWord } from '../../model/trans.js';
 import type { IQuery, SortBy } from './listing.js';
 import { iconButton, lineIcon, nameButton } from './rowparts.js';
 
-export interface IFilterDeeds {
+export interface IFilterOperations {
   onChange: (query: IQuery) => void;
   /** All labels there are, asked for when the choice is opened. */
   labels: () => string[];
@@ -20,7 +20,7 @@ export class Filters {
     private readonly _trans: ITrans,
     private _query: IQuery,
     selected: HTMLElement,
-    private readonly _deeds: IFilterDeeds
+    private readonly _operations: IFilterOperations
   ) {
     this._search = this._searchBox();
     this._sort = this._sortBox();
@@ -80,7 +80,7 @@ export class Filters {
 
   private _change(change: Partial<IQuery>): void {
     this.show({ ...this._query, ...change });
-    this._deeds.onChange(this._query);
+    this._operations.onChange(this._query);
   }
 
   private _searchBox(): HTMLInputElement {
@@ -125,7 +125,7 @@ export class Filters {
       const first = box.options[0] as HTMLOptionElement;
       box.replaceChildren(
         first,
-        ...this._deeds.labels().map(one => h('option', { value: one }, one))
+        ...this._operations.labels().map(one => h('option', { value: one }, one))
       );
     };
     box.addEventListener('pointerdown', fill);

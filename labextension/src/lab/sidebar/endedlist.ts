@@ -2,8 +2,8 @@
 import { h } from '../../dom/dom.js';
 import type { IExperimentLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
-import type { IDeeds } from './actions.js';
-import { ENDED_HEIGHT, EndedRow, type IEndedDeeds } from './endedrow.js';
+import type { IOperations } from './operations.js';
+import { ENDED_HEIGHT, EndedRow, type IEndedOperations } from './endedrow.js';
 import { Filters } from './endedfilters.js';
 import { WindowedList } from './list.js';
 import { SelectedBar } from './selectedbar.js';
@@ -13,7 +13,7 @@ type Rows = ReadonlyMap<number, IExperimentLine>;
 
 export interface IEndedOptions {
   trans: ITrans;
-  deeds: IDeeds;
+  operations: IOperations;
   query: IQuery;
   mayWrite: () => boolean;
   onQuery: (query: IQuery) => void;
@@ -26,31 +26,31 @@ export class EndedList {
   readonly filters: Filters;
 
   constructor(private readonly _options: IEndedOptions) {
-    const { trans, deeds, query, mayWrite, onScroll } = _options;
+    const { trans, operations, query, mayWrite, onScroll } = _options;
     this._listing = new Listing(acceptsOf(query), orderOf(query.sortBy));
-    const rowDeeds: IEndedDeeds = {
+    const rowOperations: IEndedOperations = {
       isSelected: ({ id }) => this.list.selection.keys.has(id),
       toggle: ({ id }) => this.list.select(selection => selection.toggle(id)),
       filterBy: label => this.filters.addLabel(label),
-      editLabels: ({ id }) => deeds.editLabels([id]),
-      archive: ({ id, is_archived: isArchived }) => deeds.archive([id], !isArchived)
+      editLabels: ({ id }) => operations.editLabels([id]),
+      archive: ({ id, is_archived: isArchived }) => operations.archive([id], !isArchived)
     };
     this.list = new WindowedList<IExperimentLine>({
       label: trans.__('Finished experiments'),
       keyOf: ({ id }) => id,
       heightOf: () => ENDED_HEIGHT,
       nameOf: ({ name }) => name,
-      create: () => new EndedRow(trans, rowDeeds, mayWrite),
-      onOpen: ({ id }) => deeds.open(id),
+      create: () => new EndedRow(trans, rowOperations, mayWrite),
+      onOpen: ({ id }) => operations.open(id),
       onSelect: () => this._count(),
       onScroll
     });
     const selected = (): number[] => this.list.selected.map(({ id }) => id);
     this._selected = new SelectedBar(trans, {
-      compare: () => deeds.compare(selected()),
-      editLabels: () => deeds.editLabels(selected()),
+      compare: () => operations.compare(selected()),
+      editLabels: () => operations.editLabels(selected()),
       archive: () => this._archive(),
-      remove: () => deeds.remove(selected()),
+      remove: () => operations.remove(selected()),
       clear: () => this.list.select(selection => selection.clear())
     });
     this.filters = new Filters(trans, query, this._selected.node, {
@@ -143,7 +143,7 @@ export class EndedList {
   private _archive(): Promise<void> {
     const selected = this.list.selected;
     const isArchived = selected.every(line => line.is_archived);
-    return this._options.deeds.archive(
+    return this._options.operations.archive(
       selected.map(({ id }) => id),
       !isArchived
     );

@@ -10,7 +10,7 @@ import {
   iconButton,
   lineIcon,
   nameButton,
-  sayAll,
+  rowLabel,
   setCut,
   whenText
 } from './rowparts.js';
@@ -19,7 +19,7 @@ export const ENDED_HEIGHT = 46;
 /** More do not fit; the title of the row's line has all. */
 const MOST_CHIPS = 3;
 
-export interface IEndedDeeds {
+export interface IEndedOperations {
   isSelected(line: IExperimentLine): boolean;
   toggle(line: IExperimentLine): void;
   filterBy(label: string): void;
@@ -32,12 +32,18 @@ export class EndedRow implements IRowView<IExperimentLine> {
 
   constructor(
     private readonly _trans: ITrans,
-    private readonly _deeds: IEndedDeeds,
+    private readonly _operations: IEndedOperations,
     private readonly _mayWrite: () => boolean
   ) {
-    this._box.addEventListener('click', () => this._line && _deeds.toggle(this._line));
-    const label = iconButton(lineIcon('tag'), () => this._line && _deeds.editLabels(this._line));
-    this._archive = iconButton(lineIcon('archive'), () => this._line && _deeds.archive(this._line));
+    this._box.addEventListener('click', () => this._line && _operations.toggle(this._line));
+    const label = iconButton(
+      lineIcon('tag'),
+      () => this._line && _operations.editLabels(this._line)
+    );
+    this._archive = iconButton(
+      lineIcon('archive'),
+      () => this._line && _operations.archive(this._line)
+    );
     nameButton(label, _trans.__('Change labels'));
     this._buttons = h('span.det-row-buttons', { role: 'gridcell' }, label, this._archive);
     this.node = h(
@@ -55,7 +61,7 @@ export class EndedRow implements IRowView<IExperimentLine> {
   }
 
   update(line: IExperimentLine): void {
-    const isSelected = this._deeds.isSelected(line);
+    const isSelected = this._operations.isSelected(line);
     if (this._box.checked !== isSelected) {
       this._box.checked = isSelected;
     }
@@ -96,7 +102,7 @@ export class EndedRow implements IRowView<IExperimentLine> {
     setAttribute(this._box, 'aria-label', trans.__('Select %1', line.name));
     const metric = best === '' ? '' : `${line.metric} ${best}`;
     const words = [line.name, ...facts, metric, ...line.labels, line.failure];
-    setAttribute(this.node, 'aria-label', sayAll(words));
+    setAttribute(this.node, 'aria-label', rowLabel(words));
   }
 
   private _chip(label: string): HTMLElement {
@@ -104,7 +110,7 @@ export class EndedRow implements IRowView<IExperimentLine> {
     const chip = h('button.det-chip', { type: 'button', tabindex: -1, title }, label);
     chip.addEventListener('click', event => {
       event.stopPropagation();
-      this._deeds.filterBy(label);
+      this._operations.filterBy(label);
     });
     return chip;
   }

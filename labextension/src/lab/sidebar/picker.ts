@@ -7,7 +7,7 @@ import type { IExperimentLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { WindowedList, type IRowView } from './list.js';
 import { findsAll } from './listing.js';
-import { ChangingIcon, sayAll, setCut } from './rowparts.js';
+import { ChangingIcon, rowLabel, setCut } from './rowparts.js';
 
 const HEIGHT = 28; // of a row; the style sheet has the same
 
@@ -155,7 +155,7 @@ class PickerRow implements IRowView<IExperimentLine> {
     this._shape.set(status);
     setAttribute(this.node, 'data-status', status);
     setAttribute(this.node, 'data-alarm', alarm === '' ? null : 'true');
-    setAttribute(this.node, 'aria-label', sayAll([`${id}`, name, word, ...labels]));
+    setAttribute(this.node, 'aria-label', rowLabel([`${id}`, name, word, ...labels]));
     setText(this._id, String(id));
     setCut(this._name, name);
     setCut(this._labels, labels.join(', '));

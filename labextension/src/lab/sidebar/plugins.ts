@@ -12,7 +12,7 @@ import { IStateDB } from '@jupyterlab/statedb';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { insertCell, newCellBelow } from './cells.js';
 import { Contents } from './contents.js';
-import { Deeds } from './actions.js';
+import { Operations } from './operations.js';
 import { makeDraggable } from './drag.js';
 import { emptyTexts } from './empty.js';
 import { Memory } from './sidebarstate.js';
@@ -61,7 +61,7 @@ function makePanel(
   notebooks: INotebookTracker | null
 ): SidebarPanel {
   const { trans, settings } = det;
-  const deeds = new Deeds(det, app.commands);
+  const operations = new Operations(det, app.commands);
   const insert = async (wanted: Parameters<typeof insertCell>[0]): Promise<void> => {
     if (notebooks !== null) {
       await insertCell(wanted, notebooks, app.commands);
@@ -72,7 +72,7 @@ function makePanel(
     insertNew: () => void insert(newCellBelow(det)),
     insert: source => void insert(source)
   });
-  const contents = new Contents(det, deeds, memory, texts);
+  const contents = new Contents(det, operations, memory, texts);
   const templates = new Templates(trans, det.api, {
     use: template => insert(newCellBelow(det, template)),
     mayDelete: async name => {

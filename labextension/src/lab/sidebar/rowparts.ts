@@ -115,7 +115,7 @@ export function whenText(at: number, now = Date.now()): string {
 }
 
 /** What a row is called by screen readers: all that it says, in one sentence. */
-export function sayAll(words: readonly string[]): string {
+export function rowLabel(words: readonly string[]): string {
   return words.filter(word => word !== '').join(', ');
 }
 

@@ -6,7 +6,7 @@ import { ENDED } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { iconButton, lineIcon, nameButton } from './rowparts.js';
 
-export interface ISelectedDeeds {
+export interface ISelectedOperations {
   compare: () => unknown;
   editLabels: () => unknown;
   /** Archive them, or take them out of the archive if all are in it. */
@@ -20,18 +20,18 @@ export class SelectedBar {
 
   constructor(
     private readonly _trans: ITrans,
-    deeds: ISelectedDeeds
+    operations: ISelectedOperations
   ) {
     const button = (shape: SVGSVGElement, onClick: () => unknown): HTMLButtonElement => {
       const made = iconButton(shape, onClick);
       made.tabIndex = 0;
       return made;
     };
-    this._compare = button(lineIcon('compare'), deeds.compare);
-    this._label = button(lineIcon('tag'), deeds.editLabels);
-    this._archive = button(lineIcon('archive'), deeds.archive);
-    this._remove = button(lineIcon('remove'), deeds.remove);
-    const clear = button(icon('close'), deeds.clear);
+    this._compare = button(lineIcon('compare'), operations.compare);
+    this._label = button(lineIcon('tag'), operations.editLabels);
+    this._archive = button(lineIcon('archive'), operations.archive);
+    this._remove = button(lineIcon('remove'), operations.remove);
+    const clear = button(icon('close'), operations.clear);
     nameButton(clear, _trans.__('Clear the selection'));
     const buttons = [this._compare, this._label, this._archive, this._remove, clear];
     this.node = h(

@@ -4,7 +4,7 @@ import { formatSize } from '../../model/format.js';
 import type { IAgentLine, ISlotLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE, SLOT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
-import { Bar, ChangingIcon, sayAll, setCut } from './rowparts.js';
+import { Bar, ChangingIcon, rowLabel, setCut } from './rowparts.js';
 import type { ISample } from './slotmodel.js';
 
 export interface ISlotView {
@@ -40,7 +40,7 @@ function describe(node: HTMLElement, slot: ISlotLine, agent: IAgentLine): void {
   setAttribute(node, TRIAL_ATTRIBUTE, trial);
   setAttribute(node, SLOT_ATTRIBUTE, `${agent.id} ${slot.id}`);
   setAttribute(node, 'title', [agent.id, ...facts].join('\n'));
-  setAttribute(node, 'aria-label', sayAll([agent.id, `${slot.id}`, who, ...facts]));
+  setAttribute(node, 'aria-label', rowLabel([agent.id, `${slot.id}`, who, ...facts]));
   setAttribute(node, 'data-opens', experiment !== null);
 }
 

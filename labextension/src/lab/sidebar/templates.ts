@@ -6,7 +6,7 @@ import { textButton } from './rowparts.js';
 import { toYaml } from './yaml.js';
 import type { ITemplateView } from '../../model/answers.js';
 
-export interface ITemplateDeeds {
+export interface ITemplateOperations {
   use: (template: ITemplateView) => Promise<void>;
   /** Whether the user is sure. */
   mayDelete: (name: string) => Promise<boolean>;
@@ -22,25 +22,25 @@ export class Templates {
   constructor(
     private readonly _trans: ITrans,
     private readonly _api: IApi,
-    private readonly _deeds: ITemplateDeeds
+    private readonly _operations: ITemplateOperations
   ) {}
 
   /** Ask for them anew. */
   async read(): Promise<void> {
     try {
       const templates = await this._api.get<ITemplateView[]>('api/templates');
-      this._draw({ templates, mayWrite: this._deeds.mayWrite() });
-      this._deeds.onRead(templates.length, '');
+      this._draw({ templates, mayWrite: this._operations.mayWrite() });
+      this._operations.onRead(templates.length, '');
     } catch (error) {
       this._draw({ templates: [], mayWrite: false });
-      this._deeds.onRead(0, error instanceof Error ? error.message : String(error));
+      this._operations.onRead(0, error instanceof Error ? error.message : String(error));
     }
   }
 
   private _template(template: ITemplateView, mayWrite: boolean): HTMLElement {
     const { _trans: trans } = this;
     const { name, config } = template;
-    const use = textButton(trans.__('Use in a new cell'), () => this._deeds.use(template));
+    const use = textButton(trans.__('Use in a new cell'), () => this._operations.use(template));
     const remove = textButton(trans.__('Delete'), () => this._delete(name));
     remove.hidden = !mayWrite;
     const keys = Object.keys(config);
@@ -67,13 +67,13 @@ export class Templates {
   }
 
   private async _delete(name: string): Promise<void> {
-    if (!(await this._deeds.mayDelete(name))) {
+    if (!(await this._operations.mayDelete(name))) {
       return;
     }
     try {
       await this._api.delete(`api/templates/${encodeURIComponent(name)}`);
     } catch (error) {
-      this._deeds.say(error instanceof Error ? error.message : String(error));
+      this._operations.say(error instanceof Error ? error.message : String(error));
     }
     await this.read();
   }

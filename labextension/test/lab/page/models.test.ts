@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 vi.mock('@jupyterlab/notebook', () => ({}));
 
 import { Feed } from '../../../src/lab/page/feed.js';
-import { KeptPictures, type INotebooks } from '../../../src/lab/page/savedpictures.js';
+import { SavedPictures, type INotebooks } from '../../../src/lab/page/savedpictures.js';
 import { Looks } from '../../../src/lab/page/looks.js';
 import { MIME, rendererFactory } from '../../../src/lab/page/mime.js';
 import { row, search, state } from '../../samples.js';
@@ -126,7 +126,7 @@ it('puts the last picture where an older one is, and leaves the rest alone', asy
   const socket = new FakeSocket();
   const kept = { 'text/html': html('3@5', 'over'), [MIME]: { status: 'completed' } };
   socket.ask.mockResolvedValue({ kept });
-  const pictures = new KeptPictures(socket as never, books);
+  const pictures = new SavedPictures(socket as never, books);
   await pictures.finish('3@5', 3, 'completed');
   await pictures.finish('3@5', 3, 'completed');
   expect(socket.ask.mock.calls).toEqual([[3, 'kept', {}]]);
@@ -139,7 +139,7 @@ it('does without the last picture where the server cannot make it', async () => 
   const socket = new FakeSocket();
   socket.ask.mockRejectedValue(new Error('no'));
   const books = notebooks({ 'text/html': html('3@5', 'running') });
-  await new KeptPictures(socket as never, books).finish('3@5', 3, 'completed');
+  await new SavedPictures(socket as never, books).finish('3@5', 3, 'completed');
   await settle();
   expect(books.written).toBe(0);
   warn.mockRestore();

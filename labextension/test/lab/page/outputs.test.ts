@@ -2,7 +2,7 @@
 import { FakeDrawing, FakeServer, news, settle, sight } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import type { KeptPictures } from '../../../src/lab/page/savedpictures.js';
+import type { SavedPictures } from '../../../src/lab/page/savedpictures.js';
 import { Looks } from '../../../src/lab/page/looks.js';
 import { Outputs } from '../../../src/lab/page/outputs.js';
 import { places, type ISource } from '../../../src/places.js';
@@ -12,7 +12,7 @@ import { line } from '../shell/fake.js';
 let server: FakeServer;
 let drawing: FakeDrawing;
 let outputs: Outputs;
-const finish = vi.fn<KeptPictures['finish']>();
+const finish = vi.fn<SavedPictures['finish']>();
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 1_000_000_000 });
@@ -22,7 +22,7 @@ beforeEach(() => {
   outputs = new Outputs({
     shared: server.asDet,
     looks: new Looks(null, 'test'),
-    pictures: { finish } as unknown as KeptPictures,
+    pictures: { finish } as unknown as SavedPictures,
     load: drawing.load
   });
 });

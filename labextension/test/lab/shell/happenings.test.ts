@@ -5,7 +5,7 @@ import {
   messageOf,
   messageOfMany,
   Watcher,
-  type IHappening
+  type IExperimentEvent
 } from '../../../src/lab/shell/experimentevents.js';
 import type { IExperimentLine } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
@@ -101,7 +101,7 @@ test('the settings say what is wanted', () => {
 });
 
 test('messages name the experiment and what counts', () => {
-  const of = (kind: IHappening['kind'], fields: Partial<IExperimentLine>): string =>
+  const of = (kind: IExperimentEvent['kind'], fields: Partial<IExperimentLine>): string =>
     messageOf({ kind, row: line(3, fields), key: '' }, english);
   expect(of('ended', { best_metric: 0.98 })).toBe(
     'Experiment 3 (DigitsTrial) has ended: accuracy 0.9800'

@@ -5,7 +5,7 @@ import { h, setText } from '../../../src/dom/dom.js';
 import { EndedList } from '../../../src/lab/sidebar/endedlist.js';
 import { ActiveList } from '../../../src/lab/sidebar/activelist.js';
 import { ActiveRow, activeHeight } from '../../../src/lab/sidebar/activerow.js';
-import type { IDeeds } from '../../../src/lab/sidebar/actions.js';
+import type { IOperations } from '../../../src/lab/sidebar/operations.js';
 import { WindowedList, type IRowView } from '../../../src/lab/sidebar/list.js';
 import { english } from '../../../src/model/trans.js';
 import { line, rowsOf } from './samples.js';
@@ -32,8 +32,8 @@ function press(node: Element, key: string, more: KeyboardEventInit = {}): Keyboa
   return event;
 }
 
-/** Deeds that only note what they were asked for. */
-class FakeDeeds implements IDeeds {
+/** Operations that only note what they were asked for. */
+class FakeDeeds implements IOperations {
   readonly calls: unknown[] = [];
   open(...asked: unknown[]): void {
     this.calls.push(['open', ...asked]);
@@ -206,9 +206,9 @@ describe('a windowed list', () => {
 describe('finished experiments', () => {
   function make(...lines: ReturnType<typeof line>[]): {
     ended: EndedList;
-    deeds: FakeDeeds;
+    operations: FakeDeeds;
   } {
-    const deeds = new FakeDeeds();
+    const operations = new FakeDeeds();
     const query = {
       text: '',
       status: '',
@@ -219,7 +219,7 @@ describe('finished experiments', () => {
     const noted = (): undefined => undefined;
     const ended = new EndedList({
       trans: english,
-      deeds,
+      operations,
       query,
       mayWrite: () => true,
       onQuery: noted,
@@ -228,7 +228,7 @@ describe('finished experiments', () => {
     sized(ended.list.node);
     document.body.append(ended.node);
     ended.update(null, rowsOf(...lines));
-    return { ended, deeds };
+    return { ended, operations };
   }
 
   const names = (): (string | null)[] =>
@@ -254,7 +254,7 @@ describe('finished experiments', () => {
   });
 
   it('are compared, labelled, archived and deleted when several are selected', async () => {
-    const { ended, deeds } = make(line(1), line(2), line(3));
+    const { ended, operations } = make(line(1), line(2), line(3));
     await nextFrame();
     const bar = ended.node.querySelector<HTMLElement>('.det-selected') as HTMLElement;
     const choices = ended.node.querySelector<HTMLElement>('.det-filter-line') as HTMLElement;
@@ -265,7 +265,7 @@ describe('finished experiments', () => {
     expect(ended.list.node.dataset.detSelected).toBe('3 1'); // for their context menu
     const buttons = [...bar.querySelectorAll('button')];
     buttons.forEach(button => button.click());
-    expect(deeds.calls).toEqual([
+    expect(operations.calls).toEqual([
       ['compare', [3, 1]],
       ['editLabels', [3, 1]],
       ['archive', [3, 1], true],
@@ -328,22 +328,22 @@ describe('a row of a waiting experiment', () => {
   });
 
   it('says why it waits, and its buttons do what would start it', () => {
-    const deeds = new FakeDeeds();
-    const row = new ActiveRow(english, deeds, () => true);
+    const operations = new FakeDeeds();
+    const row = new ActiveRow(english, operations, () => true);
     row.update(waiting);
     expect(row.node.textContent).toContain('needs 4 slots');
     row.node.querySelector<HTMLElement>('.det-row-remedies button')?.click();
-    expect(deeds.calls).toEqual([['carryOut', 4, remedy]]);
+    expect(operations.calls).toEqual([['carryOut', 4, remedy]]);
     row.node.querySelector<HTMLElement>('[data-verb="kill"]')?.click();
-    expect(deeds.calls).toContainEqual(['change', 4, 'kill']);
+    expect(operations.calls).toContainEqual(['change', 4, 'kill']);
   });
 
   it('may only be looked at by those who may not change anything', () => {
-    const deeds = new FakeDeeds();
-    const row = new ActiveRow(english, deeds, () => false);
+    const operations = new FakeDeeds();
+    const row = new ActiveRow(english, operations, () => false);
     row.update(waiting);
     row.node.querySelectorAll('button').forEach(button => button.click());
-    expect(deeds.calls).toEqual([]);
+    expect(operations.calls).toEqual([]);
   });
 
   it('has a height that follows from what it says', () => {

@@ -6,7 +6,7 @@ import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import type { IRemedy, Verb } from '../../model/state.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 
-export interface IDeeds {
+export interface IOperations {
   open(experimentId: number): void;
   change(experimentId: number, verb: Verb): Promise<void>;
   carryOut(experimentId: number, remedy: IRemedy): Promise<void>;
@@ -17,7 +17,7 @@ export interface IDeeds {
   remove(experimentIds: readonly number[]): Promise<void>;
 }
 
-export class Deeds implements IDeeds {
+export class Operations implements IOperations {
   constructor(
     private readonly _det: IDetJupyter,
     private readonly _commands: CommandRegistry
@@ -56,9 +56,9 @@ export class Deeds implements IDeeds {
     return this._say(this._commands.execute(command, args));
   }
 
-  private async _say(deed: Promise<unknown>): Promise<void> {
+  private async _say(operation: Promise<unknown>): Promise<void> {
     try {
-      await deed;
+      await operation;
     } catch (error) {
       Notification.error(error instanceof Error ? error.message : String(error));
     }
