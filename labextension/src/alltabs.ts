@@ -1,4 +1,4 @@
-/** The tabs of the second bundle, which is fetched when one of them is opened. */
+/** The tabs in the second bundle, which is fetched when one of them is first opened. */
 import { checkpointsTab } from './tabs/checkpointstab.js';
 import { configTab } from './tabs/configtab.js';
 import { metricsTab } from './metrics/metricstab.js';

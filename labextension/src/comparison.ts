@@ -1,4 +1,4 @@
-/** Experiments, or trials of one search, side by side: curves, tables and differences of code. */
+/** The view of a comparison: curves, tables and differences of code. */
 import { Board, type MakeChart } from './charts/metricboard.js';
 import { h, rebuilder, setAttribute } from './dom/dom.js';
 import { icon } from './dom/icons.js';
@@ -99,7 +99,7 @@ export class ComparisonView {
     return button;
   }
 
-  /** A column's heading: its button makes the curves of this side stand out. */
+  /** A column's heading, with a button that highlights the curves of this side. */
   private _heading(side: ISide): HTMLElement {
     const name = h(
       'button.det-link',
@@ -199,7 +199,7 @@ function key(side: ISide): HTMLElement {
   });
 }
 
-/** Differences of more lines, or more than a few of them, are shown on demand. */
+/** Differences of more lines, or more than `OPEN_FILES` of them, are folded. */
 const OPEN_LINES = 40;
 const OPEN_FILES = 3;
 

@@ -1,2 +1,2 @@
-/** What tabs.js takes from widget.js; build.mjs puts in its place the modules of both. */
+/** The exports of widget.js that tabs.js uses; build.mjs generates them. */
 export {};

@@ -15,7 +15,7 @@ export function tabsFrom(ask: Ask): LoadTabs {
     try {
       return await (fetched ??= fetchTabs(ask));
     } catch (error) {
-      fetched = undefined; // the next one who opens a tab tries again
+      fetched = undefined; // opening a tab tries again
       throw error;
     }
   };

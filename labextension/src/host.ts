@@ -1,7 +1,7 @@
 /**
- * What JupyterLab and Notebook 7 tell a widget of the notebook that it belongs to.
+ * Accesses the notebook and kernel of a widget in JupyterLab and Notebook 7.
  *
- * They give more than the widgets' interface promises, so all of it may be missing.
+ * This uses more than the documented interface of widgets, so all of it may be missing.
  */
 import type { AnyModel } from '@anywidget/types';
 
@@ -50,14 +50,14 @@ interface IManager {
 
 type Model = AnyModel<Record<string, unknown>>;
 
-/** How a kernel ends; a model does not outlive it. */
+/** Kernel statuses after which a model is dead. */
 const ENDS = ['restarting', 'autorestarting', 'terminating', 'dead'];
 
 function managerOf(model: Model): IManager {
   return (model.widget_manager as unknown as IManager | undefined) ?? {};
 }
 
-/** Whether the front end loads widgets that no output holds: JupyterLab and Notebook 7 do. */
+/** Whether the front end loads widgets without an output, as JupyterLab and Notebook 7 do. */
 export function hasPlaces(model: Model): boolean {
   return managerOf(model).context !== undefined;
 }
@@ -95,7 +95,7 @@ export function watchLink(model: Model, onChange: (isUp: boolean) => void): () =
   };
   const check = async (): Promise<void> => {
     const real = await manager.get_model?.(String(model.get('own_id')));
-    isOver ||= real?.comm_live === false; // such as one that was saved with the notebook
+    isOver ||= real?.comm_live === false; // such as a model that was saved with the notebook
     tell();
   };
   const onComm = (): void => void check();
@@ -116,8 +116,8 @@ export function watchLink(model: Model, onChange: (isUp: boolean) => void): () =
 }
 
 /**
- * Put a newer picture into the open notebook, wherever it shows the experiment, so that it is
- * saved with it. The kernel does so too, but the page knows its display ids only until a reload.
+ * Put a newer picture into all outputs of the open notebook that show the experiment, to be saved
+ * with it. The kernel does so too, but the page has its display ids only until a reload.
  */
 export async function keepPicture(model: Model): Promise<void> {
   const { context } = managerOf(model);
@@ -144,7 +144,7 @@ export function putPicture(outputs: IOutputs, key: string, kept: Record<string, 
   }
 }
 
-/** The card of an experiment in an output, if it shows that one. */
+/** The stored data of an experiment in an output, if the output shows it. */
 export function keptIn(data: Record<string, unknown>, key: string): string | undefined {
   const html = data['text/html'];
   return typeof html === 'string' && html.startsWith(`<det-experiment key="${key}"`)

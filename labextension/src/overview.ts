@@ -18,9 +18,9 @@ export interface IOverviewOptions {
   makeChart: MakeChart;
   settings: Settings;
   clock: Clock;
-  /** Where the charts' buttons go when there is no search. */
+  /** The element for the charts' buttons without a search. */
   aside: () => HTMLElement;
-  /** The reader has chosen a trial of a search, or none any more. */
+  /** Called when the user has chosen a trial of a search, or `null`. */
   onChoose: (trialId: number | null) => void;
 }
 
@@ -59,7 +59,7 @@ export class Overview implements ITab, IPanel {
     this._details.update(state);
   }
 
-  /** Show a trial of a search in full. */
+  /** Show the details of a trial of a search. */
   choose(trialId: number | null): void {
     this._wanted = trialId;
     this._search?.focus.choose(trialId);

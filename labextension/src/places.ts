@@ -1,16 +1,16 @@
 /**
- * Where experiments are shown in this page, and what can draw them live.
+ * The places of this page where experiments are shown, and the sources that draw them live.
  *
- *     <det-experiment key=K>card</det-experiment>   a place; alone it shows the card that it holds
- *     source   what is fed with experiment K        its view takes the card's place
- *     door     what knows experiments               asked for a source of a key that has none
+ *     <det-experiment key=K>card</det-experiment>   a place; by itself it shows its card
+ *     source   follows experiment K                 its view replaces the card
+ *     door     a kernel or server                   is requested to make a source of a key
  *
  * Both have a rank: 0 for a kernel and its widgets, more for a server, which lasts longer. The
- * highest draws. Saved notebooks hold places and no widgets: without a source the card is seen.
+ * highest draws. Saved notebooks contain places and no widgets: without a source the card is shown.
  */
 export interface IView {
   node: HTMLElement;
-  /** What feeds it is gone: say so, and stop the clock. */
+  /** Mark the view as not live, as its source is gone. */
   setLost(isLost: boolean): void;
   dispose(): void;
 }
@@ -19,11 +19,11 @@ export interface ISource {
   key: string;
   rank?: number;
   open(): IView;
-  /** Whether it is the one that draws its key, first when it is added; others need no news. */
+  /** Called with whether this source draws its key; others need no news. */
   setUsed?(isUsed: boolean): void;
 }
 
-/** Asks for a source; true: it is on its way. May be asked again and again. */
+/** Requests a source; returns true if one will be added. Idempotent. */
 type Door = (key: string) => unknown;
 
 interface IShown {
@@ -32,14 +32,14 @@ interface IShown {
   view: IView;
 }
 
-/** When an output is drawn again, its view moves from the old place to the new one. */
+/** When an output is drawn again, its view is kept for so long and moved to the new place. */
 const PARKED_MS = 2000;
-/** So long nothing else is drawn where a better source is on its way: views do not change twice. */
+/** A place waits so long for a requested source of a higher rank, so that views do not change twice. */
 const HELD_MS = 1500;
 const LABS_HTML = 'jp-RenderedHTMLCommon';
 
 export class Places {
-  /** A place is in the page. */
+  /** Register a place that was added to the page. */
   enter(place: HTMLElement): void {
     this._places.add(place);
     const key = keyOf(place);
@@ -72,25 +72,25 @@ export class Places {
     }, PARKED_MS);
   }
 
-  /** It can draw an experiment. */
+  /** Add a source. */
   add(source: ISource): void {
     this._sources.add(source);
     this._refill(source.key);
   }
 
-  /** It cannot any more. */
+  /** Remove a source. */
   remove(source: ISource): void {
     if (this._sources.delete(source)) {
       this._refill(source.key);
     }
   }
 
-  /** Whether anything draws what has this key. */
+  /** Whether there is a source of this key. */
   has(key: string): boolean {
     return this._best(key) !== undefined;
   }
 
-  /** Ask it for what is in sight and not drawn by something of its rank; returns what ends that. */
+  /** Request sources from `door` for visible places without one of its rank; returns what ends that. */
   addDoor(door: Door, rank = 0): () => void {
     this._doors.set(door, rank);
     this._inSight.forEach(place => {
@@ -126,7 +126,7 @@ export class Places {
     return best;
   }
 
-  /** Give a place the view of a source that is there, if one is. */
+  /** Give a place the view of the best source, if there is one. */
   private _fill(place: HTMLElement): void {
     const key = keyOf(place);
     const shown = this._shown.get(place);
@@ -143,7 +143,7 @@ export class Places {
     }
   }
 
-  /** Whether something better than this source is on its way, and not for long yet. */
+  /** Whether a place waits for a requested source of a higher rank than this one's. */
   private _isHeld({ key, rank }: ISource): boolean {
     if (!this._ask(key, rank ?? 0)) {
       return false;
@@ -162,22 +162,22 @@ export class Places {
     this._heldUntil.delete(shown.key);
     this._shown.set(place, shown);
     place.replaceChildren(shown.view.node);
-    // What JupyterLab sets for tables and texts in the HTML of outputs is not meant for a view.
+    // Excludes views from JupyterLab's styles of HTML outputs.
     place.closest(`.${LABS_HTML}`)?.classList.remove(LABS_HTML);
   }
 
-  /** Ask for a source, where there is none or only one of a lower rank. */
+  /** Request a source of a higher rank than the one that draws, if any. */
   private _want(place: HTMLElement): void {
     this._ask(keyOf(place), this._rankAt(place));
   }
 
-  /** Of what draws there live. */
+  /** The rank of the source that draws in a place. */
   private _rankAt(place: HTMLElement): number {
     const source = this._shown.get(place)?.source;
     return source !== undefined && this._sources.has(source) ? rankOf(source) : NO_RANK;
   }
 
-  /** Ask the doors of a higher rank than this, the highest first, until one of them has it. */
+  /** Request a source from doors of a higher rank, the highest first, until one accepts. */
   private _ask(key: string, rank: number): boolean {
     const doors = [...this._doors].filter(([, own]) => own > rank);
     doors.sort(([, a], [, b]) => b - a);
@@ -193,10 +193,10 @@ export class Places {
   private readonly _shown = new Map<HTMLElement, IShown>();
   private readonly _sources = new Set<ISource>();
   private readonly _doors = new Map<Door, number>();
-  /** Until when places of a key wait for a better source, on the page's clock. */
+  /** Until when places of a key wait for a better source, by `performance.now()`. */
   private readonly _heldUntil = new Map<string, number>();
   private readonly _parked = new Map<string, IShown>();
-  /** Those that are seen. */
+  /** The visible places. */
   private readonly _inSight = new Set<HTMLElement>();
   private readonly _sight = new IntersectionObserver(entries => {
     for (const { target, isIntersecting } of entries) {
@@ -233,7 +233,7 @@ function restoreFocus(node: HTMLElement): void {
 const SHARED = Symbol.for('det-jupyter.places.1');
 export const NAME = 'det-experiment';
 
-/** The places of this page: one object, although each widget loads this module anew. */
+/** The registry of this page: one object, although each widget loads this module again. */
 export function places(): Places {
   const page = globalThis as { [SHARED]?: Places };
   if (page[SHARED] === undefined) {

@@ -1,4 +1,4 @@
-/** The view of one experiment: made once, updated with each new state, ended by `dispose`. */
+/** The view of one experiment: updated with each state, ended by `dispose`. */
 import type { MakeChart } from './charts/metricboard.js';
 import { h } from './dom/dom.js';
 import { kernelIsGone, Lost, type DescribeLost } from './dom/lost.js';
@@ -18,17 +18,17 @@ import { TabFrame } from './tabs/frame.js';
 
 export interface IViewOptions {
   onCommand: OnCommand;
-  /** The reader has chosen a trial of a search, or none any more. */
+  /** Called when the user has chosen a trial of a search, or `null`. */
   onChoose?: (trialId: number | null) => void;
   makeChart: MakeChart;
-  /** Without it there is only what the state has. */
+  /** Sends questions; without it, the view shows only the state. */
   ask?: Ask;
-  /** Fetches the code of the tabs that few readers open; without it they are not there. */
+  /** Fetches the code of further tabs; without it they are absent. */
   loadTabs?: LoadTabs;
   slowHint?: string;
-  /** What to say when the view stands still; without it, that the kernel is gone. */
+  /** Describes why the view is not live; by default, that the kernel is gone. */
   describeLost?: DescribeLost;
-  /** What the reader has set for the charts. */
+  /** The user's settings. */
   settings?: Settings;
   trans?: ITrans;
 }
@@ -92,7 +92,7 @@ export class ExperimentView {
     this._timer = setInterval(() => this._tick(), TICK_MS);
   }
 
-  /** Show a newer state; while out of sight it is only kept. */
+  /** Accept a state; it is drawn while the view is visible. */
   update(state: IViewState): void {
     this._state = state;
     this._clock.accept(state.as_of, Date.now() / 1000);
@@ -104,7 +104,7 @@ export class ExperimentView {
     }
   }
 
-  /** Say that it stands still, and stop the clock; what is shown can still be explored. */
+  /** Mark the view as not live; what it shows can still be explored. */
   setLost(isLost: boolean): void {
     if (isLost || this._isLost) {
       this._isLost = isLost;
@@ -112,12 +112,12 @@ export class ExperimentView {
     }
   }
 
-  /** Show a trial of a search in full. */
+  /** Show the details of a trial of a search. */
   choose(trialId: number | null): void {
     this._overview.choose(trialId);
   }
 
-  /** Open what a trial's rank printed; `null`: all of them. */
+  /** Open the logs of a trial's rank; `null`: of all. */
   showLogs(trialId: number | null, rank: number | null): void {
     if (this._logs !== undefined) {
       if (trialId !== null) {
@@ -157,7 +157,7 @@ export class ExperimentView {
     }
   }
 
-  /** Why a button or a question gets no answer. */
+  /** The error of requests while the view is not live. */
   private _lostError(): Error {
     const { text, line } = this._whyLost(this._state?.id ?? 0, this._state?.as_of ?? 0, true);
     return new Error(text + line);

@@ -1,5 +1,5 @@
 /**
- * The view as an anywidget: states in, requests of buttons and the chosen trial out.
+ * The anywidget: draws states of an experiment or a comparison, and sends requests.
  *
  * The model alone draws: into the places of its experiment that the page has (places.ts).
  * Front ends that load widgets only where an output holds one show it there (`render`).
@@ -28,9 +28,9 @@ import '../style/view.css';
 
 interface ITraits extends Record<string, unknown> {
   own_id: string; // of this model
-  is_door: boolean; // it draws nothing, but asks the kernel for models of other keys
-  key: string; // of the experiment's places
-  kept: Record<string, unknown>; // the newest picture, as a notebook keeps it
+  is_door: boolean; // it draws nothing, but requests models of other keys from the kernel
+  key: string; // key of the experiment's places
+  kept: Record<string, unknown>; // the newest picture, as stored in a notebook
   shown: IViewState;
   cluster: ICluster | null;
   rows: IRow[];
@@ -40,7 +40,7 @@ interface ITraits extends Record<string, unknown> {
 }
 
 interface IOutcome {
-  type: string; // 'outcome'; other messages are not for us
+  type: string; // 'outcome'; other messages are ignored
   command: string;
   error: string;
 }
@@ -65,7 +65,7 @@ class Requests {
       this._waiting.get(command)?.resolve();
       const waiting = { resolve, reject };
       this._waiting.set(command, waiting);
-      // Carried out once, however often it arrives.
+      // The kernel carries a request out once, however often it arrives.
       const request = `${Date.now()}-${Math.random()}`;
       persist(
         () => this._model.send({ type: 'command', command, request }),
@@ -108,7 +108,7 @@ function open(model: Model): IView {
     : openComparison(model as AnyModel<IComparisonTraits>);
 }
 
-/** All of a comparison is in the page: it does not miss the kernel. */
+/** A comparison is complete in the page and works without the kernel. */
 function openComparison(model: AnyModel<IComparisonTraits>): IView {
   const node = document.createElement('div');
   const dispose = renderComparison(model, node);
@@ -137,7 +137,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     describeLost: kernelIsGone(english, hasPlaces(model)),
     settings
   });
-  // One message changes several traits, each with an event of its own: draw once.
+  // One message changes several traits with an event each: draw once.
   let isDue = false;
   const onState = (): void => {
     if (!isDue) {
@@ -199,7 +199,7 @@ function initialize({ model }: { model: Model }): () => void {
 
 const PAGE = Math.random().toString(36).slice(2);
 
-/** Tell the kernel whether this page needs its news: where a server draws, it does not. */
+/** Send the kernel whether this page uses its states: not where a server draws. */
 function sendUsed(model: Model, isUsed: boolean): void {
   if (model.get('comparison') === undefined && told.get(model) !== isUsed) {
     told.set(model, isUsed);
@@ -209,7 +209,7 @@ function sendUsed(model: Model, isUsed: boolean): void {
 
 const told = new WeakMap<Model, boolean>();
 
-/** Ask the kernel for what the page has places for. */
+/** Request models for the page's places from the kernel. */
 function openDoor(model: Model): () => void {
   let close: (() => void) | undefined;
   const ask = (key: string): void =>

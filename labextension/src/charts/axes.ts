@@ -6,7 +6,7 @@ import type { ITrans } from '../model/trans.js';
 
 export const AXES: readonly Axis[] = ['step', 'epoch', 'time'];
 
-/** The axis to draw: batches, where the length of an epoch is known for no curve. */
+/** The axis to draw: batches instead of epochs if no curve has an epoch length. */
 export function drawnAxis(wanted: Axis, charts: readonly IChart[]): Axis {
   return wanted === 'epoch' && !hasEpochs(charts) ? 'step' : wanted;
 }
@@ -47,7 +47,7 @@ function placesOf(one: ISeries, axis: Axis): number[] {
   return perEpoch === null ? [] : one.steps.map(step => step / perEpoch);
 }
 
-/** Where all curves are; logarithmic axes begin with the first point. */
+/** The range of all curves; a logarithmic axis begins with the first point. */
 export function wholeRange(charts: readonly IChart[], isLog: boolean): [number, number] {
   const xs = charts.flatMap(chart =>
     chart.series.flatMap(one =>
@@ -61,7 +61,7 @@ export function wholeRange(charts: readonly IChart[], isLog: boolean): [number, 
   return [Math.min(0, ...xs), Math.max(0, ...xs)];
 }
 
-/** A place on an axis in words: `step 12`, `epoch 0.5`, `1:15`. */
+/** Formats a position on an axis: `step 12`, `epoch 0.5`, `1:15`. */
 export function placeText(axis: Axis, x: number, trans: ITrans): string {
   switch (axis) {
     case 'step':

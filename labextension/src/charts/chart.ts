@@ -19,7 +19,7 @@ export interface IChartOptions {
   onZoom: (range: Range | null) => void;
 }
 
-/** What the view needs of a chart; tests put something simpler in its place. */
+/** The part of a chart that views use; tests implement it by something simpler. */
 export interface IChartView {
   readonly node: HTMLElement;
   update(chart: IChart, frame: IChartFrame): void;

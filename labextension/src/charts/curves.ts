@@ -1,15 +1,15 @@
-/** Curves side by side, smoothed, and read at a step; pure. */
+/** Aligns, smooths and reads curves; pure. */
 import type { IChart, ISeries } from '../model/state.js';
 
-/** A series beside others: `undefined` where it has no point, `null` where that is not finite. */
+/** A series on a common x axis: `undefined` without a point, `null` for a value that is not finite. */
 export type Column = (number | null | undefined)[];
 /** Parallel columns: the steps, then one per series. */
 export type Columns = [number[], ...Column[]];
 
-/** Points of a curve, where the x axis has them. */
+/** Points of a curve, in units of the x axis. */
 export type IPoints = Pick<ISeries, 'steps' | 'values'>;
 
-/** Put curves with points at different steps side by side. */
+/** Align curves with points at different steps on a common x axis. */
 export function toColumns(series: readonly IPoints[]): Columns {
   const steps = [...new Set(series.flatMap(one => one.steps))].sort((a, b) => a - b);
   const places = new Map(steps.map((step, place) => [step, place]));
@@ -23,7 +23,7 @@ export function toColumns(series: readonly IPoints[]): Columns {
   return [steps, ...columns];
 }
 
-/** Places of values with gaps to both sides, which no line would show. */
+/** Indices of values with gaps on both sides, which a line would not show. */
 export function lonePlaces(column: Column): number[] {
   const lone: number[] = [];
   let before: number | null = null; // the value of the point before `place`
@@ -84,7 +84,7 @@ function at(steps: readonly number[], place: number): number {
   return steps[place] as number;
 }
 
-/** The newest value of a column at or before a place; -1: of all. */
+/** The last value of a column at or before an index; -1: of the whole column. */
 export function valueBefore(column: Column, place: number): number | null {
   let i = place < 0 ? column.length - 1 : place;
   while (i > 0 && column[i] === undefined) {
@@ -93,10 +93,10 @@ export function valueBefore(column: Column, place: number): number | null {
   return column[i] ?? null;
 }
 
-/** Below this many points a curve is read point by point. */
+/** Curves of fewer points are not smoothed. */
 const SMOOTH_FROM = 50;
 
-/** The share of a chart's x axis to smooth over, to either side. */
+/** The half width of smoothing, as a share of the x axis. */
 const SMOOTH_SHARE = 1 / 60;
 
 /**
@@ -108,19 +108,19 @@ export function smoothingSpan({ series }: IChart): number {
   return lines.some(isDense) ? SMOOTH_SHARE * lengthOf(lines) : 0;
 }
 
-/** Whether a curve has too many points to be read one by one. */
+/** Whether a curve has so many points that it is smoothed. */
 export function isDense({ steps }: Pick<IPoints, 'steps'>): boolean {
   return steps.length >= SMOOTH_FROM;
 }
 
-/** From the first point of all curves to the last one. */
+/** The length from the first point of all curves to the last one. */
 export function lengthOf(curves: readonly Pick<IPoints, 'steps'>[]): number {
   const some = curves.filter(({ steps }) => steps.length > 0);
   const ends = some.map(({ steps }) => steps.at(-1) as number);
   return Math.max(0, Math.max(...ends) - Math.min(...some.map(({ steps }) => at(steps, 0))));
 }
 
-/** The place of the newest point at or before `step`; -1 if the curve begins later. */
+/** The index of the last point at or before `step`; -1 if the curve begins later. */
 export function placeAt(one: ISeries, step: number): number {
   let low = 0;
   let high = one.steps.length;
@@ -135,7 +135,7 @@ export function placeAt(one: ISeries, step: number): number {
   return low - 1;
 }
 
-/** At most `limit` steps of a chart for reading as a table, the first and the last among them. */
+/** At most `limit` steps of a chart for a table, including the first and the last. */
 export function tableSteps(chart: IChart, limit: number): number[] {
   const sparse = chart.series.filter(one => one.kind === 'points');
   const [steps] = toColumns(sparse.length > 0 ? sparse : chart.series);

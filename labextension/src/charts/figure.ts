@@ -8,15 +8,15 @@ import { h, setAttribute, setHidden, setText } from '../dom/dom.js';
 import type { ITrans } from '../model/trans.js';
 import { HEIGHT, zoomed, type Range } from './uplotparts.js';
 
-/** As it is; uPlot's typings lack the last argument, which moves the other plots' cursors too. */
+/** uPlot's typings lack the last argument, which moves the cursors of the other plots too. */
 type SetCursor = (at: { left: number; top: number }, fire: boolean, publish: boolean) => void;
 
-/** A picture under its words. */
+/** A picture with its texts. */
 export interface IFigureWords {
   title: string;
   /** For screen readers. */
   description: string;
-  /** In place of a picture: why there is none. */
+  /** Shown instead of a picture; empty if there is one. */
   empty: string;
 }
 
@@ -43,7 +43,7 @@ export abstract class Figure<Shown> {
     this._sizes.observe(this._host);
   }
 
-  /** Take over changed colours. */
+  /** Apply the colours of a changed theme. */
   restyle(): void {
     if (this._plot !== undefined) {
       this._readTheme();
@@ -57,13 +57,13 @@ export abstract class Figure<Shown> {
     this._plot = undefined;
   }
 
-  /** When this changes, a new plot is needed. */
+  /** A new plot is made when this changes. */
   protected abstract _shapeOf(shown: Shown): string;
   protected abstract _columnsOf(shown: Shown): uPlot.AlignedData;
   protected abstract _options(width: number): uPlot.Options;
-  /** Have the legend show the values at x, or the newest; returns what to write beside the title. */
+  /** Show the values at x, or the newest, in the legend; returns the text beside the title. */
   protected abstract _read(x: number | null, place: number): string;
-  /** What the legend says, for reading aloud. */
+  /** The legend as text, for screen readers. */
   protected abstract _legendText(): string;
   protected abstract _readTheme(): void;
   /** The part of the x axis that is shown. */
@@ -80,11 +80,11 @@ export abstract class Figure<Shown> {
     setHidden(this._host, empty !== '');
   }
 
-  /** Draw what is to be shown. */
+  /** Draw the current data. */
   protected _draw(): void {
     const width = this._host.clientWidth;
     if (this._shown === undefined || this._host.hidden || width === 0) {
-      return; // not laid out: the ResizeObserver calls again
+      return; // not laid out yet: the ResizeObserver calls again
     }
     const shape = this._shapeOf(this._shown);
     const columns = this._columnsOf(this._shown);
@@ -99,7 +99,7 @@ export abstract class Figure<Shown> {
     this._readCursor();
   }
 
-  /** Show the values under the cursor; without one, the newest. */
+  /** Show the values at the cursor, or the newest without a cursor. */
   protected _readCursor(): void {
     const place = this._plot?.cursor.idx ?? null;
     const x = place === null ? null : (this._plot?.data[0][place] ?? null);
@@ -117,7 +117,7 @@ export abstract class Figure<Shown> {
       return;
     }
     event.preventDefault();
-    event.stopPropagation(); // the notebook moves between cells by these keys
+    event.stopPropagation(); // notebooks move between cells with these keys
     if (range !== undefined) {
       this._onZoom(range);
     } else {
@@ -126,7 +126,7 @@ export abstract class Figure<Shown> {
     }
   }
 
-  /** Where a key moves the cursor, within what is shown. */
+  /** The index to which a key moves the cursor, within the shown range. */
   private _placeOf(key: string, plot: uPlot): number | undefined {
     const [min, max] = this._range();
     const xs = plot.data[0];
@@ -146,7 +146,7 @@ export abstract class Figure<Shown> {
     return wanted === undefined ? undefined : Math.min(last, Math.max(first, wanted));
   }
 
-  /** Move the cursor of all plots of the group; a negative place takes it away. */
+  /** Move the cursor of all plots of the group; a negative position removes it. */
   private _moveCursor(left: number): void {
     const top = left < 0 ? left : HEIGHT / 2;
     (this._plot?.setCursor as SetCursor | undefined)?.({ left, top }, true, true);

@@ -1,4 +1,4 @@
-/** Plots of one x axis: they zoom and pan together, and each shows its values at the same x. */
+/** Plots with a common x axis: they zoom and pan together and share a cursor. */
 import type { IGroupFrame, IPicture } from './picture.js';
 import { PicturePlot } from './pictureplot.js';
 import { h, setHidden } from '../dom/dom.js';
@@ -7,7 +7,7 @@ import type { Range } from './uplotparts.js';
 
 let numGroups = 0;
 
-/** What a group needs of a plot; tests put something simpler in its place. */
+/** The part of a plot that a group uses; tests implement it by something simpler. */
 export interface IGroupPlot {
   readonly node: HTMLElement;
   update(picture: IPicture): void;
@@ -20,7 +20,7 @@ export type MakePlot = (membership: ConstructorParameters<typeof PicturePlot>[0]
 
 export interface IGroupOptions {
   trans: ITrans;
-  /** The reader has zoomed or moved to this part of the axis; `null`: back to the whole. */
+  /** Called when the user has zoomed or panned to a range; `null`: to the whole axis. */
   onZoom?: (range: Range | null) => void;
   makePlot?: MakePlot;
 }
@@ -33,15 +33,15 @@ export class PlotGroup {
     this._syncKey = `det-group-${numGroups}`;
   }
 
-  /** The part of the axis that the reader has chosen. */
+  /** The range that the user has zoomed to. */
   get zoom(): Range | null {
     return this._zoom;
   }
 
-  /** Show these, by section and title; `whole` is the axis without a zoom. */
+  /** Show these pictures, by section and title; `whole` is the frame without a zoom. */
   update(pictures: readonly IPicture[], whole: IGroupFrame): void {
     if (whole.axis !== this._whole.axis || whole.logX !== this._whole.logX) {
-      this._zoom = null; // its numbers are of another axis
+      this._zoom = null; // it was in units of another axis
     }
     this._whole = whole;
     const gone = new Set(this._plots.keys());
@@ -69,14 +69,14 @@ export class PlotGroup {
     });
   }
 
-  /** Show this part of the axis; `null`: the whole. */
+  /** Show this range of the axis; `null`: the whole. */
   setZoom(range: Range | null): void {
     this._zoom = range;
     this._plots.forEach(plot => plot.redraw());
     this._options.onZoom?.(range);
   }
 
-  /** Take over changed colours. */
+  /** Apply the colours of a changed theme. */
   restyle(): void {
     this._plots.forEach(plot => plot.restyle());
   }

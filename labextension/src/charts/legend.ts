@@ -1,4 +1,4 @@
-/** Names the curves of a chart, with their newest values or those under the cursor. */
+/** The legend of a chart: its curves with their newest values or those at the cursor. */
 import { h, setText } from '../dom/dom.js';
 import { formatNumber } from '../model/format.js';
 import { placeAt } from './curves.js';
@@ -11,7 +11,7 @@ export class Legend {
 
   constructor(private readonly _trans: ITrans) {}
 
-  /** Name the curves that have a colour; `read` then shows their values. */
+  /** List the curves that have a colour; `read` shows their values. */
   update(chart: IChart, chosen: number | null = null): void {
     this._series = chart.series.filter(one => !one.is_faint);
     const numFaint = chart.series.length - this._series.length;
@@ -27,7 +27,7 @@ export class Legend {
     }
   }
 
-  /** Show the values at `step`, or for `null` the newest. */
+  /** Show the values at `step`; `null`: the newest. */
   read(step: number | null): void {
     this._series.forEach((one, i) => {
       const place = step === null ? -1 : placeAt(one, step);
@@ -36,7 +36,7 @@ export class Legend {
     });
   }
 
-  /** What it says, for reading aloud. */
+  /** The legend as text, for screen readers. */
   text(): string {
     return this._series
       .map((one, i) => `${one.label} ${this._values[i]?.textContent ?? ''}`)

@@ -1,33 +1,33 @@
-/** Where the labels of marks go, so that none covers another; pure. */
+/** Places the labels of marks so that none covers another; pure. */
 
 const GAP = 4;
 const MAX_ROWS = 3;
-/** Of a row of labels. */
+/** The height of a row of labels. */
 export const LABEL_HEIGHT = 13;
 
 export interface IPlacedMark {
   /** Pixels. */
   at: number;
-  /** What fits of the label; empty where there is no room for one. */
+  /** The part of the label that fits; empty if nothing does. */
   label: string;
-  /** The end of the label that is beside the line. */
+  /** The end of the label at the line. */
   align: 'left' | 'right';
   labelAt: number;
-  /** From the top; 0 is the first. */
+  /** Counted from the top, beginning with 0. */
   row: number;
 }
 
-/** The room for labels, in pixels. */
+/** The space for labels, in pixels. */
 export interface IMarkRoom {
   from: number;
   to: number;
   place: (x: number) => number;
   widthOf: (label: string) => number;
-  /** Pixels of the screen for each of these. */
+  /** Device pixels per pixel. */
   density?: number;
 }
 
-/** Marks that are in sight: each label on the wider side of its line, in the first free row. */
+/** Visible marks: each label on the wider side of its line, in the first free row. */
 export function placedMarks(
   marks: readonly { x: number; label: string }[],
   room: IMarkRoom

@@ -1,4 +1,4 @@
-/** The charts side by side, or the same as tables; keeps them at one range of their x axis. */
+/** Shows charts side by side, or as tables, all with the same range of the x axis. */
 import { alongAxis, drawnAxis, hasEpochs, placeText, wholeRange } from './axes.js';
 import type { IChartOptions, IChartView } from './chart.js';
 import { placeAt, smoothingSpan, tableSteps } from './curves.js';
@@ -11,11 +11,11 @@ import type { ITrans } from '../model/trans.js';
 import { allowEpochs, axisSelect, press, toggle } from './tools.js';
 import type { Range } from './uplotparts.js';
 
-/** What it shows: of a whole experiment, or of one trial. */
+/** The charts of an experiment, or of one trial. */
 export interface IBoardData {
   charts: IChart[];
   more_metrics: string[];
-  /** Why there are no charts. */
+  /** Shown instead of charts; empty if there are some. */
   no_metrics: string;
   steps_per_epoch: number | null;
 }
@@ -27,14 +27,14 @@ let numBoards = 0;
 
 export class Board {
   readonly node: HTMLElement;
-  /** Its buttons, to be put where there is room. */
+  /** Its buttons; the caller places them. */
   readonly tools: HTMLElement;
 
   constructor(
     private readonly _trans: ITrans,
     private readonly _makeChart: MakeChart,
     private readonly _settings: Settings = new Settings(),
-    /** Whether the settings keep its zoom; only one board's can be there. */
+    /** Whether its zoom is stored in the settings, which have room for one board's. */
     private readonly _keepsZoom = false
   ) {
     const { axis, log_x, zoom } = _settings.value;
@@ -73,7 +73,7 @@ export class Board {
     this._draw();
   }
 
-  /** Make a trial stand out in charts of several. */
+  /** Highlight a trial in charts of several. */
   choose(trialId: number | null): void {
     if (trialId !== this._chosen) {
       this._chosen = trialId;
@@ -158,7 +158,7 @@ export class Board {
   private _setZoom(range: Range | null): void {
     this._zoom = range;
     if (this._keepsZoom) {
-      this._settings.change({ zoom: range }); // draws, too
+      this._settings.change({ zoom: range }); // also draws
     } else {
       this._draw();
     }
@@ -177,7 +177,7 @@ export class Board {
     if (this._keepsZoom) {
       this._zoom = zoom;
     } else if (axis !== this._zoomedAxis || log_x !== this._zoomedLog) {
-      this._zoom = null; // its numbers are of another axis
+      this._zoom = null; // it was in units of another axis
     }
     [this._zoomedAxis, this._zoomedLog] = [axis, log_x];
     this._draw();

@@ -1,4 +1,4 @@
-/** Curves of one quantity, or its parts stacked, and how that looks in uPlot. */
+/** Curves of one quantity, or its stacked parts, and their options for uPlot. */
 import type uPlot from 'uplot';
 
 import type { Column } from './curves.js';
@@ -17,23 +17,23 @@ import {
 
 export interface ICurve {
   label: string;
-  /** As a style sheet has it; `lookOf` has those of the theme. */
+  /** A CSS colour; `lookOf` returns those of the theme. */
   color: string;
   isDashed?: boolean;
-  /** Of a part of a stack, whose colour another part has too. */
+  /** For a part of a stack that has the same colour as another part. */
   isHatched?: boolean;
-  /** Behind the others, without a name. */
+  /** Drawn behind the others, without a name. */
   isFaint?: boolean;
   values: Column;
-  /** Points are few: each has a dot. */
+  /** Whether each point is drawn as a dot. */
   hasDots?: boolean;
-  /** Their average over a neighbourhood, before which they are pale. */
+  /** The moving average, in front of which the values are pale. */
   average?: Column;
-  /** The smallest and largest values of each column of the picture, drawn as a band. */
+  /** The smallest and largest value of each point, drawn as a band. */
   band?: { low: Column; high: Column };
 }
 
-/** Something that happened at a place of the x axis. */
+/** An event at a position of the x axis. */
 export interface IPictureMark {
   x: number;
   label: string;
@@ -41,26 +41,26 @@ export interface IPictureMark {
 
 export interface IPicture {
   title: string;
-  /** Pictures of a section stand under its name. */
+  /** The heading above it, for all pictures of the section. */
   section?: string;
-  /** As wide as the group, not beside others. */
+  /** Whether it is as wide as the group. */
   isWide?: boolean;
   kind: 'lines' | 'stack';
   x: number[];
   curves: ICurve[];
-  /** A value with its unit. */
+  /** Formats a value with its unit. */
   text: (value: number) => string;
-  /** Short, beside the y axis; else as `text`. */
+  /** Formats a value beside the y axis; `text` by default. */
   tick?: (value: number) => string;
   logY?: boolean;
-  /** The y axis reaches from and to these at least. */
+  /** The y axis contains at least this range. */
   bounds?: Range;
   marks?: IPictureMark[];
-  /** Why there is nothing to draw. */
+  /** Shown instead of the picture if it has no values. */
   empty: string;
 }
 
-/** What all plots of a group have in common. */
+/** The properties that all plots of a group share. */
 export interface IGroupFrame {
   range: Range;
   axis: Axis;
@@ -83,11 +83,11 @@ export interface IPictureSource extends Omit<IMoves, 'range' | 'cursorColor'> {
   picture: () => IPicture;
   frame: () => IGroupFrame;
   theme: () => ITheme;
-  /** A colour of the style sheet as the canvas takes it. */
+  /** Resolves a CSS colour for the canvas. */
   resolved: (color: string) => string;
 }
 
-/** What is settled when a plot is made; when it changes, a new plot is needed. */
+/** The properties that are fixed when a plot is made; a new plot is made when they change. */
 export function pictureShape(picture: IPicture, frame: IGroupFrame): string {
   const { kind, logY = false, bounds = null, curves } = picture;
   const looks = curves.map(one => [
@@ -114,7 +114,7 @@ export function pictureColumns(picture: IPicture): uPlot.AlignedData {
   return [picture.x, ...picture.curves.map(one => one.values), ...bands, ...averages];
 }
 
-/** Each column on top of those before it; where none has a value is a gap. */
+/** Columns summed cumulatively; a gap where no column has a value. */
 export function stacked(columns: readonly Column[]): (number | null)[][] {
   const length = columns[0]?.length ?? 0;
   const isGap = Array.from({ length }, (_, i) => columns.every(one => (one[i] ?? null) === null));
@@ -215,7 +215,7 @@ function faded(color: string): string {
 
 const patterns = new Map<string, CanvasPattern>();
 
-/** Stripes, for a colour that another part has plain. */
+/** A striped pattern of a colour. */
 function hatched(context: CanvasRenderingContext2D, color: string): CanvasPattern | string {
   const size = Math.round(7 * (devicePixelRatio || 1));
   const key = `${color} ${size}`;

@@ -1,4 +1,4 @@
-/** A plot of a group: curves or a stack, with what each is and its value under the cursor. */
+/** A plot of a group: curves or a stack, with a legend of names and values. */
 import type uPlot from 'uplot';
 
 import { placeText } from './axes.js';
@@ -21,7 +21,7 @@ import type { Range } from './uplotparts.js';
 
 const MAX_NAMED = 16;
 
-/** What a plot asks of its group. */
+/** The part of a group that a plot uses. */
 export interface IMembership {
   trans: ITrans;
   syncKey: string;
@@ -40,7 +40,7 @@ export class PicturePlot extends Figure<IPicture> {
     this._rebuildLegend = rebuilder(legend, (shown: ILegendShown) => this._legendItems(shown));
   }
 
-  /** Show this; drawn in one of the next frames. */
+  /** Show this picture; it is drawn in one of the next frames. */
   update(picture: IPicture): void {
     const named = picture.curves.filter(one => !one.isFaint).slice(0, MAX_NAMED);
     this._named = named;
@@ -55,7 +55,7 @@ export class PicturePlot extends Figure<IPicture> {
     this.redraw();
   }
 
-  /** Draw what is shown once more: the group's frame has changed. */
+  /** Draw again, as the group's frame has changed. */
   redraw(): void {
     frames.ask(this._drawNow);
   }

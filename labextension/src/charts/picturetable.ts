@@ -1,4 +1,4 @@
-/** A picture as a table: what its curves are at some places of the x axis. */
+/** Formats a picture as a table of values at some positions of the x axis. */
 import { valueBefore } from './curves.js';
 import type { IPicture } from './picture.js';
 import { dataTable } from '../dom/dom.js';
@@ -7,12 +7,12 @@ import type { Range } from './uplotparts.js';
 const MAX_ROWS = 15;
 
 export interface ITableWords {
-  /** The heading of the x axis, and a place on it. */
+  /** The heading of the x axis, and the format of a position. */
   axis: string;
   place: (x: number) => string;
 }
 
-/** The first and the last place in the range are among the rows. */
+/** The rows include the first and the last position of the range. */
 export function pictureTable(picture: IPicture, range: Range, words: ITableWords): HTMLElement {
   const curves = picture.curves.filter(one => !one.isFaint);
   return dataTable({
@@ -29,7 +29,7 @@ export function pictureTable(picture: IPicture, range: Range, words: ITableWords
   });
 }
 
-/** Places of x to read, where a sparse curve has its points if one is sparse. */
+/** Positions for rows: those of the points of a sparse curve, if there is one. */
 export function rowPlaces({ x, curves }: IPicture, [min, max]: Range): number[] {
   const sparse = curves.filter(one => one.hasDots);
   const read = sparse.length > 0 ? sparse : curves;

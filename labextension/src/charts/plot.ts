@@ -1,4 +1,4 @@
-/** How a chart looks in uPlot: its columns, curves, axes and cursor. Knows no page around it. */
+/** The uPlot options of a chart: columns, curves, axes and cursor. Does not access the page. */
 import type uPlot from 'uplot';
 
 import { smoothed, smoothingSpan, toColumns } from './curves.js';
@@ -15,20 +15,20 @@ import type { Axis } from '../model/viewsettings.js';
 import type { IChart, ISeries } from '../model/state.js';
 import { colorOf, isDashed, type ITheme } from '../dom/theme.js';
 
-/** What all charts of a view have in common. */
+/** The properties that all charts of a view share. */
 export interface IChartFrame {
-  /** What of the x axis to show: the whole run, or what the reader zoomed into. */
+  /** The shown range of the x axis. */
   range: Range;
   axis: Axis;
   logX: boolean;
   logY: boolean;
   smooth: boolean;
   stepsPerEpoch: number | null;
-  /** The trial to stand out among others. */
+  /** The highlighted trial. */
   chosen?: number | null;
 }
 
-/** What a plot asks of the chart around it, each time it draws. */
+/** The state of the chart that a plot reads each time it draws. */
 export interface IPlotSource {
   chart: () => IChart;
   frame: () => IChartFrame;
@@ -39,13 +39,13 @@ export interface IPlotSource {
   onZoom: (range: Range | null) => void;
 }
 
-/** Of what was measured, behind its average. */
+/** The opacity of measured values behind their average. */
 const RAW_ALPHA = 0.32;
-/** Of trials behind others. */
+/** The opacity of trials in the background. */
 const FAINT_ALPHA = 0.4;
-/** More points than this would hide the line that joins them. */
+/** With more points, none is drawn as a dot. */
 const MAX_DOTS = 60;
-/** What of a chart is settled when its plot is made; when it changes, a new plot is needed. */
+/** The properties that are fixed when a plot is made; a new plot is made when they change. */
 export function plotShape(chart: IChart, frame: IChartFrame): string {
   return JSON.stringify([
     frame.axis,
@@ -62,12 +62,12 @@ export function plotShape(chart: IChart, frame: IChartFrame): string {
   ]);
 }
 
-/** Whether its y axis is logarithmic: asked for, and there is something to draw on it. */
+/** Whether its y axis is logarithmic: by the settings, and if it has values above 0. */
 export function isLogY(chart: IChart, frame: IChartFrame): boolean {
   return frame.logY && chart.series.some(one => (one.highest ?? 0) > 0);
 }
 
-/** The columns to plot; a smoothed curve has two: what was measured, and its average. */
+/** The columns to plot; a smoothed curve has two: the values and their average. */
 export function plotColumns(chart: IChart, frame: IChartFrame): uPlot.AlignedData {
   const isLog = isLogY(chart, frame);
   const span = smoothingSpan(chart);
@@ -141,12 +141,12 @@ function hasAllDots(one: ISeries): boolean {
   return one.kind === 'points' && one.steps.length <= MAX_DOTS;
 }
 
-/** Beyond this, differences overflow, and nothing at all would be drawn. */
+/** Larger values make differences overflow, so that uPlot draws nothing. */
 function drawable(value: number | null, isLog: boolean): number | null {
   return value !== null && Math.abs(value) < 1e100 && (value > 0 || !isLog) ? value : null;
 }
 
-/** What is under the cursor is a measured point: an average, which has none, shows none. */
+/** Points under the cursor are those of measured values; averages have none. */
 function cursorColor(plot: uPlot, i: number): string {
   if (plot.series[i]?.alpha === FAINT_ALPHA) {
     return 'transparent';

@@ -1,4 +1,4 @@
-/** Saves a plot as a file: PNG as on the screen, SVG and CSV from its data. */
+/** Saves a plot as a file: PNG from the canvas, SVG and CSV from its data. */
 import type uPlot from 'uplot';
 
 import type { Column } from './curves.js';
@@ -10,7 +10,7 @@ import type { ITrans } from '../model/trans.js';
 
 export type Format = 'png' | 'svg' | 'csv';
 
-/** Offers the formats; `save` is called with the one that is chosen. */
+/** A selection of formats; `save` is called with the chosen one. */
 export function saveSelect(trans: ITrans, save: (format: Format) => void): HTMLSelectElement {
   const label = trans.__('Save');
   const select = h(
@@ -47,7 +47,7 @@ export async function savePlot(
   }
 }
 
-/** A row for each place of the x axis where a curve has a value; of time, seconds. */
+/** CSV with a row for each x at which a curve has a value; times in seconds. */
 export function csvOf({ x, curves }: IPicture, axis: Axis): string {
   const columns = curves.flatMap(({ label, values, band }): [string, Column][] => [
     [label, values],
@@ -71,13 +71,13 @@ export function csvOf({ x, curves }: IPicture, axis: Axis): string {
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 const NUMBER = /^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf|nan)$/i;
 
-/** A text that a spreadsheet would run as a formula gets an apostrophe, as in client/tables.py. */
+/** Quotes a text for CSV; formulas get an apostrophe, as in client/tables.py. */
 export function quoted(label: string): string {
   const text = FORMULA.test(label) && !NUMBER.test(label) ? `'${label}` : label;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** The canvas as it is, in the density of the screen, under the head that the SVG has. */
+/** The canvas in the resolution of the screen, below the same head as in the SVG. */
 async function pngOf(picture: IPicture, plot: uPlot, look: ISvgLook): Promise<Blob> {
   const drawn = plot.ctx.canvas;
   const density = drawn.width / plot.width;

@@ -1,4 +1,4 @@
-/** A plot as SVG, from its data: no script, colours as they are on the screen; pure but for uPlot. */
+/** Draws a plot as SVG from its data, in the colours of the screen and without scripts. */
 import type uPlot from 'uplot';
 
 import type { Column } from './curves.js';
@@ -8,17 +8,17 @@ import type { ITheme } from '../dom/theme.js';
 
 export interface ISvgLook {
   theme: ITheme;
-  /** A colour of the style sheet as it is on the screen. */
+  /** Resolves a CSS colour. */
   resolved: (color: string) => string;
 }
 
-/** The place of a value, in pixels. */
+/** Maps a value to pixels. */
 type Place = (value: number) => number;
 
 export const HEAD = 40;
 const LETTER = 6.2;
 
-/** The picture as it is drawn in `plot`, under its title and the names of its curves. */
+/** The picture as drawn in `plot`, below its title and legend. */
 export function svgOf(picture: IPicture, plot: uPlot, look: ISvgLook): string {
   const density = plot.bbox.width / Math.max(1, plot.over.clientWidth);
   const [left, top, width, height] = [
@@ -76,7 +76,7 @@ interface IArea {
   height: number;
 }
 
-/** As uPlot keeps them; its typings have no ticks. */
+/** Internal fields of uPlot with the ticks, which its typings lack. */
 type Ticks = uPlot.Axis & { _splits?: number[]; _values?: (string | null)[] };
 
 function gridOf(plot: uPlot, x: Place, y: Place, area: IArea, theme: ITheme): string[] {
@@ -119,7 +119,7 @@ function lines({ x: xs, curves }: IPicture, look: ISvgLook, x: Place, y: Place):
   });
 }
 
-/** From the top of the stack to its bottom, each over those before it. */
+/** Drawn from the top of the stack to its bottom, each over the one before. */
 function areas(
   { x: xs, curves }: IPicture,
   plot: uPlot,
@@ -168,7 +168,7 @@ function dotsOf(xs: readonly number[], values: Column, x: Place, y: Place, fill:
   );
 }
 
-/** A line through the values; `null` is a gap, `undefined` none. */
+/** The path through the values; `null` is a gap, `undefined` is skipped. */
 export function lineOf(xs: readonly number[], values: Column, x: Place, y: Place): string {
   let isDown = false;
   let d = '';

@@ -4,7 +4,7 @@ import { h, setAttribute, setHidden, smallButton } from '../dom/dom.js';
 import type { Axis, ISettings, Settings } from '../model/viewsettings.js';
 import type { ITrans } from '../model/trans.js';
 
-/** Where the axis becomes another one, what was zoomed into means nothing. */
+/** A zoom is in units of the axis: it is reset when the axis changes. */
 const UNZOOMED = { zoom: null, metrics_zoom: null };
 
 export function axisSelect(trans: ITrans, settings: Settings): HTMLSelectElement {
@@ -24,7 +24,7 @@ export function axisSelect(trans: ITrans, settings: Settings): HTMLSelectElement
   return select;
 }
 
-/** Offer the axis of epochs only where their length is known. */
+/** Offer the epochs axis only if the length of an epoch is known. */
 export function allowEpochs(select: HTMLSelectElement, isKnown: boolean): void {
   setAttribute(select.options.item(AXES.indexOf('epoch')) as Element, 'disabled', !isKnown);
 }

@@ -1,4 +1,4 @@
-/** What all plots have in common in uPlot: axes, cursor, zoom and pan. Knows no page around it. */
+/** The uPlot options that all plots share: axes, cursor, zoom and pan. Does not access the page. */
 import type uPlot from 'uplot';
 
 import { tickText } from './axes.js';
@@ -10,24 +10,24 @@ export type Range = readonly [number, number];
 
 export const HEIGHT = 168;
 const MIN_ZOOM_PX = 4;
-/** A diverging loss reaches the end of float32; uPlot's own increments end sooner. */
+/** Tick increments up to the largest float32, as of a diverging loss; uPlot's own end sooner. */
 const VALUE_INCREMENTS = Array.from({ length: 90 }, (_, power) =>
   [1, 2, 2.5, 5].map(digit => digit * 10 ** (power - 45))
 ).flat();
-/** Round spans of time, in seconds. */
+/** Tick increments of time, in seconds. */
 const TIME_INCREMENTS = [
   0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
   14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000, 4_320_000, 8_640_000
 ];
-/** Half a step is no step. */
+/** Tick increments of steps: integers. */
 const STEP_INCREMENTS = Array.from({ length: 10 }, (_, power) =>
   [1, 2, 5].map(digit => digit * 10 ** power)
 ).flat();
 const WHOLE_INCREMENTS = VALUE_INCREMENTS.filter(Number.isInteger);
-/** Over more epochs than these, parts of one are no places to mark. */
+/** Axes of more epochs have ticks at whole epochs only. */
 const MAX_PARTS_OF_EPOCHS = 2;
 
-/** The size of a plot, and its x axis, of which `range` says what is shown. */
+/** The options for the size and the x axis of a plot; `range` returns the shown range. */
 export function frameOf(
   range: () => Range,
   { axis, logX, width }: { axis: Axis; logX: boolean; width: number }
@@ -35,7 +35,7 @@ export function frameOf(
   return {
     width,
     height: HEIGHT,
-    padding: [8, 18, 0, 0], // half of the last number below it
+    padding: [8, 18, 0, 0], // room for half of the last tick label
     legend: { show: false },
     x: { time: false, distr: distribution(logX), range: () => drawnRange(range(), axis, logX) }
   };
@@ -46,7 +46,7 @@ export interface IAxesLook {
   axis: Axis;
   logX: boolean;
   logY: boolean;
-  /** The number beside a tick of the y axis. */
+  /** Formats a tick label of the y axis. */
   tick: (value: number) => string;
 }
 
@@ -87,7 +87,7 @@ function increments(axis: Axis, span: number): number[] {
   }
 }
 
-/** Whether all values are whole numbers: such as a number of processes, of which half is none. */
+/** Whether all values are integers, such as a number of processes; ticks are integers then. */
 function isWhole({ data: [, ...columns] }: uPlot): boolean {
   const values = (columns as Column[]).map(one => one.filter(value => (value ?? null) !== null));
   return values.some(one => one.length > 0) && values.every(one => one.every(Number.isInteger));
@@ -102,7 +102,7 @@ export interface IMoves {
   cursorColor: (plot: uPlot, series: number) => string;
 }
 
-/** Dragging zooms, dragging with Shift pans, a double click shows the whole. */
+/** The options for zooming by dragging, panning with Shift, and resetting by a double click. */
 export function movesOf(moves: IMoves): Pick<uPlot.Options, 'cursor' | 'hooks'> {
   return {
     cursor: {
@@ -157,10 +157,10 @@ function pan(plot: uPlot, down: MouseEvent, { range, onZoom }: IMoves): void {
   document.addEventListener('mousemove', moved);
   document.addEventListener('mouseup', done);
   down.preventDefault();
-  down.stopPropagation(); // a notebook would select cells, and keep the pointer's moves to itself
+  down.stopPropagation(); // else a notebook selects cells and captures the pointer
 }
 
-/** What a key makes of the range: `null` for the whole, `undefined` if it is not for zooming. */
+/** The range after a key: `null` for the whole axis, `undefined` if the key does not zoom. */
 export function zoomed(key: string, isShifted: boolean, range: Range): Range | null | undefined {
   const [min, max] = range;
   const span = max - min;
@@ -194,12 +194,12 @@ export function distribution(isLog: boolean): uPlot.Scale.Distr {
   return isLog ? 3 : 1;
 }
 
-/** Points that no line would show. */
+/** The filter for points that a line would not show. */
 export function loneFilter(plot: uPlot, series: number): number[] {
   return lonePlaces(plot.data[series] as Column);
 }
 
-/** Between the powers of ten of a logarithmic axis, uPlot has ticks without a number. */
+/** Tick labels; uPlot has ticks without labels between powers of ten of a logarithmic axis. */
 function labelled(
   ticks: readonly (number | null)[],
   text: (value: number) => string
@@ -207,7 +207,7 @@ function labelled(
   return ticks.map(tick => (tick === null ? null : text(tick)));
 }
 
-/** Axis numbers are round already; this only keeps them short. */
+/** Formats a tick label, whose value is round already. */
 export function formatTick(value: number): string {
   const size = Math.abs(value);
   const short = Number(value.toPrecision(6));
@@ -218,7 +218,7 @@ function widthOf(_plot: uPlot, labels: readonly (string | null)[] | null): numbe
   return 14 + 6.5 * Math.max(3, ...(labels ?? []).map(label => label?.length ?? 0));
 }
 
-/** The newest point of a series at or before a place: sparse series are read between points. */
+/** The index of the last point of a series at or before an index, for sparse series. */
 function placeWithPoint(plot: uPlot, series: number, place: number): number {
   const values = plot.data[series] as Column;
   let i = place;

@@ -1,4 +1,4 @@
-/** Slots and queue: one line, which opens while a trial of the experiment waits, or by hand. */
+/** Slots and queue, folded to one line unless a trial of the experiment waits or the user opens it. */
 import type { ICluster, IQueueRow } from '../model/state.js';
 import { h, setHidden, setText, rebuilder } from '../dom/dom.js';
 import { SlotBars } from './slotbars.js';
@@ -13,7 +13,7 @@ export class ClusterSection {
     this._queue = new Queue(trans);
     const summary = h('summary', {}, h('b', {}, trans.__('Slots and queue')), ' ', this._line);
     summary.addEventListener('click', () => {
-      this._choice = !this.node.open; // as it will be
+      this._choice = !this.node.open; // the state after the click
     });
     this.node = h(
       'details.det-cluster',
@@ -31,14 +31,14 @@ export class ClusterSection {
     setText(this._line, cluster?.summary ?? '');
     const isWaiting = cluster?.is_waiting ?? false;
     if (isWaiting && !this._wasWaiting) {
-      this._choice = null; // it is another wait than the one that the reader has folded away
+      this._choice = null; // another reason than the one that the user has folded away
     }
     this._wasWaiting = isWaiting;
     this.node.open = this._choice ?? isWaiting;
     this._draw();
   }
 
-  /** Draw nothing while it is folded away. */
+  /** Draw unless it is folded. */
   private _draw(): void {
     if (this._cluster !== null && this.node.open) {
       this._bars.update(this._cluster.pools);

@@ -1,12 +1,12 @@
-/** A bar for each slot, agent by agent: who is on it, by shape, pattern and word. */
+/** A bar for each slot, by agent: its occupant as shape, pattern and text. */
 import type { IAgentBars, IPoolBars, ISlotBar } from '../model/state.js';
 import { focusedIn, h, rebuilder, setAttribute, setHidden } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import type { ITrans } from '../model/trans.js';
 
-/** Bars side by side; the style sheet has the same. */
+/** Bars per row; the same in the style sheet. */
 const COLUMNS = 8;
-const GAP = 3; // between a bar and its tip
+const GAP = 3; // in pixels, between a bar and its tooltip
 
 export class SlotBars {
   readonly node = h('div.det-pools');
@@ -19,7 +19,7 @@ export class SlotBars {
     this.node.addEventListener('pointerleave', () => this._show(focusedIn(this.node)));
   }
 
-  /** Draw the bars; the one with the focus keeps it. */
+  /** Draw the bars and keep the focus. */
   update(pools: IPoolBars[]): void {
     const held = focusedIn(this.node)?.getAttribute('data-slot');
     this._draw(pools);
@@ -101,7 +101,7 @@ export class SlotBars {
     }
   }
 
-  /** One bar is reached by Tab, the others from it by arrow keys. */
+  /** Make one bar the tab stop; the others are reached by arrow keys. */
   private _makeStop(stop: HTMLElement | null): void {
     this._stop = stop?.getAttribute('data-slot') ?? null;
     this._bars().forEach(bar => setAttribute(bar, 'tabindex', bar === stop ? 0 : -1));
@@ -151,7 +151,7 @@ export class SlotBars {
     return row?.[Math.min(rows[place]?.indexOf(bar) ?? 0, row.length - 1)];
   }
 
-  /** Show what is known of a slot beside its bar, or hide it. */
+  /** Show the facts of a slot beside its bar; `null`: hide them. */
   private _show(bar: Element | null): void {
     const facts = bar instanceof HTMLElement ? this._facts.get(bar) : undefined;
     setHidden(this._tip, facts === undefined);
@@ -162,7 +162,7 @@ export class SlotBars {
     const [box, around] = [bar.getBoundingClientRect(), this.node.getBoundingClientRect()];
     const { offsetWidth: width, offsetHeight: height } = this._tip;
     const room = Math.max(0, around.width - width);
-    // Below the view, the notebook would cut it off.
+    // The notebook cuts off what is below the view.
     const end = this.node.closest('.det-view')?.getBoundingClientRect().bottom ?? Infinity;
     const top = box.bottom + GAP + height > end ? box.top - GAP - height : box.bottom + GAP;
     this._tip.style.left = `${Math.min(box.left - around.left, room)}px`;

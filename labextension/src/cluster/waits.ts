@@ -1,4 +1,4 @@
-/** Why a trial waits, when it is expected to start, and what would have it start sooner. */
+/** Why a trial waits, when it is expected to start, and the remedies. */
 import type { IRemedy, IWait } from '../model/state.js';
 import { h, rebuilder, setAttribute, setHidden, setText, smallButton } from '../dom/dom.js';
 import { copyText } from '../dom/copy.js';

@@ -1,11 +1,11 @@
-/** Copying a text for the reader. */
+/** Copies texts to the clipboard. */
 import type { ITrans } from '../model/trans.js';
 import { h, setText } from './dom.js';
 import { icon } from './icons.js';
 
 const SAID_MS = 4000;
 
-/** Copy a text, or select it where it is shown; returns what to say. */
+/** Copy a text, or select it where it is shown; returns a message for the user. */
 export async function copyText(
   text: string,
   shown: Element,
@@ -16,13 +16,13 @@ export async function copyText(
     await navigator.clipboard.writeText(text);
     return copied;
   } catch {
-    // Pages that are not secure have no clipboard: leave only one key to press.
+    // Insecure pages have no clipboard: select the text, so that the user only has to copy it.
     document.getSelection()?.selectAllChildren(shown);
     return trans.__('Selected: copy it with Ctrl+C or ⌘C.');
   }
 }
 
-/** A button that copies what `shown` says, and becomes a word about it for a moment. */
+/** A button that copies the text of `shown` and shows the result for a moment. */
 export function copyButton(
   trans: ITrans,
   name: string,

@@ -1,9 +1,9 @@
-/** Makes and changes elements. Text only ever goes in as text, never as markup. */
+/** Makes and changes elements. Text is always inserted as text, never as markup. */
 
 type Child = Node | string | null;
 type Attributes = Record<string, string | number | boolean | null>;
 
-/** Make an element; `name` may carry classes: `div.det-a.det-b`. */
+/** Make an element; `name` may have classes: `div.det-a.det-b`. */
 export function h<K extends keyof HTMLElementTagNameMap>(
   name: K | `${K}.${string}`,
   attributes: Attributes = {},
@@ -21,7 +21,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** A drawing of one path, which screen readers pass over: a word always stands beside it. */
+/** An SVG of one path, hidden from screen readers: a text is always beside it. */
 export function drawing(attributes: Attributes, path: Attributes): SVGSVGElement {
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   const line = document.createElementNS('http://www.w3.org/2000/svg', 'path');
@@ -51,7 +51,7 @@ interface ITable {
   isNumber: (column: number) => boolean;
 }
 
-/** A table in a box that scrolls. */
+/** A table in a scrolling box. */
 export function dataTable({ caption, head, rows, isNumber }: ITable): HTMLElement {
   const cell = (
     tag: 'th' | 'td',
@@ -93,7 +93,7 @@ export function setAttribute(
   }
 }
 
-/** Change an element's text, leaving a reader's selection alone when nothing changed. */
+/** Set an element's text; an equal text keeps the user's selection. */
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) {
     element.textContent = text;
@@ -104,7 +104,7 @@ export function setHidden(element: HTMLElement, hidden: boolean): void {
   element.hidden = hidden;
 }
 
-/** The element with the focus, also inside a shadow root, where some hosts put widgets. */
+/** The element with the focus, also in a shadow root, in which some hosts put widgets. */
 export function focusedIn(container: Element): Element | null {
   const root = container.getRootNode() as Partial<Document | ShadowRoot>;
   const active = root.activeElement ?? null;

@@ -7,13 +7,13 @@ const BUDGET_MS = 7;
 export type Draw = () => void;
 
 class Frames {
-  /** Have this drawn soon. */
+  /** Call `draw` in one of the next frames, once. */
   ask(draw: Draw): void {
     this._due.add(draw);
     this._frame ||= requestAnimationFrame(() => this._run());
   }
 
-  /** It is no longer there. */
+  /** Cancel a pending call. */
   drop(draw: Draw): void {
     this._due.delete(draw);
   }
@@ -21,7 +21,7 @@ class Frames {
   private _run(): void {
     this._frame = 0;
     const began = performance.now();
-    let longest = 0; // as long as one of them took, the next may take
+    let longest = 0; // the estimate of what the next one takes
     for (const draw of [...this._due]) {
       const before = performance.now();
       if (longest > 0 && before - began + longest > BUDGET_MS) {
@@ -38,5 +38,5 @@ class Frames {
   private _frame = 0;
 }
 
-/** Those of the page: all its plots share its time. */
+/** The scheduler of the page, shared by all plots. */
 export const frames = new Frames();

@@ -1,4 +1,4 @@
-/** A shape for each state, slot and verb: colour alone distinguishes none. 16 by 16 units. */
+/** Icons of states, slots and verbs, distinct without colour; 16 by 16 units. */
 import { drawing } from './dom.js';
 import type { SlotState } from '../model/state.js';
 import type { Status, Verb } from '../model/state.js';

@@ -1,16 +1,16 @@
-/** Says that a view is not live any more, why, and which lines bring it back. */
+/** The notice that a view is not live any more, with the reason and the lines that revive it. */
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
 import { h, setHidden, setText } from './dom.js';
 
-/** Why a view stands still. */
+/** Why a view is not live. */
 export interface IWhyLost {
   text: string;
-  /** What to run or to type; '' if nothing helps. */
+  /** The line to run or type; '' if there is none. */
   line: string;
 }
 
-/** Says it of the view of experiment `id` as it is at `asOf`. */
+/** Describes why the view of experiment `id`, last updated at `asOf`, is not live. */
 export type DescribeLost = (id: number, asOf: number, isOver: boolean) => IWhyLost;
 
 /**

@@ -1,18 +1,18 @@
-/** What became of a request, beside the button that asked for it. */
+/** The result of a request, shown beside its button. */
 import type { ITrans } from '../model/trans.js';
 import { h, setHidden, setText } from './dom.js';
 import { icon } from './icons.js';
 
-/** Asks the kernel for a verb, or for a remedy by its id; rejects with a reason for people. */
+/** Sends a verb or the id of a remedy; rejects with a message for the user. */
 export type OnCommand = (command: string) => Promise<void>;
 
-/** What a button needs that asks for something. */
+/** What buttons need to send requests. */
 export interface IRequestContext {
   trans: ITrans;
   onCommand: OnCommand;
-  /** Shown when a request takes long: what could be in its way. */
+  /** Shown when a request takes long. */
   slowHint: string;
-  /** Shows what a trial's rank printed; `null`: all its ranks. */
+  /** Shows the logs of a trial's rank; `null`: of all ranks. */
   showLogs?: (trialId: number, rank: number | null) => void;
 }
 
@@ -32,7 +32,7 @@ export class Notice {
     this.node.append(this._text, dismiss);
   }
 
-  /** Ask for something; say so when it takes long, and why it was refused. */
+  /** Send a request; show a notice if it takes long or is refused. */
   async ask(command: string): Promise<void> {
     this.say('');
     const slow = setTimeout(() => this.say(this._requests.slowHint), SLOW_AFTER_MS);

@@ -16,16 +16,16 @@ export interface IStageOptions {
   title: string;
   height: number;
   draw: (brush: IBrush) => void;
-  /** The pointer is here; `null` when it has left. */
+  /** Called with the position of the pointer; `null` when it has left. */
   onPoint: (at: { x: number; y: number } | null) => void;
   onClick: (at: { x: number; y: number }) => void;
-  /** Returns whether the key was for this picture. */
+  /** Handles a key; returns whether it did. */
   onKey: (key: string) => boolean;
 }
 
 export class Stage {
   readonly node: HTMLElement;
-  /** Where legends and buttons go. */
+  /** The element for legends and buttons. */
   readonly head = h('div.det-figure-head');
   readonly foot = h('div.det-legend');
   readonly canvas = h('canvas', { 'aria-hidden': 'true' });
@@ -52,7 +52,7 @@ export class Stage {
     return this._options.height;
   }
 
-  /** A pointer's place in the picture. */
+  /** The position of a pointer event in the picture. */
   at(event: MouseEvent): { x: number; y: number } {
     const box = this._host.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
@@ -62,18 +62,18 @@ export class Stage {
     setAttribute(this._host, 'aria-label', text);
   }
 
-  /** Show what is under the pointer or the cursor. */
+  /** Show a text about the item at the pointer or cursor. */
   read(text: string): void {
     setText(this._readout, text);
     setAttribute(this._readout, 'title', text);
   }
 
-  /** Have it read aloud. */
+  /** Announce a text to screen readers. */
   speak(text: string): void {
     setText(this._spoken, text);
   }
 
-  /** Draw before the next frame. */
+  /** Draw in the next frame. */
   redraw(): void {
     if (this._frame === 0) {
       this._frame = requestAnimationFrame(() => {
@@ -83,7 +83,7 @@ export class Stage {
     }
   }
 
-  /** Take over changed colours. */
+  /** Apply the colours of a changed theme. */
   restyle(): void {
     this._theme = undefined;
     this.redraw();
@@ -98,7 +98,7 @@ export class Stage {
     const context = this.canvas.getContext('2d');
     const { width, height } = this;
     if (context === null || width === 0) {
-      return; // not laid out: the ResizeObserver calls again
+      return; // not laid out yet: the ResizeObserver calls again
     }
     const density = devicePixelRatio || 1;
     const [w, tall] = [Math.round(width * density), Math.round(height * density)];
@@ -117,7 +117,7 @@ export class Stage {
   private _onKey(event: KeyboardEvent): void {
     if (this._options.onKey(event.key)) {
       event.preventDefault();
-      event.stopPropagation(); // the notebook moves between cells by these keys
+      event.stopPropagation(); // notebooks move between cells with these keys
     }
   }
 
@@ -129,7 +129,7 @@ export class Stage {
   private _theme: ITheme | undefined;
 }
 
-/** Lines across a picture, with numbers to their left. */
+/** Draws horizontal lines with labels to their left. */
 export function drawGrid(
   { context, theme, width }: IBrush,
   ticks: readonly { y: number; label: string }[]
@@ -147,7 +147,7 @@ export function drawGrid(
   }
 }
 
-/** Text cut to a width, with an ellipsis where it was. */
+/** Text shortened to a width, with an ellipsis. */
 export function fitted(context: CanvasRenderingContext2D, text: string, width: number): string {
   if (context.measureText(text).width <= width) {
     return text;

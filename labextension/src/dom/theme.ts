@@ -1,8 +1,8 @@
-/** Colours and fonts of the page, for the canvas, which cannot read CSS variables. */
+/** Reads the page's colours and fonts for the canvas, which has no CSS variables. */
 
-/** Curves beyond the number of colours are dashed. */
+/** The number of colours; further curves are dashed. */
 export const NUM_COLORS = 4;
-/** From the worst trial to the best. */
+/** The number of shades, from the worst trial to the best. */
 export const NUM_SHADES = 9;
 
 export interface ITheme {
@@ -20,7 +20,7 @@ export interface ITheme {
   font: string;
 }
 
-/** The colour of a curve with this look; the style sheet has the same. */
+/** The colour of a curve with this look; the same as in the style sheet. */
 export function colorOf(theme: ITheme, look: number): string {
   return theme.series[look % NUM_COLORS] as string;
 }
@@ -29,12 +29,12 @@ export function isDashed(look: number): boolean {
   return look >= NUM_COLORS;
 }
 
-/** Read colours as they are at `node`, where the variables may have been overridden. */
+/** Resolve colours at `node`, where variables may be overridden. */
 export function readColors(node: Element, colors: readonly string[]): Map<string, string> {
   return probed(node, resolve => new Map(colors.map(color => [color, resolve(color)])));
 }
 
-/** Read the theme as it is at `node`. */
+/** Read the theme at `node`. */
 export function readTheme(node: Element): ITheme {
   return probed(node, themeOf);
 }
@@ -42,7 +42,7 @@ export function readTheme(node: Element): ITheme {
 function probed<T>(node: Element, read: (resolve: Resolve, style: CSSStyleDeclaration) => T): T {
   const probe = document.createElement('span');
   probe.hidden = true;
-  // Where the reader forces colours on the page, curves in one colour would all be the same.
+  // With forced colours, all curves have the same colour: they differ by dashes.
   probe.style.setProperty('forced-color-adjust', 'none');
   node.append(probe);
   const style = getComputedStyle(probe);
@@ -78,9 +78,9 @@ function themeOf(resolve: Resolve, style: CSSStyleDeclaration): ITheme {
   };
 }
 
-/** Call `changed` when the theme may have changed; returns what ends that. */
+/** Call `changed` when the theme may have changed; returns a function that ends that. */
 export function watchTheme(changed: () => void): () => void {
-  // JupyterLab, Notebook and VS Code tell by attributes of the body, Colab by one of the root.
+  // JupyterLab, Notebook and VS Code set attributes of the body, Colab one of the root.
   const observer = new MutationObserver(changed);
   const attributeFilter = ['class', 'style', 'theme', 'data-jp-theme-name', 'data-vscode-theme-id'];
   observer.observe(document.documentElement, { attributes: true, attributeFilter });

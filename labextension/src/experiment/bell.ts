@@ -1,4 +1,4 @@
-/** A switch in the header: the browser notifies the reader when the experiment ends. */
+/** A switch in the header for a browser notification when the experiment ends. */
 import { h, setAttribute, setHidden } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import { isEnded } from '../model/clock.js';
@@ -13,7 +13,7 @@ interface IEnding {
   message: string;
 }
 
-/** Permission is asked for only when the switch is pressed. A closed page notifies of nothing. */
+/** Requests permission when the switch is pressed. It works only while the page is open. */
 export class Bell {
   readonly node: HTMLButtonElement;
 
@@ -30,14 +30,14 @@ export class Bell {
     this.node.addEventListener('click', () => void this._toggle());
   }
 
-  /** Note a state; called also while the view is out of sight. */
+  /** Accept a state; also called while the view is not visible. */
   update(state: IEnding): void {
     const hasEnded = isEnded(state.status);
     if (this._isOn && hasEnded) {
       this._set(false);
       new Notification(`${state.name}: ${state.status_word}`, {
         body: state.message || this._trans.__('experiment %1', state.id),
-        tag: `det-experiment-${state.id}` // one, of however many views of the experiment
+        tag: `det-experiment-${state.id}` // the browser shows one notification for all views of the experiment
       });
     }
     setHidden(this.node, hasEnded);

@@ -1,4 +1,4 @@
-/** The foot of the view: what was saved, and what was captured from the notebook. */
+/** The bottom of the view: checkpoints, and names captured from the notebook. */
 import { dataTable, h, rebuilder } from '../dom/dom.js';
 import { formatNumber, formatSize } from '../model/format.js';
 import type { ICaptured, ICheckpoints, IViewState } from '../model/state.js';

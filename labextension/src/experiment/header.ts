@@ -1,4 +1,4 @@
-/** The top of the view: state, name, buttons, progress, and what became of the last request. */
+/** The top of the view: state, name, buttons, progress, and the result of the last request. */
 import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { formatClock, formatDuration, formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
@@ -9,7 +9,7 @@ import { STATUS_WORDS, type IAction, type IViewState, type Verb } from '../model
 
 export class Header {
   readonly node: HTMLElement;
-  /** The free end of the last line, for the tools of what comes below. */
+  /** The end of the last line, for tools of the part below. */
   readonly aside = h('div.det-aside');
 
   constructor(private readonly _requests: IRequestContext) {
@@ -47,7 +47,7 @@ export class Header {
   }
 
   update(state: IViewState): void {
-    // A run that diverges has another word than its status has.
+    // The word of a diverging run is not that of its status.
     const isAlarm = state.alarms.length > 0 && state.status_word !== STATUS_WORDS[state.status];
     setAttribute(this._badge, 'data-alarm', String(isAlarm));
     this._drawBadge({ status: state.status, word: state.status_word });
@@ -73,12 +73,12 @@ export class Header {
     }
   }
 
-  /** Note a state that need not be drawn. */
+  /** Accept a state without drawing it. */
   note(state: IViewState): void {
     this._bell.update(state);
   }
 
-  /** Redraw what changes by time alone. */
+  /** Redraw what changes with time. */
   tick(state: IViewState, clock: Clock, now: number): void {
     const { trans } = this._requests;
     const ended = state.ended_at !== null || isEnded(state.status);
@@ -133,7 +133,7 @@ export class Header {
 
   private _button(action: IAction, busy: boolean): HTMLElement {
     const enabled = action.enabled && !busy;
-    // Not `disabled`: that would hide the reason from the keyboard.
+    // Not `disabled`, so that the keyboard reaches the button and its reason.
     const button = h(
       'button.det-button',
       {
@@ -186,7 +186,7 @@ export class Header {
     ({ actions, busy }: { actions: IAction[]; busy: Verb[] }) =>
       actions.map(action => this._button(action, busy.includes(action.verb)))
   );
-  /** Rebuild the buttons and give the focus back to the one that had it. */
+  /** Rebuild the buttons and keep the focus. */
   private _drawButtons(wanted: { actions: IAction[]; busy: Verb[] }): void {
     this._drawn = wanted;
     const verb = focusedIn(this._buttons)?.getAttribute('data-verb');

@@ -1,4 +1,4 @@
-/** The trials with their ranks and slots: what each waits for, where it runs, why it failed. */
+/** The trials with their ranks: why each waits, where it runs, why it failed. */
 import { h, rebuilder, smallButton } from '../dom/dom.js';
 import { formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
@@ -21,7 +21,7 @@ export class Trials {
   constructor(private readonly _requests: IRequestContext) {}
 
   update({ trials, num_trials }: ITrialsState): void {
-    // Reasons change more often than the rest, whose selection and focus are kept.
+    // Built apart, as reasons change more often than the rest, which keeps selection and focus.
     this._rebuild({
       trials: trials.map(({ wait, ...shown }) => shown),
       numTrials: num_trials

@@ -1,5 +1,5 @@
 /**
- * What the plugins share, and what other extensions can use: the connection to det_jupyter.
+ * The interfaces that the plugins share and other extensions can use: the connection to det_jupyter.
  *
  *     connection/    api, socket and models behind these interfaces; the plugin that provides them
  *     sidebar/       the panel on the left: slots, experiments, templates
@@ -25,34 +25,34 @@ import type {
 
 /** Requests to the server extension; paths are below `det-jupyter/`. */
 export interface IApi {
-  /** Rejects with an `Error` whose message is a sentence for people. */
+  /** Rejects with an `Error` whose message is for the user. */
   get<T>(path: string): Promise<T>;
   post<T>(path: string, body?: unknown): Promise<T>;
   put<T>(path: string, body: unknown): Promise<T>;
   delete<T>(path: string): Promise<T>;
 }
 
-/** What a page is connected to. */
+/** The state of the connection. */
 export type LinkState =
   | 'connecting' // for the first time
   | 'up'
-  | 'cut' // the server does not answer; tried again with growing pauses
-  | 'no-extension' // the server does not know det-jupyter
-  | 'no-master' // it was stopped
-  | 'mismatch' // of versions
+  | 'cut' // the server does not answer; retried with growing pauses
+  | 'no-extension' // the server lacks the extension
+  | 'no-master' // it was stopped, or never started
+  | 'mismatch' // of protocol versions
   | 'refused'; // the server's authorizer does not let this user see experiments
 
 export interface ILink {
   readonly state: LinkState;
-  /** A sentence that says what is wrong and what to do, with the exact command; '' when up. */
+  /** The problem and what to do, with the exact command; '' when up. */
   readonly sentence: string;
-  /** The command to type, which `sentence` names too; '' if there is none. */
+  /** The command to type, which `sentence` contains too; '' if there is none. */
   readonly command: string;
   /** Whether this user may change anything. */
   readonly mayWrite: boolean;
 }
 
-/** Topics of det_jupyter/contract/messages/pages.py: what they are asked with, and their news. */
+/** Topics of det_jupyter/contract/messages/pages.py: arguments and news. */
 export interface ITopics {
   experiments: { args: object; news: IExperimentNews };
   cluster: { args: object; news: IClusterNews };
@@ -62,13 +62,13 @@ export interface ITopics {
   comparison: { args: { experiment_ids: number[] }; news: IComparisonState };
 }
 
-/** The socket of this tab; every part uses it. */
+/** The socket of this browser tab, shared by all parts. */
 export interface ISocket {
   /**
    * Follow a topic across reconnections.
    *
-   * @param onNews - Called with each news; those of states come whole after a reconnection.
-   * @param onError - Called when the topic is over, with a sentence (such as: was deleted).
+   * @param onNews - Called with each news; after a reconnection, states are sent whole.
+   * @param onError - Called with a sentence when the topic ends (such as: was deleted).
    */
   follow<K extends keyof ITopics>(
     topic: K,
@@ -76,7 +76,7 @@ export interface ISocket {
     onNews: (news: ITopics[K]['news']) => void,
     onError?: (sentence: string) => void
   ): IFollowed<ITopics[K]['args']>;
-  /** Ask a question of det_jupyter/front/answers/answering.py; rejects with a sentence. */
+  /** Send a question of det_jupyter/front/answers/answering.py; rejects with a sentence. */
   ask<T>(experimentId: number, type: string, fields: object): Promise<T>;
 }
 
@@ -85,11 +85,11 @@ export interface IFollowed<A> extends IDisposable {
   change(args: A): void;
 }
 
-/** All experiments that the master knows; archived ones too. */
+/** All experiments of the master, including archived ones. */
 export interface IExperiments {
   readonly isReady: boolean;
   readonly rows: ReadonlyMap<number, IExperimentLine>;
-  /** The numbers of those that have changed; `null`: all may have. */
+  /** Emitted with the ids of changed experiments; `null`: all may have changed. */
   readonly changed: ISignal<IExperiments, readonly number[] | null>;
 }
 
@@ -98,7 +98,7 @@ export interface IClusterModel {
   readonly changed: ISignal<IClusterModel, IClusterNews>;
 }
 
-/** What the user can set: schema/settings.json says what each is for. */
+/** The user's settings; schema/settings.json describes them. */
 export interface ISettingValues {
   notifyEnded: 'never' | 'failed' | 'always';
   notifyBest: boolean;
@@ -129,11 +129,11 @@ export interface IDetJupyter extends IDisposable {
   readonly trans: TranslationBundle;
   readonly link: ILink;
   readonly linkChanged: ISignal<IDetJupyter, ILink>;
-  /** Ask again at once. */
+  /** Reconnect at once. */
   retry(): void;
   readonly experiments: IExperiments;
   readonly cluster: IClusterModel;
-  /** Trials that hold slots; followed while somebody is connected to it. */
+  /** Follow the trials that hold slots; the topic is followed while it has followers. */
   followTrials(onNews: (trials: readonly ITrialLine[]) => void): IDisposable;
 }
 
@@ -143,17 +143,17 @@ export const IDetJupyter = new Token<IDetJupyter>(
 );
 
 /**
- * Whatever shows an experiment (a row, a slot, a trial) carries its number in this attribute: the
- * context menu of schema/commands.json appears on it. A trial's number goes into `data-det-trial`.
+ * Elements that show an experiment (a row, a slot, a trial) have its id in this attribute, on which the
+ * context menu of schema/commands.json appears. A trial's id is in `data-det-trial`.
  */
 export const EXPERIMENT_ATTRIBUTE = 'data-det-experiment';
 export const TRIAL_ATTRIBUTE = 'data-det-trial';
-/** On a slot: its agent's id, a space, and its number. */
+/** On a slot: its agent's id, a space, and its id. */
 export const SLOT_ATTRIBUTE = 'data-det-slot';
-/** On a list of experiments: the numbers of those that are selected, with spaces between. */
+/** On a list of experiments: the ids of selected ones, separated by spaces. */
 export const SELECTED_ATTRIBUTE = 'data-det-selected';
 
-/** Commands; each takes what its `describedBy` says. Those of other rooms are called by id. */
+/** Ids of commands; `describedBy` has their arguments. Other folders call them by id. */
 export const Commands = {
   openExperiment: 'det:open-experiment', // {experiment_id, tab?, trial_id?}       page/
   compare: 'det:compare-experiments', // {experiment_ids}                          page/
@@ -174,7 +174,7 @@ export const Commands = {
   openConsole: 'det:open-rank-console' // {trial_id, rank}                          running/
 } as const;
 
-/** Those that are in the palette, for the experiment in front. */
+/** The commands in the palette, for the current experiment. */
 export const OF_EXPERIMENTS = [
   Commands.renameExperiment,
   Commands.labelExperiment,

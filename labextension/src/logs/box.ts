@@ -1,16 +1,16 @@
-/** The printed lines, equal ones of several ranks folded, scrolled to the newest unless moved. */
+/** The box of log lines: equal lines of ranks are folded; it follows the newest unless scrolled. */
 import { h, setAttribute, setHidden, setText, smallButton } from '../dom/dom.js';
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
 import { Folding, ranksText, type IFolded } from './folding.js';
 import type { ILogLine } from '../model/answers.js';
 
-const NEAR_PX = 24; // from the end, as good as at it
+const NEAR_PX = 24; // distance from the end that counts as at the end
 const SCROLL_KEYS = ['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' '];
 
 export class LogBox {
   readonly node: HTMLElement;
-  /** Brings the reader back to the newest line. */
+  /** Scrolls to the newest line. */
   readonly toEnd: HTMLButtonElement;
 
   constructor(
@@ -23,7 +23,7 @@ export class LogBox {
     this.node.addEventListener('scroll', () => this._onScroll());
     this.node.addEventListener('keydown', event => {
       if (SCROLL_KEYS.includes(event.key)) {
-        event.stopPropagation(); // the notebook moves between cells by these keys
+        event.stopPropagation(); // notebooks move between cells with these keys
       }
     });
   }
@@ -49,7 +49,7 @@ export class LogBox {
     if (this._isAtEnd) {
       this.goToEnd();
     } else {
-      this.node.scrollTop -= lost; // what the reader looks at stays where it is
+      this.node.scrollTop -= lost; // keeps the visible lines in place
     }
   }
 
@@ -58,7 +58,7 @@ export class LogBox {
     this.node.scrollTop = this.node.scrollHeight;
   }
 
-  /** Bring a line into sight and mark it, if it is there. */
+  /** Scroll to a line and mark it; returns whether it is in the box. */
   show(id: number): boolean {
     const fold = this._folding.of(id);
     const node = fold && this._nodes.get(fold);

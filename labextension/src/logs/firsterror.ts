@@ -1,4 +1,4 @@
-/** The first error that a rank printed: pinned above the lines, with a way to it. */
+/** The first error in the logs, pinned above the lines with a button to show it. */
 import { h, setHidden, setText, smallButton } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import { formatClock } from '../model/format.js';
@@ -12,7 +12,7 @@ export interface IFirstErrorOptions {
 }
 
 const ERRORS = ['error', 'critical'];
-/** A traceback is shorter than that. */
+/** Lines that are fetched from the error on; tracebacks are usually shorter. */
 const NUM_LINES = 100;
 
 export class FirstError {
@@ -32,7 +32,7 @@ export class FirstError {
     setText(this._text, '');
   }
 
-  /** Look for it among all lines of a trial, or of all. */
+  /** Search all lines of a trial, or of all trials. */
   async find(trialId: number | null): Promise<void> {
     const round = (this._round += 1);
     this._show(undefined, []);
@@ -43,11 +43,11 @@ export class FirstError {
         this.note(page.lines);
       }
     } catch {
-      // The lines themselves say what is wrong.
+      // Not shown: requests for lines show the same problem.
     }
   }
 
-  /** Look for it among newer lines, if there was none. */
+  /** Search newer lines, if no error was found. */
   note(lines: readonly ILogLine[]): void {
     const first = lines.find(line => ERRORS.includes(line.level ?? ''));
     if (this._line === undefined && first !== undefined) {
@@ -71,7 +71,7 @@ export class FirstError {
   private _round = 0;
 }
 
-/** What an error says: of a traceback, its last line. */
+/** The message of an error: the last line of its traceback. */
 function messageOf(first: ILogLine, lines: readonly ILogLine[]): string {
   if (!first.text.startsWith('Traceback')) {
     return first.text;

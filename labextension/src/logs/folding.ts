@@ -1,19 +1,19 @@
-/** Equal lines that several ranks printed at about the same time, as one; pure. */
+/** Folds equal lines that several ranks printed at about the same time; pure. */
 import type { ILogLine } from '../model/answers.js';
 
 export interface IFolded {
   /** The first of the lines. */
   line: ILogLine;
   ranks: number[];
-  /** Of the lines that are still there. */
+  /** The ids of its lines that are kept. */
   ids: Set<number>;
 }
 
-/** How many folded lines back an equal one is looked for: ranks are not that far apart. */
+/** The number of last folds that are searched for an equal line. */
 const WINDOW = 100;
 
 export class Folding {
-  /** Add a newer line; the fold that it joined or began. */
+  /** Add a newer line; returns its fold, which may be new. */
   add(line: ILogLine): IFolded {
     const joined = line.is_open ? undefined : this._equal(line);
     const fold = joined ?? { line, ranks: [], ids: new Set() };
@@ -27,12 +27,12 @@ export class Folding {
     return fold;
   }
 
-  /** Where a line is. */
+  /** The fold of a line. */
   of(id: number): IFolded | undefined {
     return this._folds.get(id);
   }
 
-  /** A line is gone; its fold, if that was its last line. */
+  /** Remove a line; returns its fold if that is empty now. */
   drop(id: number): IFolded | null {
     const fold = this._folds.get(id);
     this._folds.delete(id);
@@ -45,7 +45,7 @@ export class Folding {
     this._recent.length = 0;
   }
 
-  /** The oldest equal line that this rank has not printed yet: each rank's lines keep their order. */
+  /** The oldest fold with an equal line which this rank may join without changing its order of lines. */
   private _equal(line: ILogLine): IFolded | undefined {
     return this._recent.find(
       ({ line: other, ranks }) =>

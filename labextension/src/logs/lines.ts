@@ -1,4 +1,4 @@
-/** The printed lines that the panel has: the newest, up to a bound, and how many there are in all. */
+/** The newest log lines up to a limit, and the total number. */
 import type { ILogLine, ILogPage } from '../model/answers.js';
 
 export interface ILogFilter {
@@ -10,13 +10,13 @@ export interface ILogFilter {
 
 export interface ILogQuery extends ILogFilter {
   after: number;
-  /** Only the last ones; `null`: the first ones. */
+  /** The number of last lines; `null`: from the first on. */
   tail: number | null;
-  /** No more than these, from the front. */
+  /** At most so many, from the first on. */
   first?: number;
 }
 
-/** Asks the kernel for lines; rejects with a reason for people. */
+/** Fetches lines; rejects with a message for the user. */
 export type AskLogs = (query: ILogQuery) => Promise<ILogPage>;
 
 export const MAX_LINES = 1000;
@@ -26,7 +26,7 @@ export class LogLines {
   total: number | null = 0;
   lastId = 0;
 
-  /** Add newer lines; returns those that are new, and those that are gone. */
+  /** Add newer lines; returns the added and the dropped ones. */
   add(page: ILogPage): { added: ILogLine[]; gone: ILogLine[] } {
     const open = new Map(
       this.lines.filter(line => line.is_open).map(line => [placeOf(line), line.id])

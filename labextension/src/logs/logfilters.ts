@@ -1,4 +1,4 @@
-/** What the reader narrows the printed lines down by: trial, rank, level and text. */
+/** The filters of log lines: trial, rank, level and text. */
 import { h, setHidden } from '../dom/dom.js';
 import type { ILogFilter } from './lines.js';
 import type { ITrans } from '../model/trans.js';
@@ -46,7 +46,7 @@ export class LogFilters {
     };
   }
 
-  /** Show only this trial's, and this rank's. */
+  /** Filter by trial and rank. */
   narrow(trialId: number, rank: number | null): void {
     this.offerTrials([...new Set([...this._trials, trialId])]);
     this.offerRanks((rank ?? 0) + 1);
@@ -56,7 +56,7 @@ export class LogFilters {
     this._search.value = '';
   }
 
-  /** Offer these trials to choose from; what is chosen stays. */
+  /** Set the trials to choose from; the choice is kept. */
   offerTrials(trials: number[]): void {
     const ids = [...trials].sort((one, other) => one - other);
     if (ids.join() !== this._trials.join() || this._trial.length === 0) {
@@ -67,7 +67,7 @@ export class LogFilters {
     }
   }
 
-  /** Offer so many ranks, or those that were offered before if they are more. */
+  /** Set the number of ranks to choose from, unless it was larger before. */
   offerRanks(numRanks: number): void {
     if (numRanks > this._numRanks) {
       this._numRanks = numRanks;

@@ -1,4 +1,4 @@
-/** The tab of what the ranks printed: fetched while it is seen, live until the end. */
+/** The tab of logs: fetched while it is visible, live until the end. */
 import { h, setHidden, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import type { IViewState } from '../model/state.js';
@@ -13,13 +13,13 @@ import type { ILogLine } from '../model/answers.js';
 const PERIOD_MS = 1000;
 const AGAIN_MS = 5000;
 const SLOW_MS = 3000;
-/** Ids of all trials' lines: so many before an error are shown with it. */
+/** Line ids before an error that are shown with it; ids count the lines of all trials. */
 const BEFORE_ERROR = 200;
 
 export interface ILogPanelOptions {
   trans: ITrans;
   ask: AskLogs;
-  /** Shown when an answer takes long: what could be in its way. */
+  /** Shown when an answer takes long. */
   slowHint: string;
 }
 
@@ -60,7 +60,7 @@ export class LogPanel implements ITab, IPanel {
     }
   }
 
-  /** Offer the trials and ranks that there are, and go on if the experiment does. */
+  /** Update trials, ranks and whether the experiment runs. */
   update({ trials, search, status }: Pick<IViewState, 'trials' | 'search' | 'status'>): void {
     const ids = search === null ? trials.map(one => one.id) : search.rows.map(row => row.id);
     const numRanks = Math.max(0, ...trials.map(one => one.ranks.length));
@@ -73,7 +73,7 @@ export class LogPanel implements ITab, IPanel {
     }
   }
 
-  /** Show only this trial's lines, and this rank's. */
+  /** Filter by trial and rank. */
   narrow(trialId: number, rank: number | null): void {
     this._filters.narrow(trialId, rank);
     if (this._isLive) {
@@ -94,20 +94,20 @@ export class LogPanel implements ITab, IPanel {
   }
 
   private _stop(): void {
-    this._round += 1; // an answer that is still to come is not for us
+    this._round += 1; // invalidates pending answers
     this._isLive = false;
     this._isAsking = false;
     clearTimeout(this._timer);
     this._timer = undefined;
   }
 
-  /** Go on after the lines that there are. */
+  /** Continue after the last line. */
   private _resume(): void {
     this._isLive = true;
     void this._ask();
   }
 
-  /** Begin anew with the newest lines; `from`: with those after that one, which do not go on. */
+  /** Restart with the newest lines, or with those after `from`, which are not followed. */
   private _restart(from: number | null = null): void {
     this._stop();
     this._clear();
@@ -192,7 +192,7 @@ export class LogPanel implements ITab, IPanel {
     return trans._n('%1 line', '%1 lines', total);
   }
 
-  /** Bring a line into sight; where it is not among those shown, with the lines around it. */
+  /** Scroll to a line; if it is not shown, fetch it with the lines around it. */
   private _jump({ id, trial_id }: ILogLine): void {
     if (!this._box.show(id)) {
       this._wanted = id;
@@ -221,9 +221,9 @@ export class LogPanel implements ITab, IPanel {
   private _lines = new LogLines();
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _round = 0;
-  /** Lines after this one are shown, to look at one; `null`: the newest. */
+  /** The id after which lines are shown, around a certain one; `null`: the newest are. */
   private _from: number | null = null;
-  /** The line to look at. */
+  /** The line to scroll to. */
   private _wanted: number | undefined;
   private _isAsking = false;
   private _isEnded = false;

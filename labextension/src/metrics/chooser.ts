@@ -1,4 +1,4 @@
-/** Chooses metrics among any number: a filter, and as many of those that fit as can be read. */
+/** The choice of metrics: a filter, and a limited number of matches. */
 import { focusedIn, h, setHidden, setText } from '../dom/dom.js';
 import type { ITrans } from '../model/trans.js';
 
@@ -24,7 +24,7 @@ export class Chooser {
     this._box.setAttribute('aria-label', _trans.__('Metrics'));
   }
 
-  /** Offer these; `chosen` are drawn. */
+  /** Set the metrics to choose from and the chosen ones. */
   update(names: readonly string[], chosen: readonly string[]): void {
     const key = JSON.stringify([names.length, names.at(-1), chosen]);
     setHidden(this.node, names.length < 2);
@@ -74,7 +74,7 @@ export class Chooser {
   private _key = '';
 }
 
-/** Those with this text, upper or lower case; between slashes, a regular expression. */
+/** Names that contain a text, ignoring case; between slashes it is a regular expression. */
 export function matching(names: readonly string[], text: string): string[] {
   const inner = /^\/(.+)\/$/.exec(text)?.[1];
   const plain = text.toLowerCase();
@@ -84,7 +84,7 @@ export function matching(names: readonly string[], text: string): string[] {
       const pattern = new RegExp(inner, 'i');
       test = name => pattern.test(name);
     } catch {
-      // It is being typed.
+      // An unfinished regular expression.
     }
   }
   return names.filter(test);

@@ -1,4 +1,4 @@
-/** Follows the chosen metrics of several trials, each by questions of its own. */
+/** Follows the chosen metrics of several trials, with separate questions. */
 import { LiveSeries, type IFollowed } from '../series/live.js';
 import type { AskSeries } from '../series/seriespages.js';
 import type { ISeriesPage } from '../model/answers.js';
@@ -6,7 +6,7 @@ import type { ISeriesPage } from '../model/answers.js';
 export interface IFollowersOptions {
   ask: AskSeries;
   slowHint: string;
-  /** There is something new to draw. */
+  /** Called on new data. */
   onChange: () => void;
 }
 
@@ -16,12 +16,12 @@ interface IFollower {
   said: string;
 }
 
-const ZOOM_MS = 150; // the reader may still be moving
+const ZOOM_MS = 150; // waits for further zooming
 
 export class Followers {
   constructor(private readonly _options: IFollowersOptions) {}
 
-  /** Follow these and no others. */
+  /** Follow these trials only. */
   follow(trialIds: readonly number[], what: Omit<IFollowed, 'trial_id'>, isEnded: boolean): void {
     this._followers.forEach(({ live }, id) => {
       if (!trialIds.includes(id)) {
@@ -41,12 +41,12 @@ export class Followers {
     return this._followers.get(trialId)?.page;
   }
 
-  /** Why something is missing, or ''. */
+  /** Why data is missing, or ''. */
   get said(): string {
     return [...new Set([...this._followers.values()].map(one => one.said))].join(' ').trim();
   }
 
-  /** Have a part of the axis in its own resolution; `rangeOf` gives it as a trial's axis has it. */
+  /** Fetch a range in its own resolution; `rangeOf` returns it in units of a trial's axis. */
   setRange(rangeOf: ((page: ISeriesPage) => readonly [number, number]) | null): void {
     clearTimeout(this._timer);
     this._timer = setTimeout(() => {

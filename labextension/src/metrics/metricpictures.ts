@@ -1,4 +1,4 @@
-/** The pictures of metrics: which curve looks how, smoothed, along the wanted axis; pure. */
+/** Makes the pictures of metrics: looks, smoothing and axis of curves; pure. */
 import {
   isDense,
   lengthOf,
@@ -18,12 +18,12 @@ export interface ILook {
   axis: Axis;
   logX: boolean;
   logY: boolean;
-  /** The share of what is shown to average over, to either side; 0: none. */
+  /** The half width of smoothing, as a share of the shown range; 0: none. */
   smoothing: number;
   stepsPerEpoch: number | null;
-  /** What is shown, where the reader has zoomed. */
+  /** The shown range, if zoomed. */
   zoom: readonly [number, number] | null;
-  /** In this order they have their colours. */
+  /** Colours are assigned in this order. */
   trialIds: readonly number[];
 }
 
@@ -70,7 +70,7 @@ export function pictureOf(
   };
 }
 
-/** Where all the traces are; a logarithmic axis begins with the first point above 0. */
+/** The range of all traces; a logarithmic axis begins with the first point above 0. */
 export function wholeOf(traces: readonly ITrace[], look: ILook): [number, number] {
   let [low, high] = [Infinity, -Infinity];
   for (const { x } of traces.map(trace => alongAxis(trace, look))) {
@@ -98,7 +98,7 @@ function alongAxis(trace: ITrace, { axis, logX, stepsPerEpoch }: ILook): ITrace 
   return { ...trace, x: cut(x), mid: cut(mid), low: cut(low), high: cut(high) };
 }
 
-/** The columns of a curve: what was measured, its band, its average. */
+/** The columns of a curve: values, band and average. */
 function columnsOf(one: ITrace, span: number, logY: boolean): IPoints[] {
   const of = (values: readonly (number | null)[]): IPoints => ({
     steps: one.x,
@@ -115,12 +115,12 @@ function columnsOf(one: ITrace, span: number, logY: boolean): IPoints[] {
   return columns;
 }
 
-/** Whether columns of the picture stand for several points each. */
+/** Whether each point of a trace aggregates several measured points. */
 function hasBand({ mid, low, high }: ITrace): boolean {
   return mid.some((_, i) => low?.[i] !== high?.[i]);
 }
 
-/** How much of the x axis to average over: one for all curves; 0 if none needs it. */
+/** The half width of smoothing, the same for all curves; 0 if none is dense. */
 function smoothingSpan(traces: readonly ITrace[], { smoothing, zoom }: ILook): number {
   const lines = traces.filter(one => one.isLine).map(({ x }) => ({ steps: x }));
   const length = zoom === null ? lengthOf(lines) : zoom[1] - zoom[0];
@@ -131,7 +131,7 @@ function isSmoothed({ isLine }: ITrace, span: number): boolean {
   return isLine && span > 0;
 }
 
-/** Beyond this, differences overflow, and nothing at all would be drawn. */
+/** Larger values make differences overflow, so that uPlot draws nothing. */
 function drawable(value: number | null, isLog: boolean): number | null {
   return value !== null && Math.abs(value) < 1e100 && (value > 0 || !isLog) ? value : null;
 }

@@ -1,4 +1,4 @@
-/** The tab of metrics: any of them, of one trial or several, in the resolution of the screen. */
+/** The tab of metrics: any metrics of one or several trials, in the resolution of the screen. */
 import { placeText } from '../charts/axes.js';
 import { PlotGroup } from '../charts/group.js';
 import type { IPicture, IPictureMark } from '../charts/picture.js';
@@ -101,7 +101,7 @@ class MetricsPanel implements IPanel {
     this._group.dispose();
   }
 
-  /** Ask for what is to be shown, and show what there is. */
+  /** Fetch the chosen metrics, and show what is available. */
   private _refresh(): void {
     const state = this._state;
     if (state === undefined || !this._isShown) {
@@ -149,7 +149,7 @@ class MetricsPanel implements IPanel {
     }
   }
 
-  /** Once there are plots, show the part of the axis that the reader had chosen. */
+  /** Restore the stored zoom when there are plots. */
   private _restoreZoom(numPlots: number): void {
     const { metrics_zoom: zoom } = this._context.settings.value;
     if (!this._hasRestored && numPlots > 0) {
@@ -202,7 +202,7 @@ class MetricsPanel implements IPanel {
     return [...traces, ...tracesInState(state.charts, name, missing, isTime)];
   }
 
-  /** Where a live trial was changed. */
+  /** Marks of changes of a running trial. */
   private _marks(state: IViewState, { axis, trialIds, stepsPerEpoch }: ILook): IPictureMark[] {
     return state.changes.flatMap(({ trial_id, steps_completed: steps, text }) => {
       if (steps === null || !trialIds.includes(trial_id)) {
@@ -224,7 +224,7 @@ class MetricsPanel implements IPanel {
       axis: axis === 'epoch' && stepsPerEpoch === null ? 'step' : axis,
       logX: log_x,
       logY: log_y,
-      smoothing: smoothing ** 2 / 4, // fine at the low end
+      smoothing: smoothing ** 2 / 4, // more sensitive at the low end
       stepsPerEpoch,
       zoom: this._group.zoom,
       trialIds: this._trialIds(state)
@@ -255,7 +255,7 @@ class MetricsPanel implements IPanel {
       return [origin + from * unit, origin + to * unit];
     };
     this._followers.setRange(range === null ? null : asAsked);
-    this._context.settings.change({ metrics_zoom: range }); // draws, too
+    this._context.settings.change({ metrics_zoom: range }); // also draws
   }
 
   private _makeSmooth(): HTMLInputElement {
@@ -264,7 +264,7 @@ class MetricsPanel implements IPanel {
     range.addEventListener('input', () =>
       settings.change({ smoothing: Number(range.value) / 100 })
     );
-    range.addEventListener('keydown', event => event.stopPropagation()); // not the notebook's
+    range.addEventListener('keydown', event => event.stopPropagation()); // keeps keys from the notebook
     return range;
   }
 

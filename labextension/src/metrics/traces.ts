@@ -1,15 +1,15 @@
-/** Curves of metrics, from the kernel's answers or from the state of the view; pure. */
+/** Curves and trials of the metrics tab, from answers or from the view's state; pure. */
 import type { IChart, IViewState } from '../model/state.js';
 import type { ISeriesPage } from '../model/answers.js';
 
 /** One metric of one trial and group. */
 export interface ITrace {
   trialId: number;
-  /** training, validation, or the user's. */
+  /** Training, validation, or the user's group. */
   group: string;
-  /** Reported at each batch, not now and then. */
+  /** Whether it is reported at each batch. */
   isLine: boolean;
-  /** Batches trained, or seconds since the trial began: as was asked for. */
+  /** Batches, or seconds since the trial began, as requested. */
   x: number[];
   mid: (number | null)[];
   low?: number[];
@@ -23,12 +23,12 @@ export function metricNames(
   state: Pick<IViewState, 'charts' | 'more_metrics' | 'search'>
 ): string[] {
   const titles = [...state.charts.map(chart => chart.title), ...state.more_metrics];
-  // In a search, the title of a metric that several groups have names the group, too.
+  // In a search, titles of metrics that several groups have contain the group.
   const names = state.search === null ? titles : titles.map(one => one.replace(/ \(\w+\)$/, ''));
   return [...new Set(names)];
 }
 
-/** How many batches an epoch has, if it is known. */
+/** The batches per epoch, if known. */
 export function epochOf({
   steps_per_epoch,
   charts
@@ -37,13 +37,13 @@ export function epochOf({
   return steps_per_epoch ?? known.find(one => one !== null) ?? null;
 }
 
-/** Under which names a chart's metric may have been reported: validation metrics join in. */
+/** The names under which a chart's metric may have been reported, including validation metrics. */
 export function reportedNames(name: string, all: readonly string[]): string[] {
   const prefixed = VALIDATION_PREFIXES.map(prefix => prefix + name);
   return [name, ...prefixed.filter(one => !all.includes(one))];
 }
 
-/** What a page has of a metric; averages of what is there for each batch are left out. */
+/** The traces of a metric in a page, without averages of values that are there per batch. */
 export function tracesOf(
   page: ISeriesPage,
   trialId: number,
@@ -66,7 +66,7 @@ export function tracesOf(
     }));
 }
 
-/** What the state of the view has of it already, if anything. */
+/** The traces of a metric in the view's state. */
 export function tracesInState(
   charts: readonly IChart[],
   name: string,
@@ -87,7 +87,7 @@ export function tracesInState(
   );
 }
 
-/** When a trial had trained so many batches, in seconds since its first report, if a curve says. */
+/** The seconds from a trial's first report to a batch, if a curve has that. */
 export function secondsAt(
   charts: readonly IChart[],
   trialId: number,
@@ -104,7 +104,7 @@ export function secondsAt(
 
 const MAX_TRIALS = 8;
 
-/** The trials that the reader has named; else those that the curves of the overview name. */
+/** The trials in the user's text; else those with a coloured curve in the overview. */
 export function trialsOf(
   { search, trials, charts }: Pick<IViewState, 'search' | 'trials' | 'charts'>,
   text: string

@@ -1,21 +1,21 @@
-/** What time it is where the states are made; knows no DOM. */
+/** Estimates the time of the process that makes states; independent of the DOM. */
 import { ENDED, type Status } from './state.js';
 
 export function isEnded(status: Status): boolean {
   return ENDED.includes(status);
 }
 
-/** After this long without news the view stops pretending that it knows. */
+/** After this time without news the view is marked as outdated. */
 const STALE_AFTER_S = 30;
-/** A first state older than this comes out of a saved notebook. */
+/** A first state that is older is from a saved notebook. */
 const SAVED_AFTER_S = 120;
 
 /**
- * States say when they were true, by the kernel's clock; between two of them the browser's clock
- * counts on. Clocks of two machines may differ, so only differences of the browser's are used.
+ * States have the time of the kernel's clock; between two states the browser's clock is added. Clocks
+ * of two machines may differ, so only differences of the browser's clock are used.
  */
 export class Clock {
-  /** Note a state that arrived when the browser's clock said `now`. */
+  /** Accept a state that arrived at `now` of the browser's clock. */
   accept(asOf: number, now: number): void {
     const isFirst = this._asOf === undefined;
     this._isSaved = isFirst
@@ -36,7 +36,7 @@ export class Clock {
     return this._isSaved || this.silence(now) > STALE_AFTER_S;
   }
 
-  /** The kernel's time, which stands still once there is no news. */
+  /** The kernel's time; it stops when there are no news for long. */
   time(now: number): number {
     return (this._asOf ?? 0) + (this.isStale(now) ? 0 : this.silence(now));
   }

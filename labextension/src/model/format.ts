@@ -1,8 +1,8 @@
-/** Numbers as people read them; det_jupyter/contract/values/text.py writes the same. */
+/** Formats numbers, as det_jupyter/contract/values/text.py does. */
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
 
-/** A metric in four digits; `NaN` for what was not finite. */
+/** Formats a metric with four digits; `NaN` for `null`. */
 export function formatNumber(value: number | null): string {
   if (value === null || !Number.isFinite(value)) {
     return 'NaN';
@@ -17,7 +17,7 @@ export function formatNumber(value: number | null): string {
   return value.toFixed(Math.max(0, 3 - Math.floor(Math.log10(size))));
 }
 
-/** A span of time as a clock shows it: 1:15, 1:02:03, 2 d 7:33:20. */
+/** Formats a duration: 1:15, 1:02:03, 2 d 7:33:20. */
 export function formatDuration(seconds: number): string {
   const whole = Math.floor(Math.max(0, seconds));
   const second = String(whole % 60).padStart(2, '0');
@@ -30,7 +30,7 @@ export function formatDuration(seconds: number): string {
   return hours < 24 ? clock : `${Math.floor(hours / 24)} d ${clock}`;
 }
 
-/** An amount of bytes with its unit. */
+/** Formats a number of bytes with a unit. */
 export function formatSize(numBytes: number): string {
   let unit = 0;
   while (numBytes >= 999.5 && unit < UNITS.length - 1) {
@@ -40,17 +40,17 @@ export function formatSize(numBytes: number): string {
   return `${numBytes.toFixed(unit > 0 && numBytes < 9.95 ? 1 : 0)} ${UNITS[unit]}`;
 }
 
-/** A fraction in whole percent, rounded down, so that 100 % means done. */
+/** Formats a fraction in percent, rounded down, so that 100 % means done. */
 export function formatPercent(fraction: number): string {
   return `${Math.floor(fraction * 100 + 1e-6)} %`;
 }
 
-/** The time of day, by the reader's clock. */
+/** Formats a time of day, in the browser's time zone. */
 export function formatClock(at: number): string {
   return new Date(at * 1000).toTimeString().slice(0, 8);
 }
 
-/** 0, 45 s, 1.5 min, 2 h, 3 d. */
+/** Formats a duration briefly: 0, 45 s, 1.5 min, 2 h, 3 d. */
 export function spanText(seconds: number): string {
   const units: [number, string][] = [
     [86_400, 'd'],

@@ -1,5 +1,5 @@
 /**
- * Questions to the kernel, and its answers matched to them.
+ * Sends questions to the kernel and matches its answers.
  *
  *     {type, request, ...fields}   ->   {type, request, error, ...answer}
  */
@@ -7,7 +7,7 @@ import type { AnyModel } from '@anywidget/types';
 
 import { persist } from './persist.js';
 
-/** Asks the kernel a question of a type; rejects with a reason for people. */
+/** Sends a question of a type; rejects with a message for the user. */
 export type Ask = <T>(type: string, fields: object) => Promise<T>;
 
 interface IAnswer {
@@ -44,7 +44,7 @@ export class Questions {
   private readonly _onAnswer = (message: IAnswer): void => {
     const waiting = this._waiting.get(message.request ?? '');
     if (waiting === undefined) {
-      return; // another view's, or of another kind
+      return; // the answer of another view, or another message
     }
     this._waiting.delete(message.request ?? '');
     if (message.error) {
@@ -55,7 +55,7 @@ export class Questions {
   };
 
   private readonly _waiting = new Map<string, IWaiting>();
-  /** The kernel's answers come to all views of the model, in every window. */
+  /** A unique prefix of requests: answers are sent to all views of the model, in every window. */
   private readonly _name = Math.random().toString(36).slice(2);
   private _last = 0;
 }

@@ -1,22 +1,22 @@
-/** Trials of a search: put together, ranked, sorted, filtered, counted; pure. */
+/** Merges, ranks, sorts and filters the trials of a search; pure. */
 import { formatNumber } from './format.js';
 import type { ICluster, IRow, ISearch, IViewState } from './state.js';
 import { axisText } from './scales.js';
 import type { ITrans } from './trans.js';
 
-/** What the table is sorted by: one of the words, or the place of a hyperparameter's axis. */
+/** The sort key of the table: a column, or the index of a hyperparameter's axis. */
 export type SortKey = 'trial' | 'state' | 'rung' | 'best' | 'latest' | 'steps' | 'slots' | number;
 
 export interface ISort {
   key: SortKey;
-  /** For metrics: the best first, whichever way is better. */
+  /** Not reversed, metrics are sorted best first. */
   isReversed: boolean;
 }
 
-/** Ranges of places in `IRow.values`, by axis; after the last axis, of the metric. */
+/** Ranges of values by axis index; the index after the last axis is the metric's. */
 export type Brushes = ReadonlyMap<number, readonly [number, number]>;
 
-/** The rows as they are now: those sent before, with newer ones in their places. */
+/** Replaces rows that have changed; new ones are appended. */
 export function mergeRows(rows: readonly IRow[], changed: readonly IRow[]): IRow[] {
   const newer = new Map(changed.map(row => [row.id, row]));
   const known = new Set(rows.map(row => row.id));
@@ -26,7 +26,7 @@ export function mergeRows(rows: readonly IRow[], changed: readonly IRow[]): IRow
   ];
 }
 
-/** A state, put together from the parts that it came in (det_jupyter/front/answers/state_parts.py). */
+/** Merges the parts of a state (det_jupyter/front/answers/state_parts.py). */
 export function wholeState(
   shown: IViewState,
   cluster: ICluster | null,
@@ -39,12 +39,12 @@ export function wholeState(
     : { ...shown, cluster, search: { ...search, rows: mergeRows(rows, changed) } };
 }
 
-/** The best first; those without a metric, which count as the worst, last. */
+/** Rows sorted by metric, the best first, those without one last. */
 export function rankRows(search: ISearch): IRow[] {
   return sortRows(search.rows, { key: 'best', isReversed: false }, search.smaller_is_better);
 }
 
-/** Where each trial is among all, from 0 for the best to 1; those without a metric are not in it. */
+/** The rank of each trial with a metric, from 0 for the best to 1. */
 export function ranks(search: ISearch): Map<number, number> {
   const ranked = rankRows(search).filter(row => row.best !== null);
   return new Map(ranked.map((row, i) => [row.id, i / Math.max(1, ranked.length - 1)]));
@@ -70,7 +70,7 @@ export function sortRows(rows: readonly IRow[], sort: ISort, smallerIsBetter: bo
   const keyed = rows.map(row => ({ row, key: keyOf(row, sort.key) }));
   keyed.sort((a, b) => {
     if (a.key === null || b.key === null) {
-      // What is not there comes last, whichever way the rest is sorted.
+      // Missing values are last in both orders.
       return Number(a.key === null) - Number(b.key === null) || a.row.id - b.row.id;
     }
     return sign * (a.key - b.key) || a.row.id - b.row.id;
@@ -99,7 +99,7 @@ function keyOf(row: IRow, key: SortKey): number | null {
   }
 }
 
-/** Whether a trial lies within all brushes. */
+/** Whether a trial is within all ranges. */
 export function matches(row: IRow, brushes: Brushes): boolean {
   return [...brushes].every(([axis, [low, high]]) => {
     const value = axis < row.values.length ? row.values[axis] : row.best;
@@ -107,7 +107,7 @@ export function matches(row: IRow, brushes: Brushes): boolean {
   });
 }
 
-/** A trial in one line, for reading aloud and under the pointer. */
+/** Describes a trial in one line, for tooltips and screen readers. */
 export function describe(row: IRow, search: ISearch, trans: ITrans): string {
   return [
     trans.__('trial %1', row.id),
@@ -119,7 +119,7 @@ export function describe(row: IRow, search: ISearch, trans: ITrans): string {
   ].join(' · ');
 }
 
-/** The highest rung that a trial has reached, in words. */
+/** The label of the highest rung that a trial has reached. */
 export function rungText(row: IRow, search: ISearch): string {
   const rung = search.brackets[row.bracket ?? 0]?.rungs[row.rungs.length - 1];
   return rung?.label ?? '–';

@@ -1,4 +1,4 @@
-/** Values to places between 0 and 1 and back, with round numbers to write beside; pure. */
+/** Scales: map values to 0..1 and back, with round ticks; pure. */
 import { formatNumber } from './format.js';
 import type { IAxis } from './state.js';
 
@@ -8,16 +8,16 @@ export interface ITick {
 }
 
 export interface IScale {
-  /** Where a value is, 0 at the low end; values outside are put at the ends. */
+  /** Maps a value to 0..1, clamped. */
   place(value: number): number;
-  /** The value at a place. */
+  /** Maps 0..1 to a value. */
   value(place: number): number;
   ticks: ITick[];
 }
 
 const clamp = (place: number): number => Math.min(1, Math.max(0, place));
 
-/** Where only whole numbers are values, `isWhole`, ticks are whole numbers, too. */
+/** A linear scale; with `isWhole`, ticks are integers. */
 export function linearScale(low: number, high: number, maxTicks = 5, isWhole = false): IScale {
   const span = high - low;
   const ticks = roundNumbers(low, high, maxTicks, isWhole);
@@ -28,7 +28,7 @@ export function linearScale(low: number, high: number, maxTicks = 5, isWhole = f
   };
 }
 
-/** For numbers above 0; its ticks are powers of ten, or plain numbers where there are too few. */
+/** A logarithmic scale; ticks are powers of ten, or round numbers if those are too few. */
 export function logScale(low: number, high: number, maxTicks = 6): IScale {
   const inner = linearScale(Math.log10(low), Math.log10(high));
   const first = Math.ceil(Math.log10(low) - 1e-9);
@@ -46,7 +46,7 @@ export function logScale(low: number, high: number, maxTicks = 6): IScale {
   };
 }
 
-/** For places in a list; each label is in the middle of its share. */
+/** A scale of list indices; each label is in the middle of its share. */
 export function categoryScale(labels: readonly string[], maxTicks = 12): IScale {
   const count = Math.max(1, labels.length);
   const stride = Math.ceil(count / maxTicks);
@@ -66,7 +66,7 @@ export function axisScale(axis: IAxis): IScale {
     : linearScale(axis.low, axis.high, undefined, axis.is_whole);
 }
 
-/** A value on an axis, for people. */
+/** Formats a value of an axis. */
 export function axisText(axis: IAxis, place: number | null): string {
   if (place === null) {
     return '–';
@@ -77,7 +77,7 @@ export function axisText(axis: IAxis, place: number | null): string {
   return axis.is_whole ? String(place) : formatNumber(place);
 }
 
-/** Round numbers from `low` to `high`, at most `limit`; none between whole ones if `isWhole`. */
+/** At most `limit` round numbers from `low` to `high`; integers if `isWhole`. */
 export function roundNumbers(low: number, high: number, limit: number, isWhole = false): number[] {
   const rough = Math.max((high - low) / limit, isWhole && high > low ? 1 : 0);
   if (!(rough > 0) || !Number.isFinite(rough)) {
@@ -101,8 +101,8 @@ function tickLabel(value: number): string {
 }
 
 /**
- * The range of a metric that is worth drawing: all but the values that are far worse than most.
- * One trial that diverged would press all others into a line; it is drawn at the edge instead.
+ * The range to draw of a metric: without values far worse than most, which are drawn at the edge.
+ * Otherwise one diverged trial would compress all others into a line.
  */
 export function robustRange(values: readonly number[], smallerIsBetter: boolean): [number, number] {
   const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);

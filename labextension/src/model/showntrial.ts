@@ -1,4 +1,4 @@
-/** Which trial the tabs about one trial show; pure. */
+/** The trial that tabs about one trial show; pure. */
 import { rankRows } from './rows.js';
 import type { IRow, ISearch, ITrace, IVerdict, IViewState, Status } from './state.js';
 import type { ITrans } from './trans.js';
@@ -12,7 +12,7 @@ export interface IShownTrial {
   traces: ITrace[];
 }
 
-/** The trial that the reader has chosen; else the first that trains, or the best. */
+/** The chosen trial, else the first that trains, or the best. */
 export function shownTrial(state: IViewState): IShownTrial | null {
   const { search, trials } = state;
   const running = trials.find(one => one.status === 'running');
@@ -34,12 +34,12 @@ export function shownTrial(state: IViewState): IShownTrial | null {
       };
 }
 
-/** The best trial of a search; the first one while none has a value. */
+/** The best trial of a search; the first one before any has a value. */
 function bestRow(search: ISearch | null): IRow | undefined {
   return search === null ? undefined : rankRows(search)[0];
 }
 
-/** Names the trial that is shown; in a search, says where another one is chosen. */
+/** The title of the shown trial; in a search, with a hint where to choose another. */
 export function shownTitle(state: IViewState, trans: ITrans): string {
   const shown = shownTrial(state);
   if (shown === null) {

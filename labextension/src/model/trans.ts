@@ -1,6 +1,6 @@
 import { STATUS_WORDS, type Status } from './state.js';
 
-/** The part of JupyterLab's `TranslationBundle` that we use; where there is none, English. */
+/** The used part of JupyterLab's `TranslationBundle`; `english` without JupyterLab. */
 export interface ITrans {
   /** Translate `text`; `%1`, `%2`… stand for `args`. */
   __(text: string, ...args: (string | number)[]): string;
@@ -17,7 +17,7 @@ export const english: ITrans = {
   _n: (singular, plural, n, ...args) => filled(n === 1 ? singular : plural, [n, ...args])
 };
 
-/** The word for what an experiment, trial or rank does, or how it ended. */
+/** The word of a status. */
 export function statusWord(status: Status, trans: ITrans): string {
   return trans.__(STATUS_WORDS[status]);
 }

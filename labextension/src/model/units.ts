@@ -1,4 +1,4 @@
-/** Measured values with their units, for people. */
+/** Formats measured values with their units. */
 import { formatNumber, formatSize } from './format.js';
 
 const TIMES: [number, string][] = [
@@ -7,7 +7,7 @@ const TIMES: [number, string][] = [
   [1e-6, 'µs']
 ];
 
-/** A short span: 1.20 s, 34.5 ms, 120 µs. */
+/** Formats a short duration: 1.20 s, 34.5 ms, 120 µs. */
 export function formatSeconds(seconds: number): string {
   const size = Math.abs(seconds);
   if (size === 0) {
@@ -18,7 +18,7 @@ export function formatSeconds(seconds: number): string {
   return `${value >= 1000 ? Math.round(value) : Number(value.toPrecision(3))} ${word}`;
 }
 
-/** A value of a unit that measures.py has. */
+/** Formats a value of a unit in measures.py. */
 export function formatMeasure(value: number, unit: string): string {
   switch (unit) {
     case 's':
@@ -52,12 +52,12 @@ function short(value: number): string {
     : String(Number(value.toPrecision(3)));
 }
 
-/** A fragment with a capital and a full stop. */
+/** Capitalizes a clause and adds a full stop. */
 export function asSentence(text: string): string {
   return /[.…?!]$/.test(text) ? capitalized(text) : `${capitalized(text)}.`;
 }
 
-/** The words of a title as its beginning. */
+/** Capitalizes the first letter. */
 export function capitalized(text: string): string {
   return text.slice(0, 1).toUpperCase() + text.slice(1);
 }

@@ -1,6 +1,6 @@
-/** What the reader has set in a view: kept in its model while the view lives. */
+/** The user's settings of a view, stored in its model. */
 
-/** What the x axis counts; of time, seconds since the trial's first report. */
+/** The unit of the x axis; time is in seconds since the trial's first report. */
 export type Axis = 'step' | 'epoch' | 'time';
 
 export interface ISettings extends Record<string, unknown> {
@@ -14,10 +14,10 @@ export interface ISettings extends Record<string, unknown> {
   scatter_y: string;
   /** The open tab. */
   tab: string;
-  /** The part of the x axis that the reader has zoomed into, on the first tab and of metrics. */
+  /** The zoomed range of the x axis, on the first tab and on that of metrics. */
   zoom: readonly [number, number] | null;
   metrics_zoom: readonly [number, number] | null;
-  /** Of the tab of metrics: those to draw (`null`: the first few), of which trials, how smooth. */
+  /** Of the metrics tab: chosen metrics (`null`: the first few), trials and smoothing. */
   metrics: string[] | null;
   trials: string;
   smoothing: number;
@@ -51,13 +51,13 @@ export class Settings {
     return this._value;
   }
 
-  /** The reader has changed something. */
+  /** Change settings, as the user did. */
   change(part: Partial<ISettings>): void {
     this.load({ ...this._value, ...part });
     this._save(this._value);
   }
 
-  /** Another view of the same model has changed something. */
+  /** Load settings that another view of the same model has changed. */
   load(stored: Partial<ISettings>): void {
     this._value = { ...DEFAULTS, ...stored };
     this._listeners.forEach(listener => listener());

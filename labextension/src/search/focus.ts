@@ -1,9 +1,9 @@
-/** What the reader points at, has chosen, and has filtered: one for all parts of a search's view. */
+/** The pointed and the chosen trial and the filters, shared by all parts of a search's view. */
 import { matches, type Brushes } from '../model/rows.js';
 import type { IRow } from '../model/state.js';
 
 export class Focus {
-  /** The trial shown in full, and in all pictures. */
+  /** The trial whose details are shown. */
   get chosen(): number | null {
     return this._chosen;
   }

@@ -1,10 +1,10 @@
-/** Draws how a trial stands at a rung. */
+/** Draws the mark of a trial at a rung. */
 import { drawing, h } from '../dom/dom.js';
 import type { ITheme } from '../dom/theme.js';
 import { MARKS, type Mark } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 
-/** On a screen there is more room than in a card. */
+/** The scale of marks, compared to those of the static card. */
 const ENLARGED = 1.15;
 
 export function drawMark(

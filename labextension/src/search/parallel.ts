@@ -5,16 +5,16 @@ import { axisScale, linearScale, robustRange, type IScale } from '../model/scale
 export interface IParallelAxis {
   name: string;
   x: number;
-  /** The hyperparameter's; null: the metric's. */
+  /** The hyperparameter's axis; null for the metric's. */
   axis: IAxis | null;
   scale: IScale;
-  /** Whether the low end is at the top, as for a metric of which less is better. */
+  /** Whether the low end is at the top, as for a metric to minimize. */
   isFlipped: boolean;
 }
 
 export interface ILine {
   row: IRow;
-  /** One for each axis; null where the trial has no value. */
+  /** Per axis; null where the trial has no value. */
   ys: (number | null)[];
 }
 

@@ -21,7 +21,7 @@ export function drawLine(
   context.stroke();
 }
 
-/** A number beside an axis, on a ground that lets it be read before many lines. */
+/** Draw a tick label with a background, to be legible over lines. */
 function drawTick(
   context: CanvasRenderingContext2D,
   theme: ITheme,
@@ -37,7 +37,7 @@ function drawTick(
   context.fillText(label, x + 5, y);
 }
 
-/** Draw an axis with its name and numbers, and the range that is filtered for, if there is one. */
+/** Draw an axis with its name, ticks and filtered range. */
 export function drawAxis(
   brush: IBrush,
   layout: IParallelLayout,
@@ -70,7 +70,7 @@ export function drawAxis(
   }
 }
 
-/** The first name begins at the edge and the last ends there; the others are centred. */
+/** Draw an axis's name: the first and last aligned to the edges, others centred. */
 function drawName({ context, theme, width }: IBrush, layout: IParallelLayout, place: number): void {
   const axis = layout.axes[place] as IParallelAxis;
   const room = (layout.axes[1]?.x ?? width) - (layout.axes[0]?.x ?? 0) - 8;

@@ -1,4 +1,4 @@
-/** Hyperparameters and metric as parallel coordinates; dragging along an axis filters. */
+/** The picture of parallel coordinates; dragging along an axis filters. */
 import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
@@ -18,12 +18,12 @@ import { NUM_SHADES } from '../dom/theme.js';
 import type { ITrans } from '../model/trans.js';
 
 const HEIGHT = 240;
-/** So near to an axis, a drag is along it. */
+/** The distance from an axis within which a drag filters, in pixels. */
 const AXIS_REACH = 12;
 const MIN_DRAG = 4;
-/** These many of the best are drawn with strong lines. */
+/** The number of best trials with strong lines. */
 const NUM_STRONG = 5;
-/** More lines than this become fainter, so that they do not fill the picture. */
+/** The number of lines from which on they are drawn fainter. */
 const FULL = 80;
 
 interface IDrag {

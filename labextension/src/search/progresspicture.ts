@@ -1,4 +1,4 @@
-/** The best value so far, over time. */
+/** The picture of the best value so far over time. */
 import type { Focus } from './focus.js';
 import { formatDuration, formatNumber, spanText } from '../model/format.js';
 import type { IImprovement, ISearch } from '../model/state.js';
@@ -46,7 +46,7 @@ export class ProgressPicture {
     return place === null ? undefined : this._search?.improvements[place];
   }
 
-  /** The last improvement at or before a place in the picture. */
+  /** The index of the last improvement at or before `x`. */
   private _placeAt(x: number): number | null {
     const place = this._layout?.points.findLastIndex(point => point.x <= x + 6) ?? -1;
     return place === -1 ? null : place;
@@ -152,7 +152,7 @@ function drawSteps({ context, theme }: IBrush, { points, endX }: IStepsLayout): 
 }
 
 export interface IStepsLayout {
-  /** A corner for each improvement, and the end at the present. */
+  /** A corner for each improvement. */
   points: { x: number; y: number; improvement: IImprovement }[];
   endX: number;
   yTicks: { y: number; label: string }[];
@@ -176,7 +176,7 @@ export function layoutSteps(
   const { improvements } = search;
   const end = Math.max(1, elapsedS, improvements.at(-1)?.after_s ?? 0);
   const x = (seconds: number): number => LEFT + ((width - LEFT - RIGHT) * seconds) / end;
-  // The first values are often far off and soon forgotten.
+  // The first values are often far off.
   const values = improvements.map(one => one.value);
   const scale = linearScale(...robustRange(values, search.smaller_is_better), 4);
   const y = (value: number): number => TOP + (height - TOP - BOTTOM) * (1 - scale.place(value));
@@ -191,7 +191,7 @@ export function layoutSteps(
   };
 }
 
-/** Round spans of time up to `end`, at most `limit`. */
+/** At most `limit` round times up to `end`. */
 export function timeTicks(end: number, limit: number): ITick[] {
   const day = 86_400;
   const span =

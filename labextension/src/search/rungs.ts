@@ -1,6 +1,6 @@
 /**
- * Where the trials stand on their way up: a column for each rung, a dot for each trial that
- * reached it or trains to it. Pure: lays out, does not draw.
+ * Lays out the rungs of a search: a column for each rung, a dot for each trial that has reached it or
+ * trains to it. Pure; does not draw.
  *
  *       1 epoch        4 epochs       16 epochs
  *         ▲               ▲              ◆        better
@@ -15,7 +15,7 @@ export interface IDot {
   row: IRow;
   rung: number;
   mark: Mark;
-  /** At this rung; of a trial that has not reached it, the newest. */
+  /** The metric at this rung; the latest for a trial that has not reached it. */
   value: number | null;
   x: number;
   y: number;
@@ -29,14 +29,14 @@ export interface IColumn {
 }
 
 export interface IRungsLayout {
-  /** Where the headings end. */
+  /** The lower edge of the headings. */
   top: number;
   columns: IColumn[];
   dots: IDot[];
   ticks: { y: number; label: string }[];
-  /** How large the marks are: smaller where many are side by side. */
+  /** The size of marks, smaller in narrow columns. */
   markSize: number;
-  /** Where trials without a value are; null if there are none. */
+  /** The y of trials without a value; null if there are none. */
   stripY: number | null;
 }
 
@@ -47,15 +47,15 @@ export interface IRungsSize {
 
 const LEFT = 46;
 const TOP = 40;
-/** Several brackets are named above their rungs. */
+/** The height of the names of several brackets, above their rungs. */
 const BRACKET_NAME = 16;
 const BOTTOM = 10;
 const STRIP = 18;
 const BRACKET_GAP = 18;
-/** Neighbours in order of creation are far apart, so that dots seldom cover each other. */
+/** Spreads consecutive ids, so that dots seldom cover each other. */
 const GOLDEN = 0.618034;
 
-/** The dots of one trial: at each rung it has reached, and where it trains to. */
+/** The dots of one trial: at each rung it has reached, and at that which it trains to. */
 export function trialDots(row: IRow): Pick<IDot, 'rung' | 'mark' | 'value'>[] {
   return row.marks.map((mark, place) =>
     place < row.rungs.length
@@ -144,7 +144,7 @@ export function nearestDot<T extends { x: number; y: number }>(
   return best;
 }
 
-/** The dot that an arrow key leads to: up and down within a column, else to the next column. */
+/** The dot to which an arrow key moves: up and down within a column, else to the next column. */
 export function nextDot(dots: readonly IDot[], from: IDot | null, key: string): IDot | null {
   const order = (a: IDot, b: IDot): number => a.y - b.y || a.x - b.x;
   if (from === null) {
@@ -178,7 +178,7 @@ function nearestIn(dots: readonly IDot[], from: IDot, direction: number): IDot {
   return same ?? nearest ?? from;
 }
 
-/** Columns in the order they are drawn. */
+/** The index of a dot's column, in drawing order. */
 function columnOf(dot: IDot): number {
   return (dot.row.bracket ?? 0) * 100 + dot.rung;
 }

@@ -1,4 +1,4 @@
-/** The rungs as a picture: which trial is where, who goes on, who was stopped. */
+/** The picture of the rungs: where each trial is, and whether it continues. */
 import { rebuilder } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
@@ -17,9 +17,9 @@ import { drawGrid, fitted, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
 
 const HEIGHT = 250;
-/** Fewer rungs than this many pixels apart are named by their numbers alone. */
+/** The column width in pixels below which rungs have short labels. */
 const WIDE = 120;
-/** With more dots than this, the links between them become fainter. */
+/** The number of dots from which on links are drawn fainter. */
 const FULL = 200;
 
 export class RungsPicture {
@@ -180,7 +180,7 @@ export class RungsPicture {
     context.fillText(fitted(context, facts, column.width - 4), middle, top - 16);
   }
 
-  /** From rung to rung; of the trials that the reader looks at, strongly. */
+  /** Draw links from rung to rung, stronger for the chosen and the pointed trial. */
   private _drawLinks({ context, theme }: IBrush, dots: readonly IDot[]): void {
     const { chosen, pointed } = this._focus;
     const alpha = Math.min(1, Math.max(0.25, FULL / dots.length));

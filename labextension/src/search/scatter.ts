@@ -1,4 +1,4 @@
-/** A hyperparameter against a metric, a dot for each trial; pure. */
+/** Lays out a scatter plot of a hyperparameter and a metric; pure. */
 import { axisScale, linearScale, logScale, robustRange, type IScale } from '../model/scales.js';
 import type { IAxis, IRow, ISearch } from '../model/state.js';
 
@@ -21,17 +21,17 @@ const RIGHT = 16;
 const TOP = 12;
 const BOTTOM = 24;
 
-/** The hyperparameter to draw: the one of that name, else the first. */
+/** The axis of this name, else the first. */
 export function scatterAxis(search: ISearch, name: string): IAxis | undefined {
   return search.axes.find(axis => axis.name === name) ?? search.axes[0];
 }
 
-/** The metric to draw: the one of that name, else the searcher's. */
+/** The metric of this name, else the searcher's. */
 export function scatterMetric(search: ISearch, name: string): string {
   return search.metrics.includes(name) ? name : search.metric;
 }
 
-/** A trial's value of a metric: the best of the searcher's, the last of any other. */
+/** A trial's best value of the searcher's metric, or the last of another. */
 function metricOf(search: ISearch, row: IRow, name: string): number | null {
   const place = search.metrics.indexOf(name);
   return place === -1 ? row.best : (row.metrics[place] ?? null);
@@ -82,7 +82,7 @@ function scaleOf(values: readonly number[], isLog: boolean, smallerIsBetter: boo
   return values.length === 0 ? logScale(1, 10) : logScale(low / 1.1, high * 1.1);
 }
 
-/** The dot to go to by a key: to the sides by hyperparameter; the first and the last of all. */
+/** The dot to which a key moves: left and right by hyperparameter, Home and End. */
 export function nextScatterDot(
   dots: readonly IScatterDot[],
   from: number | null,

@@ -1,4 +1,4 @@
-/** Any hyperparameter against any metric: two choices, and a dot for each trial. */
+/** The scatter plot of any hyperparameter and any metric. */
 import { h, rebuilder } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
@@ -18,12 +18,12 @@ import { drawGrid, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
 
 const HEIGHT = 240;
-/** More dots than this become fainter. */
+/** The number of dots from which on they are drawn fainter. */
 const FULL = 200;
 
 interface INames {
   names: string[];
-  /** The one of which the best value is drawn, not the last. */
+  /** The metric whose best value is drawn, not the last. */
   best: string;
 }
 

@@ -1,4 +1,4 @@
-/** An experiment of many trials: pictures, table, and the chosen trial as if there was no other. */
+/** The view of a search: pictures, table, and the details of the chosen trial. */
 import { Board, type MakeChart } from '../charts/metricboard.js';
 import { h, rebuilder, setHidden, setText, smallButton } from '../dom/dom.js';
 import { Focus } from './focus.js';
@@ -22,7 +22,7 @@ export interface ISearchViewOptions {
   requests: IRequestContext;
   makeChart: MakeChart;
   settings: Settings;
-  /** The reader has chosen a trial, or none any more. */
+  /** Called when the user has chosen a trial, or `null`. */
   onChoose: (trialId: number | null) => void;
   onFocus: () => void;
 }

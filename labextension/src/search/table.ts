@@ -1,4 +1,4 @@
-/** The trials as a table that can be sorted; a page of it at a time, so that a thousand stay fast. */
+/** The sortable table of trials, in pages, so that a thousand trials stay fast. */
 import { focusedIn, h, rebuilder, setAttribute, smallButton } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import type { IRow, ISearch } from '../model/state.js';
@@ -7,7 +7,7 @@ import { tableHeadings, tableRow, type IHeading, type ITableRow } from './tablec
 import type { ITrans } from '../model/trans.js';
 import { icon } from '../dom/icons.js';
 
-/** How many rows there are at first, and on a page when there is more to see. */
+/** The number of rows at first, and on a page. */
 const FEW = 10;
 const PAGE = 50;
 
@@ -50,7 +50,7 @@ export class TrialTable {
     this._draw();
   }
 
-  /** The reader points at, has chosen or has filtered something else. */
+  /** Update after a change of pointed or chosen trial or filters. */
   refocus(): void {
     if (this._brushes !== this._focus.brushes) {
       this._brushes = this._focus.brushes;
@@ -65,12 +65,12 @@ export class TrialTable {
     this._mark();
   }
 
-  /** While the reader is at the rows, they stay where they are: else they could not be hit. */
+  /** Keeps the order of rows while the pointer or focus is on them. */
   private _hold(by: 'focus' | 'pointer', isHeld: boolean): void {
     this._held[isHeld ? 'add' : 'delete'](by);
   }
 
-  /** A row that was clicked keeps the focus for long after: only the keyboard's holds the order. */
+  /** Holds the order only for keyboard focus, as a clicked row keeps the focus. */
   private _onFocusIn(event: FocusEvent): void {
     this._hold('focus', (event.target as Element).matches(':focus-visible'));
   }
@@ -128,7 +128,7 @@ export class TrialTable {
     );
   }
 
-  /** Rows are kept and moved, not made anew: one under a pressed pointer must not vanish. */
+  /** Moves existing rows: one that is being clicked must not be replaced. */
   private _drawBody(rows: readonly ITableRow[]): void {
     const focused = rowIdOf(focusedIn(this._body));
     const gone = new Set(this._rows.keys());
@@ -150,7 +150,7 @@ export class TrialTable {
     }
   }
 
-  /** Show which rows are chosen and pointed at; one of them can be reached with Tab. */
+  /** Mark the chosen and the pointed row, and set the tab stop. */
   private _mark(): void {
     const rows = [...this._body.children];
     const { chosen, pointed } = this._focus;
@@ -253,7 +253,7 @@ export class TrialTable {
       return;
     }
     event.preventDefault();
-    event.stopPropagation(); // the notebook moves between cells by these keys
+    event.stopPropagation(); // notebooks move between cells with these keys
   }
 
   private readonly _head = h('thead');
@@ -271,7 +271,7 @@ export class TrialTable {
   private _sort: ISort = { key: 'best', isReversed: false };
   private _order = new Map<number, number>();
   private readonly _held = new Set<'focus' | 'pointer'>();
-  /** The reader has asked for another order or page. */
+  /** Whether the user has changed order or page. */
   private _isMoved = false;
   private _first = 0;
   private _size = FEW;
@@ -288,7 +288,7 @@ const STATE_COLUMN = 1;
 
 export interface IShownRow {
   readonly node: HTMLElement;
-  /** Draw its cells if they have changed. */
+  /** Update its cells if they have changed. */
   draw: (row: ITableRow) => void;
 }
 
@@ -308,7 +308,7 @@ export function newRow(id: number): IShownRow {
   return { node, draw };
 }
 
-/** The trial of the row that an element is in. */
+/** The trial's id of the row that contains an element. */
 export function rowIdOf(target: EventTarget | null): number | null {
   const row = target instanceof Element ? target.closest('[data-trial]') : null;
   return row === null ? null : Number(row.getAttribute('data-trial'));

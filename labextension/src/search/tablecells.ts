@@ -1,4 +1,4 @@
-/** What stands in the table of trials: its headings and cells; pure. */
+/** Headings and cells of the table of trials; pure. */
 import { formatNumber } from '../model/format.js';
 import type { IRow, ISearch } from '../model/state.js';
 import { axisText } from '../model/scales.js';
@@ -15,7 +15,7 @@ export interface IHeading {
 export interface ITableRow {
   id: number;
   status: IRow['status'];
-  /** One for each heading; the second is the state. */
+  /** Per heading; the second is the state. */
   cells: { text: string; isNumber: boolean }[];
 }
 

@@ -1,18 +1,18 @@
-/** Series side by side, as plots take them: one x axis, a gap where nothing was measured; pure. */
+/** Aligns series on one x axis for plots, with gaps where nothing was measured; pure. */
 import type { Column } from '../charts/curves.js';
 import type { ISeries } from '../model/answers.js';
 
 export interface IAligned {
   x: number[];
-  /** Of each series, its values at each x. */
+  /** Per series, its values at each x. */
   mid: Column[];
   low: Column[];
   high: Column[];
 }
 
-const GAP = 3; // times the usual distance between points
+const GAP = 3; // a gap is so many times the usual distance of points
 
-/** Put series side by side, with x counted from `origin`. */
+/** Align series, with x relative to `origin`. */
 export function aligned(series: readonly ISeries[], origin = 0): IAligned {
   const [first, ...others] = series;
   if (first === undefined) {
@@ -40,7 +40,7 @@ function union(series: readonly ISeries[]): number[] {
   return [...new Set(series.flatMap(one => one.x))].sort((a, b) => a - b);
 }
 
-/** Its values at the places that it has, `undefined` between them, gaps where it pauses. */
+/** The values of a series on the common axis: `undefined` between its points, `null` at gaps. */
 function placed(one: ISeries, name: 'low' | 'mid' | 'high', xs: readonly number[]): Column {
   const own = new Map(one.x.map((x, i) => [x, one[name][i] as number]));
   const pauses = new Set(gapsOf(one.x).map(i => one.x[i - 1]));
@@ -54,7 +54,7 @@ function placed(one: ISeries, name: 'low' | 'mid' | 'high', xs: readonly number[
   return column;
 }
 
-/** Places whose distance from the one before is much larger than usual. */
+/** Positions whose distance from the one before is much larger than usual. */
 function gapsOf(xs: readonly number[]): number[] {
   const steps = xs.slice(1).map((x, i) => x - (xs[i] as number));
   const usual = [...steps].sort((a, b) => a - b)[steps.length >> 1] ?? 0;

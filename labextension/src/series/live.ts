@@ -1,6 +1,6 @@
 /**
- * Follows series of a trial: all that there is, then once a second only what is new, while it can
- * be seen and the trial goes on. A part of the axis is asked for in its own resolution.
+ * Follows series of a trial: fetches all points, then once a second only new ones, while it is visible
+ * and the trial runs. A zoomed range is fetched in its own resolution.
  */
 import { mergePages, tailOf, type AskSeries } from './seriespages.js';
 import type { ISeriesPage, ISeriesQuery } from '../model/answers.js';
@@ -9,7 +9,7 @@ const PERIOD_MS = 1000;
 const AGAIN_MS = 5000;
 const SLOW_MS = 3000;
 const LOST_MS = 30_000;
-const RECENT_MS = 10_000; // what is new since then is not worth a page of its own
+const RECENT_MS = 10_000; // newer points do not need a separate request
 
 export interface IFollowed {
   trial_id: number;
@@ -21,26 +21,26 @@ export interface IFollowed {
 
 export interface ILiveOptions {
   ask: AskSeries;
-  /** Said when an answer takes long: what could be in its way. */
+  /** Shown when an answer takes long. */
   slowHint: string;
-  /** There is something new to draw. */
+  /** Called on new data. */
   onPage: (page: ISeriesPage) => void;
-  /** Why there is nothing new, or '' again. */
+  /** Called with why there is no new data, or ''. */
   onNotice: (text: string) => void;
   columns?: number;
-  /** Milliseconds between answers; one column is always asked for whole. */
+  /** Milliseconds between answers; queries of one column are always fetched whole. */
   period?: number;
 }
 
 export class LiveSeries {
   constructor(private readonly _options: ILiveOptions) {}
 
-  /** What came for the whole axis, at first `undefined`. */
+  /** The page of the whole axis; `undefined` before the first. */
   get whole(): ISeriesPage | undefined {
     return this._whole;
   }
 
-  /** Follow this from now on; what is followed already goes on. */
+  /** Follow other series; the same ones continue. */
   follow(followed: IFollowed): void {
     const key = JSON.stringify(followed);
     if (key !== this._key) {
@@ -52,7 +52,7 @@ export class LiveSeries {
     }
   }
 
-  /** Ask only while this can be seen. */
+  /** Set whether the series are visible; they are fetched only then. */
   setVisible(isVisible: boolean): void {
     if (isVisible !== this._isVisible) {
       this._isVisible = isVisible;
@@ -60,7 +60,7 @@ export class LiveSeries {
     }
   }
 
-  /** Nothing new comes any more once a last answer is there; or it goes on again. */
+  /** Set whether the trial has ended; one last answer is fetched then. */
   setEnded(isEnded: boolean): void {
     if (isEnded !== this._isEnded) {
       this._isEnded = isEnded;
@@ -69,7 +69,7 @@ export class LiveSeries {
     }
   }
 
-  /** Show a part of the axis in detail; `null`: the whole. */
+  /** Fetch a range of the axis in detail; `null`: the whole. */
   setRange(range: readonly [number, number] | null): void {
     this._range = range;
     if (range === null && this._whole !== undefined) {
@@ -84,7 +84,7 @@ export class LiveSeries {
   }
 
   private _restart(): void {
-    this._round += 1; // an answer that is still to come is not for us
+    this._round += 1; // invalidates pending answers
     clearTimeout(this._timer);
     const isNeeded = this._range !== null || this._whole === undefined || !this._isComplete;
     if (this._isVisible && this._followed !== undefined && isNeeded) {

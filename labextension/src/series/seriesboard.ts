@@ -1,6 +1,6 @@
 /**
- * Pictures of a trial's series that is followed, or the same as tables: one zoom for all of them,
- * for which finer series are asked.
+ * Follows series of a trial and shows them as pictures or tables, with a common zoom, for which finer
+ * series are fetched.
  */
 import { placeText } from '../charts/axes.js';
 import { PlotGroup, type MakePlot } from '../charts/group.js';
@@ -29,11 +29,11 @@ export interface ISeriesBoardOptions {
   ask: AskSeries;
   slowHint: string;
   settings: Settings;
-  /** What to draw of a page, with x counted from `origin`. */
+  /** The pictures of a page, with x relative to `origin`. */
   picture: (page: ISeriesPage, origin: number) => IPicture[];
-  /** Said in place of pictures when there are none. */
+  /** The text if there are no pictures. */
   empty: (page: ISeriesPage) => string;
-  /** After each new page of the whole axis. */
+  /** Called after each new page of the whole axis. */
   onPage?: (page: ISeriesPage) => void;
   makePlot?: MakePlot;
 }
@@ -67,7 +67,7 @@ export class SeriesBoard {
     setHidden(this._wholeButton, true);
   }
 
-  /** Follow series of a trial, until it has ended. */
+  /** Follow series of a trial until it has ended. */
   follow(followed: IFollowed, isEnded: boolean): void {
     if (followed.axis !== this._followed?.axis || followed.trial_id !== this._followed.trial_id) {
       this._page = undefined;
@@ -93,7 +93,7 @@ export class SeriesBoard {
     this._group.dispose();
   }
 
-  /** What x is counted from: the trial's beginning, or no batches. */
+  /** The origin of x: the trial's beginning, or 0 batches. */
   private get _origin(): number {
     const page = this._live.whole;
     if (this._followed?.axis === 'batches' || page === undefined) {
@@ -132,7 +132,7 @@ export class SeriesBoard {
     return [Math.min(0, low - this._origin), high - this._origin];
   }
 
-  /** Moving fires often: finer series are asked for when it has settled. */
+  /** Debounced: finer series are fetched when the zoom has settled. */
   private _onZoom(range: Range | null): void {
     setHidden(this._wholeButton, range === null);
     clearTimeout(this._settling);
@@ -167,7 +167,7 @@ interface ITableData {
   rows: string[][];
 }
 
-/** A picture for reading as a table: some of its places, the first and the last among them. */
+/** Formats a picture as a table of some positions, including the first and last. */
 function tableOf(picture: IPicture, axis: 'step' | 'time', trans: ITrans): ITableData {
   const { x, curves, text, title, empty } = picture;
   const stride = Math.max(1, (x.length - 1) / (TABLE_ROWS - 1));

@@ -1,4 +1,4 @@
-/** Measured numbers over time as the kernel answers them, and newer points put to older; pure. */
+/** Merges pages of series, and plans the queries for new points; pure. */
 import type { ISeries, ISeriesAnswer, ISeriesPage, ISeriesQuery } from '../model/answers.js';
 
 export interface ISeriesQuestion {
@@ -6,13 +6,13 @@ export interface ISeriesQuestion {
   query: ISeriesQuery;
 }
 
-/** Asks the kernel for series; rejects with a reason for people. */
+/** Fetches series; rejects with a message for the user. */
 export type AskSeries = (question: ISeriesQuestion) => Promise<ISeriesAnswer>;
 
-const COLUMNS_AGAIN = 3; // the newest columns may have been incomplete
+const COLUMNS_AGAIN = 3; // fetched again, as the newest columns may have been incomplete
 const MAX_GROWTH = 2;
 
-/** The page with newer points in the place of those from `newer`'s first on. */
+/** Replaces the points from `newer`'s first on. */
 export function mergePages(kept: ISeriesPage, newer: ISeriesPage): ISeriesPage {
   const known = new Map(kept.series.map(one => [keyOf(one), one]));
   const fresh = newer.series.map(one => {
@@ -42,7 +42,7 @@ function keyOf(one: ISeries): string {
   return `${one.source} ${one.name}`;
 }
 
-/** What to ask for so that only what is new comes; `null`: all of it, as columns grew too fine. */
+/** The query for new points; `null`: fetch all, as there are too many columns. */
 export function tailOf(
   page: ISeriesPage,
   columns: number
@@ -56,12 +56,12 @@ export function tailOf(
     return null;
   }
   const since = longest[Math.max(0, longest.length - COLUMNS_AGAIN)] as number;
-  // As many columns as make the new ones about as wide as those that are there, and room to grow.
+  // So many columns that new ones are about as wide as existing ones, with a reserve.
   const width = (last - first) / Math.max(1, longest.length - 1);
   return { since, columns: width > 2 * page.interval_s ? 2 * COLUMNS_AGAIN : columns };
 }
 
-/** Where the page's points are, on its axis. */
+/** The range of a page's points. */
 export function spanOf(page: ISeriesPage): [number, number] | null {
   let [low, high] = [Infinity, -Infinity];
   for (const { x } of page.series) {
@@ -72,8 +72,7 @@ export function spanOf(page: ISeriesPage): [number, number] | null {
 }
 
 /**
- * Asks for each group of names by itself, as an answer has room for so many points, and puts the
- * answers together.
+ * Fetches each group of names separately, as the size of an answer is limited, and merges the answers.
  */
 export function inParts(ask: AskSeries, groups: readonly (readonly string[])[]): AskSeries {
   return async ({ query, ...which }) => {

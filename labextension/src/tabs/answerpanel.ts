@@ -1,4 +1,4 @@
-/** A panel that shows one answer of the kernel: asked for when it is seen and something is new. */
+/** The base class of panels that show an answer, fetched when they are visible and a version has changed. */
 import { h, setText } from '../dom/dom.js';
 import type { Ask } from '../model/questions.js';
 import type { IPanel } from './tab.js';
@@ -9,7 +9,7 @@ export interface IAnswerPanelOptions {
   ask: Ask;
   /** The type of the question. */
   type: string;
-  /** Said when the answer takes long. */
+  /** Shown when the answer takes long. */
   slowHint: string;
 }
 
@@ -28,7 +28,7 @@ export abstract class AnswerPanel<Answer> implements IPanel {
 
   protected abstract _draw(answer: Answer): void;
 
-  /** Ask again when this has changed. */
+  /** Fetch again if this version differs from the fetched one. */
   protected _note(version: string): void {
     this._version = version;
     this._askIfNew();
@@ -58,7 +58,7 @@ export abstract class AnswerPanel<Answer> implements IPanel {
       }
     } catch (error) {
       say(error instanceof Error ? error.message : String(error));
-      this._asked = undefined; // the next state asks again
+      this._asked = undefined; // fetched again at the next state
     } finally {
       clearTimeout(slow);
     }

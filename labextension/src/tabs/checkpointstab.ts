@@ -1,4 +1,4 @@
-/** The tab of checkpoints: which there are, the best one, and how to load them. */
+/** The tab of checkpoints: a table, the best one, and the code to load one. */
 import { copyButton } from '../dom/copy.js';
 import { h, setText } from '../dom/dom.js';
 import { formatNumber, formatSize } from '../model/format.js';
@@ -57,7 +57,7 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
     );
   }
 
-  /** How to load it. */
+  /** Show the code that loads a checkpoint. */
   private _drawLines(one: ICheckpointView, isBest: boolean): void {
     const trans = this._trans;
     const code = h(

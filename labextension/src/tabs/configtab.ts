@@ -1,4 +1,4 @@
-/** The tab of the effective configuration: each value, and who gave it. */
+/** The tab of the effective configuration: each value and its origin. */
 import { copyButton } from '../dom/copy.js';
 import { h, setHidden, setText } from '../dom/dom.js';
 import type { ITrans } from '../model/trans.js';
@@ -36,11 +36,11 @@ class ConfigPanel extends AnswerPanel<IConfigText> {
     const copy = copyButton(trans, trans.__('Copy the YAML'), this._box, () => this._yaml);
     const tools = h('div.det-line', {}, this._search, this._origin, this._said);
     tools.append(h('div.det-aside', {}, copy));
-    setHidden(this._box, true); // until there is an answer
+    setHidden(this._box, true); // before the first answer
     host.append(tools, this._notices, this._box);
   }
 
-  /** It does not change. */
+  /** The configuration does not change. */
   update(): void {
     this._note('');
   }
@@ -97,7 +97,7 @@ export type Origin = 'submitted' | 'template' | 'default';
 export interface IConfigLine {
   text: string;
   depth: number;
-  /** Of a line with a value; several, where its items differ. */
+  /** The origins of the line's value; several if its items differ. */
   origins: Origin[];
 }
 
@@ -108,7 +108,7 @@ const WORDS: Record<string, Origin> = {
 };
 const COMMENT = / +# ([a-z, ]+)$/;
 
-/** det_jupyter/config/yaml_output.py writes a comment where a value is not the user's own. */
+/** Parses the comments that det_jupyter/config/yaml_output.py writes after values which the user did not set. */
 export function configLines(yaml: string): IConfigLine[] {
   const texts = yaml.split('\n').filter(line => line.trim() !== '');
   return texts.map(line => {
@@ -126,7 +126,7 @@ export function configLines(yaml: string): IConfigLine[] {
   });
 }
 
-/** Those lines that fit, with the sections that they are in and all that is in a section that fits. */
+/** The matching lines, with their sections and all lines of matching sections. */
 export function fittingLines(
   lines: readonly IConfigLine[],
   text: string,

@@ -1,4 +1,4 @@
-/** Tabs with a panel each, which is built when it is opened and idle while it is not seen. */
+/** Tabs whose panels are built when opened, and idle while not visible. */
 import { h, setAttribute, setHidden } from '../dom/dom.js';
 import type { Settings } from '../model/viewsettings.js';
 import type { IViewState } from '../model/state.js';
@@ -16,10 +16,10 @@ interface IPlace {
 
 export class TabFrame {
   readonly node: HTMLElement;
-  /** The free end of the line of tabs. */
+  /** The end of the row of tabs. */
   readonly aside = h('div.det-aside');
 
-  /** The reader's choice is kept in `settings`; the first tab is shown where there is none. */
+  /** The open tab is stored in `settings`; the first one is the default. */
   constructor(
     trans: ITrans,
     private readonly _settings: Settings,
@@ -48,12 +48,12 @@ export class TabFrame {
     }
   }
 
-  /** Open a tab, as the reader would. */
+  /** Open a tab and store it. */
   open(id: string): void {
     this._settings.change({ tab: id });
   }
 
-  /** The view has come into sight, or has left it. */
+  /** Set whether the view is visible. */
   setVisible(isVisible: boolean): void {
     if (isVisible !== this._isVisible) {
       this._isVisible = isVisible;
@@ -97,7 +97,7 @@ export class TabFrame {
     return { tab, button, host };
   }
 
-  /** Show the tab that the settings name. */
+  /** Show the tab in the settings. */
   private _follow(): void {
     const wanted = this._settings.value.tab;
     const place = this._places.find(({ tab }) => tab.id === wanted) ?? this._places[0];
@@ -130,7 +130,7 @@ export class TabFrame {
     const place = this._places[wanted ?? -1];
     if (place !== undefined) {
       event.preventDefault();
-      event.stopPropagation(); // the notebook moves between cells by these keys
+      event.stopPropagation(); // notebooks move between cells with these keys
       this.open(place.tab.id);
       place.button.focus();
     }

@@ -5,7 +5,7 @@ import type { ITrans } from '../model/trans.js';
 import type { IPanel, ITab, ITabContext } from './tab.js';
 
 export type MakeTabs = (context: ITabContext) => ITab[];
-/** Fetches the code; rejects with a reason for people. */
+/** Fetches the code; rejects with a message for the user. */
 export type LoadTabs = () => Promise<MakeTabs>;
 
 export class LazyTabs {
@@ -14,7 +14,7 @@ export class LazyTabs {
     private readonly _load: LoadTabs
   ) {}
 
-  /** One of the tabs; its panel is empty until the code is there. */
+  /** Returns one of the tabs; its panel is empty until the code is loaded. */
   tab(id: string, label: string): ITab {
     const { trans } = this._context.requests;
     return {

@@ -1,4 +1,4 @@
-/** What was measured of machines, GPUs and ranks as pictures: one for each measure; pure. */
+/** Makes pictures of system metrics of machines, GPUs and ranks: one for each measure; pure. */
 import { lookOf, type ICurve, type IPicture, type IPictureMark } from '../charts/picture.js';
 import { capitalized, formatMeasure } from '../model/units.js';
 import { SYSTEM } from '../model/state.js';
@@ -6,13 +6,13 @@ import type { ITrans } from '../model/trans.js';
 import { aligned } from '../series/columns.js';
 import type { ISeries, ISeriesPage } from '../model/answers.js';
 
-/** So many curves have a colour and a name each, and so few their smallest and largest values. */
+/** The number of curves with a colour and name each, and the number with bands. */
 const MAX_NAMED = 8;
 const MAX_BANDS = 2;
 
 type Group = 'host' | 'gpu' | 'rank';
 
-/** Whose a source is: `gpu:UUID` and `mig:UUID`, `rank:0` and `workers:0`, else a machine. */
+/** The group of a source: `gpu:UUID`, `mig:UUID`, `rank:0` and `workers:0`; others are machines. */
 function groupOf(source: string): Group {
   const kind = source.split(':')[0] ?? '';
   const known: Record<string, Group> = { gpu: 'gpu', mig: 'gpu', rank: 'rank', workers: 'rank' };
@@ -71,7 +71,7 @@ function pictureOf(
   };
 }
 
-/** Names for people: GPUs by their places among all, as their UUIDs are long. */
+/** Labels of sources; GPUs are numbered, as their UUIDs are long. */
 function labelsOf(all: readonly ISeries[], trans: ITrans): Map<string, string> {
   const sources = [...new Set(all.map(one => one.source))];
   const gpus = sources.filter(source => groupOf(source) === 'gpu').sort();
@@ -91,12 +91,12 @@ function labelsOf(all: readonly ISeries[], trans: ITrans): Map<string, string> {
 }
 
 export interface IMissing {
-  /** What there is nothing of: measures, or a measure of single sources. */
+  /** The missing measures, or a measure's missing sources. */
   what: string[];
   reason: string;
 }
 
-/** What was not measured, by the reason. */
+/** Missing measures, grouped by reason. */
 export function missingOf(page: ISeriesPage, trans: ITrans): IMissing[] {
   const labels = labelsOf(page.series, trans);
   const found = new Map<string, Map<string, ISeries[]>>();

@@ -1,4 +1,4 @@
-/** The tab of the system: machines, GPUs and ranks' processes, on the trial's axis of time. */
+/** The tab of system metrics: machines, GPUs and processes of ranks, over the trial's time. */
 import { h, rebuilder, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import { shownTitle, shownTrial, type IShownTrial } from '../model/showntrial.js';

@@ -1,4 +1,4 @@
-/** A tab of the view, and what it is given. */
+/** The interfaces of tabs of the view. */
 import type { MakeChart } from '../charts/metricboard.js';
 import type { IRequestContext } from '../dom/notice.js';
 import type { Ask } from '../model/questions.js';
@@ -6,7 +6,7 @@ import type { Settings } from '../model/viewsettings.js';
 import type { IViewState } from '../model/state.js';
 
 export interface ITabContext {
-  /** Translations, and requests by buttons. */
+  /** What buttons need to send requests, and translations. */
   requests: IRequestContext;
   /** Questions to the kernel: logs, series, configuration, checkpoints. */
   ask: Ask;
@@ -17,16 +17,16 @@ export interface ITabContext {
 export interface ITab {
   readonly id: string;
   readonly label: string;
-  /** Fill `host`: called once, when the tab is opened for the first time. */
+  /** Fill `host`; called once, when the tab is first opened. */
   open(host: HTMLElement): IPanel;
 }
 
 export interface IPanel {
-  /** A newer state; only those that come while the panel is shown, and the newest when it opens. */
+  /** Accept a state: those while the panel is shown, and the newest when it is opened. */
   update?(state: IViewState): void;
-  /** Whether it can be seen, first when it is opened: while it cannot, it draws and asks nothing. */
+  /** Set whether it is visible; while it is not, it neither draws nor fetches. */
   setShown?(isShown: boolean): void;
-  /** The theme has changed. */
+  /** Apply a changed theme. */
   restyle?(): void;
   dispose(): void;
 }

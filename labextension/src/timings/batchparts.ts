@@ -1,4 +1,4 @@
-/** The parts of a batch's time: which colour and pattern each has, and what a rank spent on each. */
+/** The parts of a batch's time: looks, and the times of ranks. */
 import type { ICurve } from '../charts/picture.js';
 import { PARTS } from '../model/state.js';
 import type { ISeries, ISeriesPage } from '../model/answers.js';
@@ -14,7 +14,7 @@ const look = (kind: string, isHatched = false): Look => ({
   isHatched
 });
 
-/** No two parts have the same; kinds of time have the colours of their verdicts. */
+/** The looks of parts, all distinct, in the colours of the verdict's kinds. */
 const LOOKS: Record<string, Look> = {
   dataloader_next: look('input'),
   to_device: look('transfer'),
@@ -34,12 +34,12 @@ const LOOKS: Record<string, Look> = {
   rest: look('rest')
 };
 
-/** How a part is drawn everywhere. */
+/** The look of a part. */
 export function lookOfPart(name: string): Look {
   return LOOKS[name] ?? look('rest');
 }
 
-/** The parts that took time, in the order in which they are stacked. */
+/** The parts with times, in stacking order. */
 export function partsOf(page: ISeriesPage, source: string): ISeries[] {
   const own = new Map(page.series.filter(one => one.source === source).map(s => [s.name, s]));
   return PARTS.flatMap(name => {
@@ -50,12 +50,12 @@ export function partsOf(page: ISeriesPage, source: string): ISeries[] {
 
 export interface IRankTimes {
   rank: number;
-  /** Seconds per batch of each part that took time, in the order of the stack. */
+  /** Seconds per batch of each part, in stacking order. */
   parts: { name: string; title: string; seconds: number }[];
   total: number;
 }
 
-/** What each rank spent on a batch, from a page of one column. */
+/** The times of each rank per batch, from a page of one column. */
 export function ranksOf(page: ISeriesPage): IRankTimes[] {
   const sources = [...new Set(page.series.map(one => one.source))].filter(isRank);
   return sources
@@ -85,7 +85,7 @@ function rankOf(source: string): number {
 export interface IPartRow {
   name: string;
   title: string;
-  /** Of the rank's time; `null` of what lies within other parts. */
+  /** The share of the rank's time; `null` for sections within other parts. */
   share: number | null;
   mean: number | null;
   p50: number | null;

@@ -1,4 +1,4 @@
-/** What a reader can order of a trial that trains: changes of it, and a profile of its next steps. */
+/** Controls to change a running trial, and to record a profile of its next steps. */
 import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
 import { Notice, type IRequestContext } from '../dom/notice.js';
 import { formatSize } from '../model/format.js';
@@ -8,7 +8,7 @@ import type { IChangeAnswer, IProfileAnswer } from '../model/answers.js';
 
 const STEPS = 10;
 
-/** What can be changed: the name of the order's field, and how a reader's text becomes its value. */
+/** The fields of a change. */
 const FIELDS = ['lr', 'min_validation_period', 'priority'] as const;
 
 export interface IOrdered {
@@ -42,7 +42,7 @@ export class OrderControls {
     this.node = h('div.det-orders', {}, this._live, this._notice.node, this._done);
   }
 
-  /** Offer what the trial can be asked for, and list what became of it. */
+  /** Enable what is possible for the trial, and list changes and profiles. */
   update(ordered: IOrdered): void {
     this._ordered = ordered;
     setHidden(this._live, !ordered.isRunning);
@@ -84,7 +84,7 @@ export class OrderControls {
       h('label.det-change-field', {}, labels[name], inputs[i] as Node)
     );
     const form = h('form.det-line', {}, ...rows, apply);
-    form.addEventListener('keydown', event => event.stopPropagation()); // not for the notebook
+    form.addEventListener('keydown', event => event.stopPropagation()); // keeps keys from the notebook
     form.addEventListener('submit', event => {
       event.preventDefault();
       const given = inputs.filter(input => input.value !== '');

@@ -1,4 +1,4 @@
-/** Ranks side by side: a bar of each one's batch, divided into its parts. */
+/** A bar for each rank: the time of a batch, divided into parts. */
 import { h, rebuilder } from '../dom/dom.js';
 import { formatPercent } from '../model/format.js';
 import { formatSeconds } from '../model/units.js';

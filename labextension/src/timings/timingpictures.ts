@@ -1,4 +1,4 @@
-/** The time of batches as pictures: their parts stacked, the pace, the user's own measures; pure. */
+/** Makes the pictures of timings: stacked parts, throughput, and the user's measures; pure. */
 import { lookOf, type IPicture, type IPictureMark } from '../charts/picture.js';
 import { capitalized, formatMeasure, formatSeconds } from '../model/units.js';
 import type { ITrans } from '../model/trans.js';
@@ -9,7 +9,7 @@ import type { ISeries, ISeriesPage } from '../model/answers.js';
 const MAX_COUNTERS = 6;
 const MIN_SHARE = 0.001;
 
-/** What one rank spent its batches on. */
+/** The pictures of one rank. */
 export function timingPictures(
   page: ISeriesPage,
   source: string,
@@ -33,7 +33,7 @@ export function timingPictures(
   return pictures.flatMap(one => (one === null ? [] : [one]));
 }
 
-/** Parts that can be seen in a stack; the table has the others, too. */
+/** Parts large enough to be visible in a stack; the table has all. */
 function visible(parts: ISeries[]): ISeries[] {
   const sums = parts.map(one => one.mid.reduce((sum, value) => sum + value, 0));
   const least = MIN_SHARE * sums.reduce((all, one) => all + one, 0);

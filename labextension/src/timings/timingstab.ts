@@ -1,4 +1,4 @@
-/** The tab of timings: the verdict, where the time of a batch goes, ranks side by side, a table. */
+/** The tab of timings: verdict, parts of a batch's time, ranks, and a table. */
 import type { IPictureMark } from '../charts/picture.js';
 import { dataTable, h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
@@ -136,7 +136,7 @@ class TimingsPanel implements IPanel {
     this._follow();
   }
 
-  /** The user's sections are known once they have been measured. */
+  /** Adds the user's sections, whose names come with the first page. */
   private _note(page: ISeriesPage): void {
     const names = page.series.map(one => one.name).filter(name => name.startsWith(SECTION));
     if (names.join() !== this._sections.join()) {

@@ -1,11 +1,11 @@
-/** Where a trial's time goes: one sentence, a bar of shares, and on demand evidence and advice. */
+/** The verdict of a trial: a sentence, a bar of shares, and folded evidence and advice. */
 import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import { formatPercent } from '../model/format.js';
 import type { ICause, ITimeShare, IVerdict, Tone, VerdictKind } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 
-const MIN_NAMED = 0.08; // of the bar: below this a word has no room in it
+const MIN_NAMED = 0.08; // the share of the bar below which it has no label
 
 export class VerdictBanner {
   readonly node: HTMLElement;
@@ -21,7 +21,7 @@ export class VerdictBanner {
     );
   }
 
-  /** Show it; `null`, for a trial of which nothing is known, shows nothing. */
+  /** Show a verdict; `null` hides the banner. */
   update(verdict: IVerdict | null): void {
     setHidden(this.node, verdict === null);
     if (verdict === null) {
@@ -46,7 +46,7 @@ export class VerdictBanner {
         { 'data-kind': kind, title: words[i] as string },
         h('span', {}, text)
       );
-      // In percent: segments whose numbers add up to less than 1 do not fill the bar.
+      // In percent, as flex factors that sum to less than 1 do not fill the bar.
       segment.style.flexGrow = String(100 * share);
       return segment;
     });
@@ -89,7 +89,7 @@ export class VerdictBanner {
   );
 }
 
-/** A warning sign only where time is lost. */
+/** The icon of a verdict: a warning only where time can be gained. */
 function shapeOf(kind: VerdictKind, tone: Tone): 'completed' | 'queued' | 'info' | 'occupied' {
   switch (tone) {
     case 'good':

@@ -1,4 +1,4 @@
-/** Requests to the server extension; what goes wrong becomes a sentence for people. */
+/** Requests to the server extension; errors have messages for the user. */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
@@ -10,8 +10,8 @@ const NAMESPACE = 'det-jupyter';
 /** A request that failed. */
 export class RequestError extends Error {
   /**
-   * @param status - Of HTTP; 0 when the server was not reached.
-   * @param isOurs - Whether the server extension refused it, and said why.
+   * @param status - The HTTP status; 0 if the server was not reached.
+   * @param isOurs - Whether the server extension refused the request with a reason.
    */
   constructor(
     message: string,
@@ -75,7 +75,7 @@ export class Api implements IApi {
       throw this._refused(response.status, answer);
     }
     if (answer === undefined && response.status !== 204) {
-      // Such as the page of a proxy that asks to log in.
+      // Such as the login page of a proxy.
       const said = this._trans.__(
         'The answer to %1 was no JSON: something between this page and the Jupyter server gave it.',
         path
@@ -118,7 +118,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** The sentences of a refusal of ours, whose `error` is its kind; '' for what is none. */
+/** The sentences of an error answer of the server extension; '' for other answers. */
 function errorOf(answer: unknown): string {
   const error = wordOf(answer, 'error');
   const problems = (answer as { problems?: unknown } | undefined)?.problems;
@@ -127,7 +127,7 @@ function errorOf(answer: unknown): string {
     : error;
 }
 
-/** What a reader is shown of a Problem (errors.py). */
+/** Formats a Problem (errors.py). */
 function sentenceOf(problem: unknown): string {
   return [wordOf(problem, 'source'), wordOf(problem, 'path'), wordOf(problem, 'text')]
     .filter(part => part !== '')

@@ -1,4 +1,4 @@
-/** Reads frames: text is JSON, binary is JSON with columns, as det_jupyter/contract/messages/pages.py says. */
+/** Decodes frames: text is JSON, binary is JSON with columns (det_jupyter/contract/messages/pages.py). */
 import type { Incoming } from './feederframes.js';
 
 const COLUMN = '$f64';
@@ -15,7 +15,7 @@ export function decode(message: string | ArrayBuffer): Incoming {
     : (decodeBinary(message) as Incoming);
 }
 
-/** Returns the header's JSON, its columns as lists in which null stands for NaN. */
+/** Returns the header's JSON with its columns as lists; NaN becomes null. */
 function decodeBinary(message: ArrayBuffer): unknown {
   const length = new DataView(message).getUint32(0, true);
   const header = new TextDecoder().decode(new Uint8Array(message, 4, length));
@@ -23,7 +23,7 @@ function decodeBinary(message: ArrayBuffer): unknown {
   return filled(JSON.parse(header), columns);
 }
 
-/** Puts the columns where the header names them; changes `value`. */
+/** Replaces references to columns by lists; changes `value`. */
 function filled(value: unknown, columns: Float64Array): unknown {
   if (typeof value !== 'object' || value === null) {
     return value;
@@ -31,7 +31,7 @@ function filled(value: unknown, columns: Float64Array): unknown {
   if (COLUMN in value) {
     return listOf(columns, value[COLUMN] as [number, number]);
   }
-  const members = value as Record<string, unknown>; // or a list
+  const members = value as Record<string, unknown>; // or an array
   for (const key of Object.keys(members)) {
     members[key] = filled(members[key], columns);
   }
@@ -50,7 +50,7 @@ function listOf(columns: Float64Array, [first, length]: [number, number]): (numb
   if (first < 0 || first + length > columns.length) {
     throw new RangeError(`a column of ${length} numbers at ${first}: there are ${columns.length}`);
   }
-  // Far faster than mapping each number, and NaN is rare.
+  // Much faster than mapping each number; NaN is rare.
   const list: (number | null)[] = Array.from(columns.subarray(first, first + length));
   for (let i = 0; i < length; i++) {
     if (Number.isNaN(list[i])) {

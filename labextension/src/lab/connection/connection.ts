@@ -1,4 +1,4 @@
-/** Everything that the plugins share, put together. */
+/** The connection to det_jupyter that all plugins share, and its models. */
 import type { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { type IDisposable, DisposableDelegate } from '@lumino/disposable';
@@ -155,7 +155,7 @@ export class Trials {
   constructor(private readonly _socket: ISocket) {}
 
   follow(onNews: OnTrials): IDisposable {
-    const follower: OnTrials = trials => onNews(trials); // one may follow twice
+    const follower: OnTrials = trials => onNews(trials); // distinct for each call, so that a function may follow twice
     this._followers.add(follower);
     if (this._followed === null) {
       this._followed = this._socket.follow('trials', {}, ({ trials }) => {

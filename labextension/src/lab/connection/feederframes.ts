@@ -1,4 +1,4 @@
-/** Frames between this page and the feeder: det_jupyter/contract/messages/pages.py explains them. */
+/** Types of frames between this page and the feeder; det_jupyter/contract/messages/pages.py documents them. */
 import type { IHello, IMasterState } from '../../model/answers.js';
 
 export type Incoming =

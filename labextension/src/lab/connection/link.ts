@@ -1,12 +1,12 @@
 /**
- * What this page is connected to, and getting there: the handshake, then the socket.
+ * Connects this page: the handshake, then the socket; and reconnects.
  *
  *     start, retry -> info --> socket.open --> hello --> up, no-master, connecting (it starts), mismatch
  *                      |             |
  *                      |             +-- lost --> cut: again after a pause that doubles, with jitter
  *                      +-- refused, no-extension, mismatch: again every minute
  *
- * A page that has been hidden for a while is disconnected, and connected when it is seen again.
+ * A page that has been hidden for a while is disconnected, and connected when it is visible again.
  */
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
@@ -26,10 +26,10 @@ import type { IHandshake, IMasterState } from '../../model/answers.js';
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 30_000;
-const SLOW_PAUSE_MS = 60_000; // where somebody has to do something first
+const SLOW_PAUSE_MS = 60_000; // for problems that the user has to solve
 const INFO_MS = 20_000;
-const STEADY_MS = 10_000; // a connection that lasts so long starts the pauses anew
-const START_MS = 60_000; // of a master
+const STEADY_MS = 10_000; // a connection that lasts so long resets the pauses
+const START_MS = 60_000; // time that a master has to start
 const HIDDEN_MS = 60_000;
 
 interface ILinkOptions {
@@ -87,7 +87,7 @@ export class Link implements ILink, IDisposable {
     Signal.clearData(this);
   }
 
-  /** Connect at once; also when it is about to be tried again. */
+  /** Connect at once, also during a pause. */
   retry(): void {
     this._tries = 0;
     void this._connect();
@@ -158,7 +158,7 @@ export class Link implements ILink, IDisposable {
     this._fail(lossTrouble(this._trans, loss, greetedAt !== null));
   }
 
-  /** Say what is wrong, and try again later. */
+  /** Publish the problem and retry after a pause. */
   private _fail(trouble: ITrouble): void {
     this._stop();
     this._socket.close();
@@ -166,13 +166,13 @@ export class Link implements ILink, IDisposable {
     let pause = SLOW_PAUSE_MS;
     if (trouble.state === 'cut') {
       pause = Math.min(FIRST_PAUSE_MS * 2 ** this._tries++, LONGEST_PAUSE_MS);
-      pause *= 0.5 + Math.random() / 2; // tabs that were cut together do not come back together
+      pause *= 0.5 + Math.random() / 2; // jitter: tabs that were cut at once do not reconnect at once
     }
     this._timer = setTimeout(() => void this._connect(), pause);
     this._say(trouble);
   }
 
-  /** Let go of what is under way. */
+  /** Cancel the pending connection and retry. */
   private _stop(): void {
     this._asked?.abort();
     this._asked = null;

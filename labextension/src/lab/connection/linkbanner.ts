@@ -1,4 +1,4 @@
-/** Says what is wrong with the connection and what to do: nothing of ours is ever blank. */
+/** The banner with the problem of the connection and what to do, shown instead of an empty page. */
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
@@ -6,9 +6,9 @@ import { copyButton } from '../../dom/copy.js';
 import { h, setHidden, setText } from '../../dom/dom.js';
 import type { IDetJupyter, LinkState } from '../tokens.js';
 
-const SHOWN_AFTER_MS = 1000; // most connections are there before
+const SHOWN_AFTER_MS = 1000; // most connections are made before
 
-/** Shown while the link is not up; hidden otherwise. Put `node` where the content would be. */
+/** Shown while the link is not up. Put `node` where the content would be. */
 export class LinkBanner implements IDisposable {
   readonly node: HTMLElement;
 
@@ -28,7 +28,7 @@ export class LinkBanner implements IDisposable {
       h('div.det-LinkBanner-buttons', {}, this._start, this._retry, this._reload)
     );
     _shared.linkChanged.connect(this._show, this);
-    // A word only where connecting takes long: a flash of it would be noise.
+    // Shown only if connecting takes long, to avoid a flash.
     this._timer = setTimeout(() => {
       this._isLate = true;
       this._show();

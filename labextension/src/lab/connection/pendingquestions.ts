@@ -1,4 +1,4 @@
-/** Questions whose answers have not come yet; answers come in any order. */
+/** Questions without an answer yet; answers come in any order. */
 import type { ITrans } from '../../model/trans.js';
 import type { Outgoing } from './feederframes.js';
 
@@ -24,7 +24,7 @@ export class Questions {
     }) as Promise<T>;
   }
 
-  /** Send those that have not been sent. */
+  /** Send the questions that have not been sent. */
   send(send: (frame: Outgoing) => void): void {
     for (const question of this._waiting.values()) {
       if (!question.isSent) {
@@ -37,7 +37,7 @@ export class Questions {
   answer(id: number, error: string, data: unknown): void {
     const question = this._waiting.get(id);
     if (question === undefined) {
-      return; // it came too late
+      return; // it was rejected before
     }
     this._waiting.delete(id);
     clearTimeout(question.timer);
@@ -48,7 +48,7 @@ export class Questions {
     }
   }
 
-  /** Answer all of them with a sentence. */
+  /** Reject all of them with this message. */
   reject(sentence: string): void {
     [...this._waiting.keys()].forEach(id => this.answer(id, sentence, null));
   }

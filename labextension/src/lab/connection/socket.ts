@@ -3,10 +3,9 @@
  *
  *     closed --open()--> opening --hello--> open --cut--> closed        (link.ts opens it again)
  *
- * Topics outlive it: each is followed again after `hello`, with the number of the last news that
- * it has seen if that still means something. Questions do not: they are rejected when it is cut.
- * News are acknowledged when they have been shown, which is what slows the feeder down for a page
- * that is slow.
+ * Topics outlive it: each is followed again after `hello`, with the number of its last news if that
+ * is still valid. Questions do not: they are rejected when it is cut. News are acknowledged when
+ * they have been shown, so that the feeder sends fewer to a slow page.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import type { ServerConnection } from '@jupyterlab/services';
@@ -20,17 +19,17 @@ import type { Incoming, Outgoing } from './feederframes.js';
 import { Questions } from './pendingquestions.js';
 import type { IHello, IMasterState } from '../../model/answers.js';
 
-const HELLO_MS = 75_000; // the server gives a feeder 60 s to start
+const HELLO_MS = 75_000; // a feeder may take 60 s to start
 const PING_MS = 15_000;
 
-/** Why a connection was lost: the code and the reason of a CloseEvent, or what else happened. */
+/** Why a connection was lost: code and reason of a CloseEvent, or a constant below. */
 export interface ILoss {
   code: number;
   reason: string;
 }
 
-const BROKEN: ILoss = { code: 1006, reason: '' }; // as a browser says it of a line that broke
-export const LATE: ILoss = { code: 0, reason: '' }; // it was opened, and no hello came
+const BROKEN: ILoss = { code: 1006, reason: '' }; // the code of browsers for a broken connection
+export const LATE: ILoss = { code: 0, reason: '' }; // it was opened, but no hello came
 
 interface ITopic {
   topic: string;
@@ -48,17 +47,17 @@ export class Socket implements ISocket, IDisposable {
     this._questions = new Questions(_trans);
   }
 
-  /** The feeder has greeted; topics are followed again. */
+  /** Emitted after `hello`, when topics are followed again. */
   get greeted(): ISignal<this, IHello> {
     return this._greeted;
   }
 
-  /** What became of the master. */
+  /** Emitted when the master's state has changed. */
   get master(): ISignal<this, IMasterState> {
     return this._master;
   }
 
-  /** The connection was lost, not closed by `close`. */
+  /** Emitted when the connection was lost, but not by `close`. */
   get lost(): ISignal<this, ILoss> {
     return this._lost;
   }
@@ -82,7 +81,7 @@ export class Socket implements ISocket, IDisposable {
     Signal.clearData(this);
   }
 
-  /** Connect, unless it is connected or about to be. */
+  /** Connect, unless it is connected or connecting. */
   open(): void {
     if (this._socket !== null || this._isDisposed) {
       return;
@@ -98,7 +97,7 @@ export class Socket implements ISocket, IDisposable {
     this._timer = setTimeout(() => this._onLost(LATE), HELLO_MS);
   }
 
-  /** Disconnect, without a word of `lost`; topics stay for the next `open`. */
+  /** Disconnect without emitting `lost`; topics are kept for the next `open`. */
   close(): void {
     const socket = this._socket;
     if (socket === null) {
@@ -130,7 +129,7 @@ export class Socket implements ISocket, IDisposable {
           return;
         }
         end();
-        // A number of its own, so that what is on its way for the old arguments is known by it.
+        // A new number, so that news for the old arguments, which may be on their way, are ignored.
         id = this._begin({ ...one, args: wanted, seen: 0 });
       },
       dispose: () => {
@@ -161,10 +160,10 @@ export class Socket implements ISocket, IDisposable {
     return answer;
   }
 
-  /** Whether questions may wait for the connection; link.ts says so. */
+  /** Whether questions wait for the connection; set by link.ts. */
   isComing = true;
 
-  /** The connection is not to be had now: what waits for it is answered so. */
+  /** Reject waiting questions, as no connection can be made now. */
   giveUp(): void {
     this.isComing = false;
     this._questions.reject(this._trans.__('No connection to the server. Reconnecting.'));
@@ -201,7 +200,7 @@ export class Socket implements ISocket, IDisposable {
     try {
       frame = decode(message);
     } catch (error) {
-      // Nothing after it can be relied on; a new connection begins anew.
+      // Later frames cannot be trusted: reconnect.
       console.warn('det_jupyter: a message that cannot be read', error);
       this._instance = '';
       this._onLost();
@@ -232,7 +231,7 @@ export class Socket implements ISocket, IDisposable {
   private _onHello(hello: IHello): void {
     if (hello.instance !== this._instance) {
       this._instance = hello.instance;
-      this._topics.forEach(topic => (topic.seen = 0)); // it counts from the beginning
+      this._topics.forEach(topic => (topic.seen = 0)); // a new feeder counts from the beginning
     }
     this._isGreeted = true;
     this._topics.forEach((topic, id) => this._follow(id, topic));
@@ -244,8 +243,8 @@ export class Socket implements ISocket, IDisposable {
   }
 
   /**
-   * Where the network is gone, nothing says so: a line on which neither news nor the answer to a
-   * ping has come is taken for cut. A feeder that knows no ping is left alone.
+   * A lost network is not reported by the browser: a connection without news and answers to pings
+   * counts as cut. A feeder that does not support pings is not checked.
    */
   private _ping(): void {
     this._isAlive = false;
@@ -262,7 +261,7 @@ export class Socket implements ISocket, IDisposable {
   private _onNews(id: number, seq: number, data: unknown): void {
     const topic = this._topics.get(id);
     if (topic === undefined) {
-      return; // it was left
+      return; // it is not followed any more
     }
     if (seq > topic.seen) {
       topic.seen = seq;
@@ -301,7 +300,7 @@ export class Socket implements ISocket, IDisposable {
   private _timer: ReturnType<typeof setTimeout> | undefined;
 }
 
-/** A mistake in what shows a topic must not cut off the others. */
+/** An exception in one topic's view must not affect the others. */
 function handled(action: () => void): void {
   try {
     action();

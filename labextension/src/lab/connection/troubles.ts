@@ -1,4 +1,4 @@
-/** What can be wrong with the connection: a sentence and a command for each. */
+/** The problems of a connection: a sentence and a command for each. */
 import type { ITrans } from '../../model/trans.js';
 import { capitalized } from '../../model/units.js';
 import type { LinkState } from '../tokens.js';
@@ -17,7 +17,7 @@ const FEEDER_ENDED = 1012; // close codes of det_jupyter/contract/messages/pages
 const FEEDER_FAILED = 1013;
 const ENABLE = 'jupyter server extension enable det_jupyter';
 
-/** What it means that `GET det-jupyter/info` failed. */
+/** The problem when `GET det-jupyter/info` has failed. */
 export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
   const { status, isOurs, message } = error;
   if (status === 404) {
@@ -32,7 +32,7 @@ export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
     : { state: 'cut', sentence: trans.__('%1 Retrying.', message), command: '' };
 }
 
-/** What is wrong with what the handshake says; null if this page and the server fit. */
+/** The problem of a handshake; null if this page and the server are compatible. */
 export function handshakeTrouble(trans: ITrans, info: IHandshake): ITrouble | null {
   const { version, protocol } = info;
   if (version === VERSION && protocol === PROTOCOL) {
@@ -66,7 +66,7 @@ function noReader(trans: ITrans): ITrouble {
   return { state: 'refused', sentence, command: '' };
 }
 
-/** What it means that the socket was lost. */
+/** The problem when the socket was lost. */
 export function lossTrouble(trans: ITrans, { code, reason }: ILoss, wasOpen: boolean): ITrouble {
   return { state: 'cut', sentence: wordsFor(trans, code, reason, wasOpen), command: '' };
 }
@@ -97,7 +97,7 @@ function wordsFor(trans: ITrans, code: number, reason: string, wasOpen: boolean)
   }
 }
 
-/** What the state of the master means for this page. */
+/** The problem of a master in this state; null if it runs. */
 export function masterTrouble(trans: ITrans, { state, problem, command }: IMasterState): ITrouble {
   switch (state) {
     case 'running':

@@ -1,4 +1,4 @@
-/** What the user has set: of the setting registry, or the defaults where there is none. */
+/** The user's settings, from the setting registry, or the defaults without one. */
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { type ISignal, Signal } from '@lumino/signaling';
 
@@ -6,7 +6,7 @@ import type { ILabSettings, ISettingValues } from '../tokens.js';
 
 const SCHEMA = 'det-jupyter:settings'; // schema/settings.json
 
-/** Those of schema/settings.json; a test compares them. */
+/** The defaults of schema/settings.json; a test compares them. */
 export const DEFAULTS: ISettingValues = {
   notifyEnded: 'always',
   notifyBest: true,
@@ -25,7 +25,7 @@ export const DEFAULTS: ISettingValues = {
 };
 
 export class LabSettings implements ILabSettings {
-  /** Read them; until they are there, and where they cannot be read, the defaults count. */
+  /** Read the settings; the defaults apply before, and if they cannot be read. */
   async load(registry: ISettingRegistry): Promise<void> {
     try {
       const settings = await registry.load(SCHEMA);
@@ -49,7 +49,7 @@ export class LabSettings implements ILabSettings {
     return value === undefined ? DEFAULTS[key] : (value as ISettingValues[K]);
   }
 
-  /** It counts at once; what is set meanwhile is saved after it, so that the last one stays. */
+  /** Applies at once. Saves are made in order, so that the last value stays. */
   async set<K extends keyof ISettingValues>(key: K, value: ISettingValues[K]): Promise<void> {
     const settings = this._settings;
     if (settings === null) {

@@ -1,4 +1,4 @@
-/** Experiments side by side in the main area. */
+/** The page of a comparison, in the main area. */
 import { formatClock } from '../../model/format.js';
 import type { IComparisonState } from '../../model/state.js';
 import type { IFollowed, ITopics } from '../tokens.js';
@@ -31,7 +31,7 @@ export class ComparisonPanel extends Panel {
     }
   }
 
-  /** Resolves when it follows the comparison, or will not. */
+  /** Resolves when it follows the comparison, or has failed to. */
   get opened(): Promise<void> {
     return this._opened;
   }

@@ -1,5 +1,5 @@
 /**
- * Views that the server feeds. With them comes the drawing core: load this by `import()` only.
+ * Views that the server feeds, with the drawing core: import this only by `import()`.
  */
 import { Signal } from '@lumino/signaling';
 
@@ -19,7 +19,7 @@ import type { ILook, Looks } from './looks.js';
 import 'uplot/dist/uPlot.min.css';
 import '../../../style/view.css';
 
-/** Where a view's look is kept; they are `ready`. */
+/** Where a view's settings are stored. */
 export interface IKeptLook {
   looks: Looks;
   name: string;
@@ -28,7 +28,7 @@ export interface IKeptLook {
 export interface IExperimentOptions extends IKeptLook {
   shared: IDetJupyter;
   feed: Feed;
-  /** Whether something beside the view says what is wrong with the connection. */
+  /** Whether a banner beside the view shows problems of the connection. */
   hasBanner: boolean;
 }
 
@@ -40,7 +40,7 @@ export interface IExperimentDrawn extends IView {
 
 const VERBS = ['pause', 'activate', 'kill'];
 
-/** Draw an experiment; `feed` is the caller's. */
+/** Draw an experiment; the caller disposes of `feed`. */
 export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
   const { shared, feed, hasBanner } = options;
   const { trans } = shared;
@@ -64,7 +64,7 @@ export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
   });
   const drawn = {
     node: view.node,
-    // It is alive or not with the connection, whatever the page says.
+    // It is live while the connection is, whatever the state of the page.
     setLost: (): void => view.setLost(shared.link.state !== 'up' || feed.over !== ''),
     openTab: (id: string): void => settings.change({ tab: id }),
     showLogs: (trialId: number | null, rank: number | null): void => view.showLogs(trialId, rank),
@@ -118,14 +118,14 @@ function keptSettings({ looks, name }: IKeptLook): {
 
 const loadTabs: LoadTabs = async () => (await import('../../alltabs.js')).makeTabs;
 
-/** A verb is a request to the master; what remedies need is known to the feeder. */
+/** Verbs are requests to the master; remedies are questions to the feeder, which has their data. */
 async function carryOut(shared: IDetJupyter, id: number, command: string): Promise<void> {
   await (VERBS.includes(command)
     ? shared.api.post(`api/experiments/${id}/${command}`)
     : shared.socket.ask(id, 'command', { command }));
 }
 
-/** Buttons that the server would refuse say so before they are pressed. */
+/** Disables buttons that the server would refuse, with the reason. */
 function allowed(shared: IDetJupyter, state: IViewState): IViewState {
   if (shared.link.mayWrite) {
     return state;

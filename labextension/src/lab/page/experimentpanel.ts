@@ -1,4 +1,4 @@
-/** An experiment in the main area. */
+/** The page of an experiment, in the main area. */
 import type { IViewState } from '../../model/state.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IExperimentDrawn } from './drawing.js';
@@ -6,11 +6,11 @@ import { Feed, overText } from './feed.js';
 import { experimentPageIcon, statusIcon } from './pageicons.js';
 import { Panel, type IPanelOptions } from './pagepanel.js';
 
-/** What to show of it. */
+/** The part of the view to show. */
 export interface IWanted {
   tab?: string | undefined;
   trialId?: number | null | undefined;
-  /** Its logs: of `trialId`, of this rank. */
+  /** The logs of `trialId`, of this rank. */
   logs?: { rank: number | null } | undefined;
 }
 
@@ -36,12 +36,12 @@ export class ExperimentPanel extends Panel {
     }
   }
 
-  /** Resolves when the view is there, or will not be. */
+  /** Resolves when the view is drawn, or has failed to be. */
   get opened(): Promise<void> {
     return this._opened;
   }
 
-  /** Show a part of it, as soon as it is there. */
+  /** Show a part of the view as soon as it is drawn. */
   present(wanted: IWanted): void {
     this._wanted = wanted;
     this._showWanted();
@@ -83,7 +83,7 @@ export class ExperimentPanel extends Panel {
     }
   }
 
-  /** Text only: titles are set as text by Lumino, and the caption is an attribute. */
+  /** Set title and caption; Lumino sets both as text. */
   private _entitle(state: IViewState): void {
     const { trans } = this._options.shared;
     this.title.icon = statusIcon(state.status);

@@ -1,4 +1,4 @@
-/** An experiment as the server tells of it: its newest state, put together from parts. */
+/** Follows an experiment on the server: its newest state, merged from parts. */
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
 
@@ -21,17 +21,17 @@ export class Feed implements IDisposable {
     );
   }
 
-  /** The newest; `null` before the first. */
+  /** The newest state; `null` before the first. */
   get state(): IViewState | null {
     return this._state;
   }
 
-  /** Why there will be no news any more, a sentence; '' while there will. */
+  /** Why there are no more news, a sentence; '' while there are. */
   get over(): string {
     return this._over;
   }
 
-  /** There is a newer state, or there will be none any more. */
+  /** Emitted on a newer state, and at the end of the news. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
@@ -40,12 +40,12 @@ export class Feed implements IDisposable {
     return this._followed.isDisposed;
   }
 
-  /** Resolves when there is a state, or will be none. */
+  /** Resolves at the first state, or the end of the news. */
   ready(): Promise<void> {
     return this._ready;
   }
 
-  /** The trial of a search that is told of in full. */
+  /** The trial of a search whose details are in the state. */
   get chosen(): number | null {
     return this._chosen;
   }
@@ -90,12 +90,12 @@ export class Feed implements IDisposable {
   private _over = '';
 }
 
-/** Why a feed is over, in words for its view; '' while it is not. */
+/** Why a feed has ended, a text for its view; '' while it has not. */
 export function overText(shared: IDetJupyter, feed: Feed): string {
   return feed.over && (missingText(shared, [feed.experimentId]) || feed.over);
 }
 
-/** Which of these experiments there are not; '' if that is not known. */
+/** A text about those of these experiments that do not exist; '' before that is known. */
 export function missingText({ experiments, trans }: IDetJupyter, ids: readonly number[]): string {
   const missing = experiments.isReady ? ids.filter(id => !experiments.rows.has(id)) : [];
   return missing

@@ -1,4 +1,4 @@
-/** How the reader has set each view (tab, zoom, metrics, chosen trial), kept across reloads. */
+/** The user's settings of each view (tab, zoom, metrics, chosen trial), kept across reloads. */
 import type { IStateDB } from '@jupyterlab/statedb';
 import type { ReadonlyPartialJSONValue } from '@lumino/coreutils';
 
@@ -6,29 +6,29 @@ import type { ISettings } from '../../model/viewsettings.js';
 
 export interface ILook {
   settings: Partial<ISettings>;
-  /** The trial of a search that is shown in full. */
+  /** The trial of a search whose details are shown. */
   chosen: number | null;
 }
 
-const MOST = 50; // the newest; a look is some 300 bytes
+const MOST = 50; // the newest are kept; each takes some 300 bytes
 const SAVED_AFTER_MS = 300;
 
 export class Looks {
   /**
-   * @param database - Without it they are kept while the page is open.
-   * @param key - Where they are in it.
+   * @param database - Without it, they are kept until the page is reloaded.
+   * @param key - Their key in the database.
    */
   constructor(
     private readonly _database: IStateDB | null,
     private readonly _key: string
   ) {}
 
-  /** Resolves when those of the time before the reload are known. */
+  /** Resolves when those of before the reload have been read. */
   ready(): Promise<void> {
     return (this._loaded ??= this._load());
   }
 
-  /** That of a view, by a name that stays the same. */
+  /** The settings of the view with this name. */
   of(name: string): ILook {
     return this._looks.get(name) ?? { settings: {}, chosen: null };
   }

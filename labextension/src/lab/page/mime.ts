@@ -1,8 +1,8 @@
 /**
- * Draws what notebooks keep of an experiment: a place for its live view, around the kept card.
+ * Renders the stored output of an experiment: a place for its live view, around the stored card.
  *
- * HTML has the same place. It is removed from notebooks that are not trusted, and this is not: of
- * the data only the key is used, as an attribute, and the card is sanitized.
+ * The HTML has the same place, but untrusted notebooks lose it. This is safe for them: of the data
+ * only the key is used, as an attribute, and the card is sanitized.
  */
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Widget } from '@lumino/widgets';
@@ -11,7 +11,7 @@ import { setText } from '../../dom/dom.js';
 import { NAME, places } from '../../places.js';
 
 export const MIME = 'application/vnd.det-jupyter.experiment.v1+json';
-/** Above HTML, which has 50. */
+/** Lower ranks are preferred; HTML has 50. */
 export const MIME_RANK = 40;
 
 interface IKept {
@@ -24,7 +24,7 @@ interface IKept {
 export class ExperimentOutput extends Widget implements IRenderMime.IRenderer {
   constructor(private readonly _options: IRenderMime.IRendererOptions) {
     super();
-    places(); // which knows the element
+    places(); // defines the element
     this.addClass('jp-DetOutput');
   }
 
@@ -40,7 +40,7 @@ export class ExperimentOutput extends Widget implements IRenderMime.IRenderer {
     return Promise.resolve();
   }
 
-  /** The live view, if one is drawn, stays where it is while the card becomes a newer one. */
+  /** Updates the card and keeps a live view. */
   private _showPlace(key: string): void {
     if (this._place?.getAttribute('key') === key) {
       return;
@@ -60,7 +60,7 @@ function summary({ name, id, status_word: word }: IKept): string {
   return `${text(name)} (experiment ${text(id)}): ${text(word)}`;
 }
 
-/** Data of a notebook is of any kind. */
+/** Notebooks may contain any value. */
 function text(value: unknown): string {
   return typeof value === 'string' || typeof value === 'number' ? String(value) : '';
 }

@@ -1,12 +1,12 @@
 /**
- * The places of open notebooks, fed by the server whoever made them: also when the kernel was
- * restarted, is busy, or was never started.
+ * Feeds the places of open notebooks from the server, also when the kernel was restarted, is busy, or
+ * was never started.
  *
  *     asked for a key --> is it an experiment of this master? --> a source: feed and drawing core
  *     the last view of it is gone --> the source ends
  *
- * A view whose connection is cut stays and says so: kernels are reached by the same server. Where
- * this page gets nothing from the server, nothing of it is in the page's registry: kernels draw.
+ * A view whose connection is cut stays, with a notice: kernels are reached through the same server.
+ * If the server has nothing for this page, no source is registered, and kernels draw.
  */
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
@@ -18,11 +18,11 @@ import { Feed } from './feed.js';
 import type { SavedPictures } from './savedpictures.js';
 import type { Looks } from './looks.js';
 
-/** Above that of kernels: it lasts longer and is never busy. */
+/** Above that of kernels, as the server lasts longer and is never busy. */
 const SERVER_RANK = 1;
-/** The server has nothing for this page until somebody does something. */
+/** States in which the server has nothing for this page until the user acts. */
 const HOPELESS: readonly LinkState[] = ['no-extension', 'mismatch', 'refused'];
-/** A place may be in the page before the list has its experiment. */
+/** An experiment that is younger may not be in the list yet. */
 const YOUNG_S = 60;
 
 type Drawing = typeof import('./drawing.js');
@@ -85,7 +85,7 @@ export class Outputs implements IDisposable {
       if (row.key === key) {
         this._begin(key, row.id);
       }
-      return row.key === key; // that of another master stays a card
+      return row.key === key; // the place of another master's experiment keeps its card
     }
     const isExperiments = createdAt !== undefined && !Number.isNaN(createdAt);
     if (isExperiments) {
@@ -116,19 +116,19 @@ export class Outputs implements IDisposable {
     for (const source of this._sources.values()) {
       const row = rows.get(source.experimentId);
       if (row !== undefined && row.key !== source.key) {
-        source.dispose(); // another master has an experiment of this number
+        source.dispose(); // it is another master's experiment with this id
       }
     }
   }
 
   private readonly _sources = new Map<string, ServedSource>();
-  /** Keys of experiments that the list does not have. */
+  /** Keys of experiments that are not in the list yet. */
   private readonly _awaited = new Set<string>();
   private _closeDoor: (() => void) | null = null;
   private _isDisposed = false;
 }
 
-/** An experiment that the server feeds for as long as the page shows it. */
+/** The source of an experiment, which the server feeds while the page shows it. */
 class ServedSource implements ISource, IDisposable {
   readonly rank = SERVER_RANK;
 
@@ -154,7 +154,7 @@ class ServedSource implements ISource, IDisposable {
     }
   }
 
-  /** Whether the server is what draws. */
+  /** Set whether the connection is up. */
   setUp(isUp: boolean): void {
     this._isUp = isUp;
     this._offer();
@@ -179,7 +179,7 @@ class ServedSource implements ISource, IDisposable {
     drawn.dispose();
     this._numViews -= 1;
     if (this._numViews === 0) {
-      // Not while the registry is at it, which may be about to open another one.
+      // Deferred, as the registry may be about to open another view.
       queueMicrotask(() => {
         if (this._numViews === 0) {
           this.dispose();
@@ -198,7 +198,7 @@ class ServedSource implements ISource, IDisposable {
       feed.changed.connect(this._onState, this);
       [this._drawing] = await Promise.all([load(), feed.ready()]);
     } catch (error) {
-      console.error(error); // the card stays, or a kernel's view
+      console.error(error); // the card or a kernel's view stays
       this.dispose();
       return;
     }
@@ -208,11 +208,11 @@ class ServedSource implements ISource, IDisposable {
     }
     this._offer();
     if (this._numViews === 0) {
-      this.dispose(); // its place has gone meanwhile
+      this.dispose(); // its place was removed meanwhile
     }
   }
 
-  /** Be in the page's registry while there is something to draw, and a connection. */
+  /** Be registered while there is a state and a connection. */
   private _offer(): void {
     const canDraw = this._drawing !== undefined && (this._feed?.state ?? null) !== null;
     if (canDraw && this._isUp && !this._isDisposed) {

@@ -14,14 +14,14 @@ function drawn(name: string, path: string): LabIcon {
   return new LabIcon({ name: `det-jupyter:${name}`, svgstr: `<svg ${SVG}>${shape}</svg>` });
 }
 
-/** Before anything is known of it. */
+/** Shown before the first state. */
 export const experimentPageIcon = drawn('experiment-page', AXES + CURVE);
 
 export const comparisonIcon = drawn('comparison-page', `${AXES}${CURVE}M4.5 9c2-1 5-4 9-5`);
 
 const statusIcons = new Map<Status, LabIcon>();
 
-/** The shape that the view has for a state, in the colour of the tab's text. */
+/** The icon of a status, in the colour of the tab's text. */
 export function statusIcon(status: Status): LabIcon {
   let known = statusIcons.get(status);
   if (known === undefined) {

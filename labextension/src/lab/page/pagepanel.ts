@@ -1,4 +1,4 @@
-/** What the pages of the main area have in common: the banner, a line of words, and the view. */
+/** The base class of pages of the main area: a banner, a message, and the view. */
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
@@ -39,10 +39,10 @@ export abstract class Panel extends Widget {
     }
   }
 
-  /** The connection has changed. */
+  /** Called when the connection has changed. */
   protected abstract _onLink(): void;
 
-  /** Load the drawing core, and what the reader had set; `null` if the page was closed meanwhile. */
+  /** Load the drawing core and stored settings; `null` if the page was closed meanwhile. */
   protected async _load(): Promise<Drawing | null> {
     const { load = () => import('./drawing.js'), looks, shared } = this._options;
     try {
@@ -56,7 +56,7 @@ export abstract class Panel extends Widget {
     }
   }
 
-  /** Show a sentence above the view; '' hides it. */
+  /** Show a message above the view; '' hides it. */
   protected _say(sentence: string): void {
     setText(this._said, sentence);
     setHidden(this._said, sentence === '');

@@ -1,4 +1,4 @@
-/** Opens the pages: commands, and the pages that were open before the browser was reloaded. */
+/** Opens pages, by commands and after a reload. */
 import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import {
   Dialog,
@@ -34,7 +34,7 @@ export class Pages {
     void this._restore();
   }
 
-  /** Open an experiment's page, or bring it to the front. */
+  /** Open an experiment's page, or activate it. */
   open(experimentId: number, wanted: IWanted = {}): Page<ExperimentPanel> {
     const page =
       this._experiments.find(one => one.content.experimentId === experimentId) ??
@@ -48,7 +48,7 @@ export class Pages {
     return page;
   }
 
-  /** Open a comparison of experiments, or bring it to the front. */
+  /** Open a comparison's page, or activate it. */
   compare(experimentIds: readonly number[]): Page<ComparisonPanel> {
     const id = `det-comparison-${experimentIds.join('-')}`;
     const page =
@@ -62,11 +62,11 @@ export class Pages {
     const page = new MainAreaWidget({ content });
     page.id = id;
     page.title.closable = true;
-    page.toolbar.hide(); // it would be empty
+    page.toolbar.hide(); // the toolbar is empty
     void tracker.add(page);
     const { app, labShell, shared } = this._options;
     if (labShell === null) {
-      app.shell.add(page, 'right'); // Notebook 7 has one document in its main area
+      app.shell.add(page, 'right'); // Notebook 7's main area has one document
     } else {
       const beside = this._newest;
       labShell.add(page, 'main', {
@@ -78,7 +78,7 @@ export class Pages {
     return page;
   }
 
-  /** The page that was used last, if any is open: others open as tabs beside it. */
+  /** The page that was used last: new ones open as tabs beside it. */
   private get _newest(): Page<Panel> | null {
     const beside = this._options.shared.settings.get('openBeside');
     const page = this._experiments.currentWidget ?? this._comparisons.currentWidget;
@@ -165,7 +165,7 @@ export class Pages {
     return id ?? null;
   }
 
-  /** Whether there are experiments to choose from; says so if not. */
+  /** Whether there are experiments to choose from; shows a message if not. */
   private async _hasAny(): Promise<boolean> {
     const { experiments, link, trans } = this._options.shared;
     if (experiments.rows.size > 0) {
@@ -180,7 +180,7 @@ export class Pages {
     return false;
   }
 
-  /** @param chosen - Those that are known to be among them. */
+  /** @param chosen - Those that are selected at first. */
   private async _askForSeveral(chosen: readonly number[]): Promise<number[]> {
     if (!(await this._hasAny())) {
       return [];

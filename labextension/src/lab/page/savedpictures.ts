@@ -1,4 +1,4 @@
-/** Pictures of experiments in open notebooks, which are saved with them: the last is the final one. */
+/** Updates the pictures of experiments in open notebooks, so that the final one is saved. */
 import type { INotebookTracker } from '@jupyterlab/notebook';
 
 import { keptIn, putPicture, type IOutputs } from '../../host.js';
@@ -6,7 +6,7 @@ import type { ISocket } from '../tokens.js';
 import { MIME } from './mime.js';
 import type { IKeptAnswer } from '../../model/answers.js';
 
-/** What is used of the tracker of notebooks. */
+/** The part of the notebook tracker that is used. */
 export interface INotebooks {
   forEach(each: (panel: INotebookPanel) => void): void;
 }
@@ -22,9 +22,9 @@ export class SavedPictures {
   ) {}
 
   /**
-   * Put the picture of an experiment that is over into the notebooks that show an older one.
+   * Put the final picture of an experiment into the notebooks that show an older one.
    *
-   * A kernel that follows it does so too; this one may be gone, or busy.
+   * A kernel that follows it does so too, but may have ended or be busy.
    */
   async finish(key: string, experimentId: number, status: string): Promise<void> {
     if (!this._outputs().some(outputs => isOlder(outputs, key, status))) {

@@ -11,10 +11,10 @@ import type { ITrialView } from '../../model/answers.js';
 
 const CREATE = 'console:create';
 
-/** A restart attaches again: no variable is lost, as JupyterLab's question says. */
+/** No dialog: a restart only attaches again, and no variable is lost. */
 const QUIET = { skipKernelRestartDialog: true };
 
-/** Of a trial whose rank has ended; another state is that of one that stops. */
+/** Statuses by a trial's state whose rank has ended; others count as stopping. */
 const STATUSES: Readonly<Record<string, Status>> = {
   ACTIVE: 'running',
   PAUSED: 'paused',
@@ -23,15 +23,15 @@ const STATUSES: Readonly<Record<string, Status>> = {
   ERROR: 'error'
 };
 
-/** What `console:create` returns, as far as we know it. */
+/** The used part of what `console:create` returns. */
 type Panel = Widget &
   Partial<Pick<MainAreaWidget, 'revealed'>> & {
     sessionContext: ISessionContext;
   };
 
 /**
- * Have consoles of ranks restart without a question, and keep their names when the ranks end: also
- * those that came back with the layout, or that have a page of their own.
+ * Make consoles of ranks restart without a dialog and keep their names when the ranks end, including
+ * restored ones and those with a page of their own.
  */
 export function tendConsoles(
   shell: Pick<JupyterFrontEnd.IShell, 'widgets'>,
@@ -59,7 +59,7 @@ function tend(context: ISessionContext, title: Panel['title'], trans: ITrans): v
   };
   look();
   context.kernelChanged.connect(look);
-  // JupyterLab calls a console without a session only that.
+  // JupyterLab renames a console without a session.
   title.changed.connect(() => {
     if (ended !== '' && !context.session && title.label !== ended) {
       title.label = ended;
@@ -78,7 +78,7 @@ export class Consoles {
     return this._app.commands.hasCommand(CREATE);
   }
 
-  /** Attach to a rank and show a console; the one that is open, if there is one. */
+  /** Attach to a rank and show a new console, or the one that is open. */
   async open(place: Required<IPlace>): Promise<Widget | null> {
     const name = contextOf(place);
     const open = this._open.get(name);
@@ -100,12 +100,12 @@ export class Consoles {
     const kernel = await serviceManager.kernels.startNew({ name });
     const panel = (await commands.execute(CREATE, {
       name: trans.__('Trial %1, rank %2', place.trial_id, place.rank),
-      // To shut it down is to detach: the rank trains on. Where it gets a page of its own, this
-      // widget only leads there, and is disposed.
+      // Shutting it down detaches; the rank continues. A console with a page of its own must stay:
+      // there, this widget is only a link and is disposed of.
       kernelPreference: { id: kernel.id, shutdownOnDispose: this._hasTabs, ...QUIET },
       insertMode: 'split-bottom'
     })) as Panel;
-    kernel.dispose(); // this connection to it; the console has one of its own
+    kernel.dispose(); // only this connection; the console has its own
     this._open.set(name, panel);
     panel.disposed.connect(() => {
       if (this._open.get(name) === panel) {
@@ -120,7 +120,7 @@ export class Consoles {
     return panel;
   }
 
-  /** A rank that has ended leaves a console behind whose lines go nowhere. */
+  /** Shows a notification with the reason when the rank of a console has ended. */
   private async _sayWhy({ trial_id, rank }: Required<IPlace>): Promise<void> {
     const { api, trans } = this._det;
     const { state } = await api

@@ -9,11 +9,11 @@ import { contextOf } from './ranktarget.js';
 export interface IActions {
   openTrial(trial: ITrialLine): void;
   openRank(trial: ITrialLine, rank: IRankLine): void;
-  /** Absent: this user may not. */
+  /** Absent if this user may not kill. */
   kill?: (trial: ITrialLine) => void;
 }
 
-/** Trials with their ranks as children; as a list, ranks come after their trial. */
+/** Trials with their ranks as children; in a list, ranks follow their trial. */
 export function itemsOf(
   trials: readonly ITrialLine[],
   mode: 'tree' | 'list',
@@ -40,7 +40,7 @@ function trialItem(
     context: contextOf({ trial_id: trial.id }),
     icon: () => statusIcon(trial.status),
     label: () => trans.__('%1: %2', trial.id, trial.experiment),
-    // The panel is narrow: what runs says how far it is, and the tooltip has both.
+    // The panel is narrow: a running trial shows its progress, the tooltip state and progress.
     detail: () =>
       trial.status !== 'running' ? trial.status_word : isAlarm ? trans.__('diverged') : steps,
     labelTitle: () =>
@@ -84,7 +84,7 @@ function rankItem(
   };
 }
 
-/** A rank that is not up yet starts; else it does what its trial does. */
+/** The word of a rank's status: starting, or that of its trial. */
 function wordOf(rank: IRankLine, trial: ITrialLine, trans: ITrans): string {
   return rank.status === trial.status ? trial.status_word : statusWord(rank.status, trans);
 }

@@ -1,11 +1,11 @@
-/** Kills trials, after a question. */
+/** Kills trials, after a confirmation. */
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 
 import type { IDetJupyter } from '../tokens.js';
 
 type Det = Pick<IDetJupyter, 'api' | 'settings' | 'trans'>;
 
-/** Kill a trial if the user confirms it; returns whether it was asked of the master. */
+/** Kill a trial if the user confirms it; returns whether the request was sent. */
 export async function killTrial(det: Det, trialId: number, name = ''): Promise<boolean> {
   const { settings, trans } = det;
   const about = trans.__('It ends at once. What it has not saved is lost.');
@@ -26,7 +26,7 @@ export async function killTrial(det: Det, trialId: number, name = ''): Promise<b
   return killAll(det, [trialId]);
 }
 
-/** Kill trials without a question; what the master refuses is said once. */
+/** Kill trials without confirmation; refusals are shown in one notification. */
 export async function killAll(
   { api, trans }: Pick<Det, 'api' | 'trans'>,
   trialIds: readonly number[]

@@ -1,4 +1,4 @@
-/** The section of the Running panel: trials that hold slots, followed while somebody looks. */
+/** The section of the Running panel: trials that hold slots, followed while the panel is visible. */
 import type { IRunningSessions } from '@jupyterlab/running';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
@@ -7,15 +7,15 @@ import type { ITrialLine } from '../../model/state.js';
 import type { IDetJupyter, LinkState } from '../tokens.js';
 import { itemsOf, type IActions } from './items.js';
 
-const LOOK_MS = 3000; // between looks at whether the panel is seen
-const DRAWN_MS = 500; // between two drawings, at least
-const KEPT: readonly LinkState[] = ['up', 'cut', 'connecting']; // else the trials are not there
+const LOOK_MS = 3000; // between checks whether the panel is visible
+const DRAWN_MS = 500; // least time between two updates
+const KEPT: readonly LinkState[] = ['up', 'cut', 'connecting']; // the states in which trials are shown
 
 export interface IOptions {
   det: Pick<IDetJupyter, 'followTrials' | 'link' | 'linkChanged' | 'trans'>;
   actions: Required<IActions>;
   killAll: (trials: readonly ITrialLine[]) => void;
-  /** Whether anything shows what `running` returns. */
+  /** Whether the panel is visible. */
   isSeen: () => boolean;
 }
 
@@ -38,7 +38,7 @@ export class RunningTrials implements IRunningSessions.IManager, IDisposable {
     return this._isDisposed;
   }
 
-  /** Read when the button is pressed, so it has the number of that moment. */
+  /** Read when the button is pressed, so that the number is current. */
   get shutdownAllConfirmationText(): string {
     return this._options.det.trans._n(
       'Kill %1 trial that holds slots? It ends at once, and what it has not saved is lost.',
@@ -47,7 +47,7 @@ export class RunningTrials implements IRunningSessions.IManager, IDisposable {
     );
   }
 
-  /** Called by what shows the items, whenever it draws them. */
+  /** Called by the panel when it draws the items. */
   running(options?: { mode: 'tree' | 'list' }): IRunningSessions.IRunningItem[] {
     this._follow();
     const { actions, det } = this._options;
@@ -86,7 +86,7 @@ export class RunningTrials implements IRunningSessions.IManager, IDisposable {
     this._looking = setInterval(() => this._look(), LOOK_MS);
   }
 
-  /** A hidden panel does not say so: what is not seen twice in a row is hidden. */
+  /** There is no signal for a hidden panel: one that is invisible at two checks is hidden. */
   private _look(): void {
     this._missed = this._options.isSeen() ? 0 : this._missed + 1;
     if (this._missed > 1) {
@@ -136,7 +136,7 @@ export class RunningTrials implements IRunningSessions.IManager, IDisposable {
   private _isDisposed = false;
 }
 
-/** Whether a Running panel, or the dialog that searches in it, can be seen. */
+/** Whether a Running panel, or its search dialog, is visible. */
 export function isPanelSeen(): boolean {
   const panels = document.querySelectorAll(
     '.jp-RunningSessions, .jp-RunningSessions-section, .jp-SearchableSessions'

@@ -41,7 +41,7 @@ const runningPlugin: JupyterFrontEndPlugin<void> = {
       const { experiment_id, id: trial_id } = trial;
       const which = rank === undefined ? {} : { rank: rank.rank };
       if (app.commands.hasCommand(command)) {
-        // Else the plugin that has it is disabled.
+        // Absent if the plugin of the panel is disabled.
         void app.commands.execute(command, { experiment_id, trial_id, ...which });
       }
     };

@@ -1,4 +1,4 @@
-/** Which trial, or which of its ranks, a command is about; and what the panel's items carry. */
+/** The trial or rank that a command is about, from arguments or the Running panel's items. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
@@ -6,13 +6,13 @@ import type { ITrans } from '../../model/trans.js';
 
 export interface IPlace {
   trial_id: number;
-  /** Absent: the whole trial. */
+  /** Absent for the whole trial. */
   rank?: number;
 }
 
 const CONTEXT = /^det-trial-(\d+)(?:-rank-(\d+))?$/;
 
-/** The arguments that say which, for `describedBy`. */
+/** The schema of these arguments, for `describedBy`. */
 export function placeSchema(trans: ITrans) {
   return {
     trial_id: { type: 'integer', description: trans.__('Number of the trial') },
@@ -25,18 +25,18 @@ export function placeSchema(trans: ITrans) {
   };
 }
 
-/** The `data-context` of an item in the Running panel; of a rank, also its kernel's name. */
+/** The `data-context` of an item in the Running panel; for a rank, also its kernel's name. */
 export function contextOf({ trial_id, rank }: IPlace): string {
   return rank === undefined ? `det-trial-${trial_id}` : `det-trial-${trial_id}-rank-${rank}`;
 }
 
-/** The rank whose kernel has this name; null: it is another kernel. */
+/** The rank whose kernel has this name; null for other kernels. */
 export function rankOf(kernelName: string): Required<IPlace> | null {
   const { trial_id, rank } = parse(kernelName) ?? {};
   return trial_id === undefined || rank === undefined ? null : { trial_id, rank };
 }
 
-/** What the arguments mean; null if they mean nothing. */
+/** The trial or rank in a command's arguments; null if they are invalid. */
 export function placeOf(
   app: Pick<JupyterFrontEnd, 'contextMenuHitTest'>,
   args: ReadonlyPartialJSONObject

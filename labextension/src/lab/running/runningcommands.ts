@@ -16,7 +16,7 @@ import type { ITrialView } from '../../model/answers.js';
 type Args = ReadonlyPartialJSONObject;
 
 export const KILL_TRIAL = 'det:kill-trial';
-/** The page or the logs: a menu's arguments are fixed, so its item finds the number. */
+/** Shows the page or the logs of the item under the menu, whose arguments are fixed. */
 export const SHOW_RUNNING = 'det:show-running';
 
 function described(trans: ITrans) {

@@ -6,7 +6,7 @@ import type { Status } from '../../model/state.js';
 
 const made = new Map<Status, LabIcon>();
 
-/** The same object at each call: another one would be drawn anew, with a flicker. */
+/** Cached, as a new object would be redrawn and flicker. */
 export function statusIcon(status: Status): LabIcon {
   let found = made.get(status);
   if (found === undefined) {
@@ -24,5 +24,5 @@ function stroked(name: string, path: string): LabIcon {
   return new LabIcon({ name: `det-jupyter:${name}`, svgstr });
 }
 
-/** Frames, one in the other. */
+/** Nested lines, like stack frames. */
 export const stacksIcon = stroked('stacks', 'M3 3.5h10M5 6.5h8M7 9.5h6M9 12.5h4');

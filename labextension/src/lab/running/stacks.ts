@@ -1,15 +1,15 @@
-/** Stacks of ranks: equal ones are told once. Knows no JupyterLab. */
+/** Groups equal stacks of ranks. Independent of JupyterLab. */
 import type { ITrans } from '../../model/trans.js';
 import type { IRankStack } from '../../model/answers.js';
 
 export interface IGroup {
   ranks: number[];
   text: string;
-  /** Whether `text` says why they do not answer. */
+  /** Whether `text` is the reason why they did not answer. */
   isSilent: boolean;
 }
 
-/** The ranks that do not answer first, then those of the rarest stack: they are what one looks for. */
+/** Groups by interest: ranks that did not answer first, then those of the rarest stack. */
 export function groupsOf(stacks: readonly IRankStack[]): IGroup[] {
   const groups: IGroup[] = [];
   for (const { rank, stack, error } of stacks) {
@@ -59,7 +59,7 @@ export function innermost(stack: string): string {
   return [...stack.matchAll(/^ {2}\S.*, line \d+, in (.+)$/gm)].at(-1)?.[1] ?? '';
 }
 
-/** Without the places of installed packages, which only take room; copies have them. */
+/** A stack without the folders of installed packages; copies contain them. */
 export function shortened(stack: string): string {
   return stack
     .replace(/^ {2}/gm, '')
@@ -67,7 +67,7 @@ export function shortened(stack: string): string {
     .trimEnd();
 }
 
-/** All of it as text, for a report. */
+/** All stacks as text, for copying. */
 export function textOf(stacks: readonly IRankStack[], trans: ITrans): string {
   return groupsOf(stacks)
     .map(group => `${nameOf(group, stacks.length, trans)}:\n${group.text.trimEnd()}\n`)

@@ -1,4 +1,4 @@
-/** A tab that shows where the ranks of a trial are, side by side, asked for at a click. */
+/** A tab with the stacks of a trial's ranks, fetched on request. */
 import { Dialog, MainAreaWidget, showDialog } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
 
@@ -46,7 +46,7 @@ export class StackView extends Widget {
     void this.refresh();
   }
 
-  /** Ask the ranks; resolves when what they say is shown. */
+  /** Fetch the stacks; resolves when they are shown. */
   async refresh(): Promise<void> {
     const { trans } = this._det;
     const asked = ++this._asked;
@@ -88,7 +88,7 @@ export class StackView extends Widget {
     return socket.ask<IStacksAnswer>(this._experimentId, 'stacks', { ...this._place });
   }
 
-  /** What was shown stays: the last stacks of a trial that has ended are worth having. */
+  /** Shows the reason and keeps the last stacks, which are useful after a trial has ended. */
   private _fail(why: string): void {
     setText(this._said, '');
     this._groups.querySelector('.det-Stacks-problem')?.remove();

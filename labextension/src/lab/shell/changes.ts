@@ -1,4 +1,4 @@
-/** What can be done to an experiment: the words, and when it is possible. Knows no JupyterLab. */
+/** The changes of an experiment: their texts, and when they are possible. Independent of JupyterLab. */
 import type { ITrans } from '../../model/trans.js';
 import { ENDED, type IExperimentLine } from '../../model/state.js';
 
@@ -12,7 +12,7 @@ export const CHANGES = [
   'delete'
 ] as const;
 
-/** Of several experiments, so many are named in a question. */
+/** Experiments that are named in a confirmation. */
 const MOST_NAMES = 5;
 
 /** A verb of the master's `POST experiments/{id}/{verb}`. */
@@ -21,7 +21,7 @@ export type Change = (typeof CHANGES)[number];
 export interface IChangeWords {
   label: string;
   caption: string;
-  /** What it takes away, for the question before; '' if nothing. */
+  /** What is lost, for the confirmation; '' if nothing. */
   warning: string;
 }
 
@@ -29,7 +29,7 @@ export function isChange(text: unknown): text is Change {
   return (CHANGES as readonly unknown[]).includes(text);
 }
 
-/** The words of a change. */
+/** The texts of a change. */
 export function wordsOf(change: Change, trans: ITrans): IChangeWords {
   const all: Record<Change, IChangeWords> = {
     pause: {
@@ -71,7 +71,7 @@ export function wordsOf(change: Change, trans: ITrans): IChangeWords {
   return all[change];
 }
 
-/** Whether a change makes sense in the state that the experiment is in. */
+/** Whether a change is possible in the experiment's state. */
 export function isPossible(change: Change, row: IExperimentLine): boolean {
   const isOver = ENDED.includes(row.status);
   switch (change) {
@@ -88,7 +88,7 @@ export function isPossible(change: Change, row: IExperimentLine): boolean {
   }
 }
 
-/** The question before what cannot be undone: about which, and what is lost. */
+/** The text of a confirmation: the experiments, and what is lost. */
 export function questionOf(
   verb: 'kill' | 'delete',
   rows: readonly IExperimentLine[],
@@ -137,7 +137,7 @@ export function questionOf(
   };
 }
 
-/** The labels that all have, in the order of the first. */
+/** The labels that all experiments have, in the order of the first. */
 export function commonLabels(rows: readonly IExperimentLine[]): string[] {
   const [first, ...others] = rows;
   return (first?.labels ?? []).filter(label =>
@@ -145,13 +145,13 @@ export function commonLabels(rows: readonly IExperimentLine[]): string[] {
   );
 }
 
-/** Labels as people type them: `baseline, new data`. */
+/** Parses labels as typed: `baseline, new data`. */
 export function parseLabels(text: string): string[] {
   const labels = text.split(',').map(label => label.trim());
   return [...new Set(labels.filter(label => label !== ''))];
 }
 
-/** What the master is asked for, so that `before` becomes `after`. */
+/** The requests that change labels from `before` to `after`. */
 export function labelChange(
   before: readonly string[],
   after: readonly string[]

@@ -1,4 +1,4 @@
-/** Commands that take something from an experiment: another run of it, its metrics, its number. */
+/** Commands that copy from an experiment: fork it, export its metrics, copy its id. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Clipboard, Notification } from '@jupyterlab/apputils';
 import type { INotebookTracker } from '@jupyterlab/notebook';
@@ -17,7 +17,7 @@ interface IOne {
   label: string;
   caption: string;
   icon: LabIcon;
-  /** Whether it is possible; else it is greyed out. */
+  /** Whether it is enabled. */
   isPossible: (row: IExperimentLine) => boolean;
   run: (row: IExperimentLine) => Promise<boolean>;
 }
@@ -64,7 +64,7 @@ export function addCopies(
   addCopyId(app, det);
 }
 
-/** A command about exactly one experiment. */
+/** Adds a command for exactly one experiment. */
 function addOne(app: JupyterFrontEnd, det: IDetJupyter, one: IOne): void {
   const { trans } = det;
   const find = (args: Args): IExperimentLine | undefined => {
@@ -93,7 +93,7 @@ async function exportMetrics({ api, trans }: IDetJupyter, id: number, name: stri
   if (curves.length === 0) {
     throw new Error(trans.__('Experiment %1 has reported no metrics.', id));
   }
-  // The drawing core is loaded when it is needed.
+  // Loads the drawing core on demand.
   const { download, quoted } = await import('../../charts/saving.js');
   const text = metricsTable(curves, quoted);
   const file = `experiment-${id}-${name.replace(/[^\w.-]+/g, '-')}.csv`;

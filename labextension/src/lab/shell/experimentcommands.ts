@@ -80,7 +80,7 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
     caption: args => (isChange(args.verb) ? wordsOf(args.verb, trans).caption : ''),
     icon: args => (isChange(args.verb) ? ICONS[args.verb] : sidebarIcon),
     isEnabled: args => mayChange(det) && possible(args).length > 0,
-    // A menu has what is possible; the palette what there is, and greys out what is not.
+    // Menus hide commands that are not possible; the palette greys them out.
     isVisible: args =>
       args.where === 'menu'
         ? possible(args).length > 0
@@ -88,7 +88,7 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
     execute: async args => {
       const { verb } = args;
       const all = rowsOf(app, det, args);
-      // Of one, the master says why not; of several, those that can be changed are.
+      // For one experiment the master gives the reason; of several, the possible ones are changed.
       const rows = all.length > 1 ? possible(args) : all;
       if (!isChange(verb) || rows.length === 0) {
         return false;
@@ -114,7 +114,7 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
   });
 }
 
-/** What cannot be undone is asked for again; of killing, as the settings say. */
+/** Confirms what cannot be undone; killing only if set so. */
 async function isConfirmed(
   det: IDetJupyter,
   verb: Change,
@@ -139,7 +139,7 @@ async function isConfirmed(
   return result.button.accept;
 }
 
-/** A menu's arguments are fixed, so what needs the number of an element goes through here. */
+/** For menus, whose arguments are fixed: finds the experiment's id in the page. */
 function addShowHere(app: JupyterFrontEnd, det: IDetJupyter): void {
   const { trans } = det;
   const wanted = ({ what }: Args): string =>

@@ -1,4 +1,4 @@
-/** What happened to experiments that is worth a notification. Knows no JupyterLab. */
+/** Finds the events of experiments that are worth a notification. Independent of JupyterLab. */
 import { formatNumber } from '../../model/format.js';
 import { ENDED, type IExperimentLine, type Status } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
@@ -7,7 +7,7 @@ import type { ISettingValues } from '../tokens.js';
 export interface IExperimentEvent {
   kind: 'ended' | 'failed' | 'diverged' | 'best';
   row: IExperimentLine;
-  /** The same in all tabs, another one for each event. */
+  /** Unique per event, and the same in all browser tabs. */
   key: string;
 }
 
@@ -15,19 +15,19 @@ interface ISeen {
   createdAt: number;
   status: Status;
   best: number | null;
-  alarm: string; // the first one; a loss may be NaN and finite in turn
-  told: string; // the alarm that was mentioned
+  alarm: string; // the first one, as a loss may alternate between NaN and finite values
+  told: string; // the alarm of the last notification
 }
 
 /**
- * Compares experiments with what they were.
+ * Compares experiments with their former state.
  *
- * What is there when the page opens is only noted. An experiment that comes later and is over
- * already has ended since; one that was canceled is not mentioned, as somebody asked for that, and
- * the end of one that diverged is not mentioned if it says the same.
+ * The state when the page opens makes no events. An experiment that appears later and has ended has
+ * ended since. Canceled ones make no event, as the user did that, nor does the end of a diverged one
+ * if it repeats the alarm.
  */
 export class Watcher {
-  /** What happened since the last call. */
+  /** The events since the last call. */
   take(
     rows: ReadonlyMap<number, IExperimentLine>,
     changed: readonly number[] | null
@@ -49,12 +49,12 @@ export class Watcher {
 
   private _eventsOf(row: IExperimentLine): IExperimentEvent[] {
     if (row.is_quiet) {
-      return []; // what submitted it waits for it, and reports
+      return []; // its submitter waits for it and reports the end
     }
     const seen = this._seen.get(row.id);
     const isSame = seen?.createdAt === row.created_at;
     if (this._newest === null || (!isSame && row.id <= this._newest)) {
-      return []; // the page has just opened, or another master is there
+      return []; // the page has just opened, or the master is another one
     }
     const before = isSame ? seen : undefined;
     const hasEnded = ENDED.includes(row.status) && !ENDED.includes(before?.status ?? 'queued');
@@ -87,7 +87,7 @@ export class Watcher {
   private _newest: number | null = null;
 }
 
-/** Whether a search has a new best; the first one is no news, nor is that of a single trial. */
+/** Whether a search has a new best value; not the first one, nor that of a single trial. */
 function isBetter(row: IExperimentLine, before: number | null): boolean {
   if (row.num_trials < 2 || row.best_metric === null || before === null) {
     return false;
@@ -100,7 +100,7 @@ export function isFailure({ kind }: IExperimentEvent): boolean {
   return kind === 'failed' || kind === 'diverged';
 }
 
-/** Whether the user wants to be notified of it. */
+/** Whether the settings enable notifications of this event. */
 export function isWanted(
   event: IExperimentEvent,
   settings: Pick<ISettingValues, 'notifyEnded' | 'notifyBest'>
@@ -136,7 +136,7 @@ export function messageOf({ kind, row }: IExperimentEvent, trans: ITrans): strin
     : trans.__('Experiment %1 (%2) has ended: %3 %4', row.id, name, row.metric, best);
 }
 
-/** One message for many. */
+/** One message for many events. */
 export function messageOfMany(events: readonly IExperimentEvent[], trans: ITrans): string {
   const count = (kind: IExperimentEvent['kind']): number =>
     events.filter(one => one.kind === kind).length;

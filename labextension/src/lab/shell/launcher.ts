@@ -9,7 +9,7 @@ import { Commands, IDetJupyter, OF_EXPERIMENTS } from '../tokens.js';
 import { CHANGES } from './changes.js';
 import { SHOW_HERE } from './experimentcommands.js';
 
-/** The sidebar's command, with the looks of a card. */
+/** The sidebar's command, with label and icon of a card. */
 const LAUNCH = 'det:launch-experiments';
 
 export const launcherPlugin: JupyterFrontEndPlugin<void> = {

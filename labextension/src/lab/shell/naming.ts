@@ -1,4 +1,4 @@
-/** Commands that describe experiments anew: their name, their labels. */
+/** Commands that change the name and the labels of experiments. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog } from '@jupyterlab/apputils';
 
@@ -97,7 +97,7 @@ function labelsIn(args: Args): string[] | null {
   return Array.isArray(labels) && labels.every(label => typeof label === 'string') ? labels : null;
 }
 
-/** Of several: those that all of them have; what only some have stays. */
+/** For several experiments: edits the labels that all have; others stay. */
 async function askLabels(
   { trans }: IDetJupyter,
   rows: readonly IExperimentLine[]

@@ -9,7 +9,7 @@ import { codeUpTo, newCell, newCellBelow } from '../sidebar/cells.js';
 import { classify, isExperimentOf, MAGIC } from '../sidebar/cellkinds.js';
 import { runCellIcon } from './shellicons.js';
 
-/** Loads the extension if it is not; one that is loaded already stays as it is. */
+/** Loads the extension unless it is loaded. */
 const LOAD = "get_ipython().extension_manager.load_extension('det_jupyter')";
 
 export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
@@ -28,7 +28,7 @@ export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
       label: args => (args.toolbar === true ? '' : trans.__('Run Cell as Experiment')),
       caption: trans.__('Run this cell as an experiment'),
       icon: runCellIcon,
-      // A toolbar is drawn before its notebook is the current one.
+      // The toolbar is drawn before its notebook becomes the current one.
       isEnabled: args =>
         tracker.currentWidget === null ? args.toolbar === true : isPython(tracker.currentWidget),
       isVisible: args => args.toolbar !== true || settings.get('showNotebookButton'),
@@ -54,7 +54,7 @@ export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** A notebook whose language is not known yet, or is '' in a new one, counts as Python. */
+/** Whether a notebook's language is Python, or not known yet. */
 function isPython(panel: NotebookPanel): boolean {
   const language = panel.content.model?.getMetadata('language_info') as
     { name?: string } | undefined;
@@ -63,14 +63,14 @@ function isPython(panel: NotebookPanel): boolean {
 
 type Cell = Notebook['widgets'][number];
 
-/** Makes a cell an experiment, and runs it where that is what was asked. */
+/** Turns a cell into an experiment; runs it if it is one. */
 export class CellRunner {
   constructor(
     private readonly _app: Pick<JupyterFrontEnd, 'commands'>,
     private readonly _det: Pick<IDetJupyter, 'api' | 'settings' | 'trans'>
   ) {}
 
-  /** Whether there was a cell. */
+  /** Returns whether there was an active cell. */
   async run(panel: NotebookPanel): Promise<boolean> {
     const cell = panel.content.activeCell;
     if (cell === null) {
@@ -105,7 +105,7 @@ export class CellRunner {
     return codeUpTo(notebook, notebook.widgets.indexOf(cell));
   }
 
-  /** Put an experiment of the entrypoint below the cell, unless it stands there already. */
+  /** Insert an experiment of the entrypoint below the cell, unless it is there already. */
   private async _addBelow(
     panel: NotebookPanel,
     cell: Cell,
@@ -130,12 +130,12 @@ export class CellRunner {
   }
 
   /**
-   * Load the extension in the kernel. Kernels run requests one after the other, so the cell that
-   * is sent next finds it; the notebook gets no cell for it.
+   * Load the extension in the kernel, without a cell. Kernels run requests in order, so that the cell
+   * which is sent next finds it.
    */
   private _load(kernel: Kernel.IKernelConnection | null): void {
     if (kernel === null || this._loaded.get(kernel) === kernel.id) {
-      return; // without a kernel, JupyterLab asks for one when the cell is run
+      return; // JupyterLab asks for a kernel when the cell is run
     }
     const request = kernel.requestExecute({ code: LOAD, silent: true, store_history: false });
     this._loaded.set(kernel, kernel.id);
@@ -151,7 +151,7 @@ export class CellRunner {
     );
   }
 
-  /** A kernel that restarts has nothing loaded. */
+  /** A restarted kernel has nothing loaded. */
   private _forget(kernel: Kernel.IKernelConnection, status: Kernel.Status): void {
     if (/restarting|dead|terminating/.test(status)) {
       this._loaded.delete(kernel);

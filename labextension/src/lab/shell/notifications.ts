@@ -13,9 +13,9 @@ import {
   type IExperimentEvent
 } from './experimentevents.js';
 
-const GATHER_MS = 1000; // what happens within it is said together
+const GATHER_MS = 1000; // events within it are notified together
 const MOST_AT_ONCE = 3; // more become one notification
-const BEST_PAUSE_MS = 30_000; // between two bests of one search
+const BEST_PAUSE_MS = 30_000; // between two notifications of new bests of one search
 const SHOWN_MS = 15_000;
 
 export const notificationsPlugin: JupyterFrontEndPlugin<void> = {
@@ -56,7 +56,7 @@ export class Notifier {
 
   private _gather(event: IExperimentEvent): void {
     const { id } = event.row;
-    // A best that was not said yet gives way to what is newer.
+    // A pending new best is replaced by a newer event.
     this._gathered = this._gathered.filter(({ kind, row }) => kind !== 'best' || row.id !== id);
     this._gathered.push(event);
     this._schedule(GATHER_MS);
@@ -69,7 +69,7 @@ export class Notifier {
     }, afterMs);
   }
 
-  /** Say what was gathered, but for bests that follow too soon on another. */
+  /** Show the gathered events, except new bests that follow too soon on another. */
   private async _say(): Promise<void> {
     const now = Date.now();
     const isEarly = ({ kind, row }: IExperimentEvent): boolean =>
@@ -113,7 +113,7 @@ export class Notifier {
     });
   }
 
-  /** Buttons for those commands that there are. */
+  /** Buttons for the commands that exist. */
   private _actions(offers: Offer[]): Notification.IAction[] {
     return offers
       .filter(([, command]) => this._commands.hasCommand(command))
@@ -131,15 +131,15 @@ export class Notifier {
 
 type Offer = [label: string, command: string, args: { experiment_id?: number }];
 
-// So that the tab that somebody works in is first, and then one that can be seen.
+// The focused tab calls first, then visible ones.
 const UNFOCUSED_WAITS_MS = 400;
 const HIDDEN_WAITS_MS = 1500;
 
 /**
- * Whether this tab is the first that asks for `key`; later ones get `false` while it is open.
+ * Whether this browser tab is the first that calls this with `key`; others get `false` while it is open.
  *
- * It is a lock that the tab keeps. Browsers offer locks to pages that were loaded over HTTPS or
- * from this computer; elsewhere each tab is the first.
+ * It is a lock that the tab holds. Browsers have locks only for pages loaded over HTTPS or from
+ * localhost; elsewhere each tab is the first.
  */
 export async function isFirstTab(key: string): Promise<boolean> {
   if (!document.hasFocus()) {

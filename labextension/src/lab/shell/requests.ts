@@ -1,4 +1,4 @@
-/** Requests of commands: what the master refuses is said, of several experiments once. */
+/** Requests of commands; refusals become notifications, one for several experiments. */
 import { Notification } from '@jupyterlab/apputils';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
@@ -13,7 +13,7 @@ export function mayChange(det: IDetJupyter): boolean {
   return det.link.state === 'up' && det.link.mayWrite;
 }
 
-/** Carry a request out; a failure is said, and `false` returned. */
+/** Send a request; show a failure and return `false`. */
 export async function ask(request: () => Promise<unknown>): Promise<boolean> {
   try {
     await request();
@@ -24,7 +24,7 @@ export async function ask(request: () => Promise<unknown>): Promise<boolean> {
   }
 }
 
-/** Ask for each, one after the other; one that is refused keeps none of the others back. */
+/** Send a request for each, one after the other; a refusal does not stop the others. */
 export async function askEach(
   det: IDetJupyter,
   rows: readonly IExperimentLine[],

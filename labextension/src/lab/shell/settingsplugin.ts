@@ -1,4 +1,4 @@
-/** The settings: schema/settings.json is this plugin's, and connection/ reads them. */
+/** The plugin of the settings: it owns schema/settings.json; connection/ reads them. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator } from '@jupyterlab/translation';
@@ -34,7 +34,7 @@ export const settingsPlugin: JupyterFrontEndPlugin<void> = {
       icon: settingsIcon,
       isVisible: () => app.commands.hasCommand(EDITOR),
       execute: () =>
-        // It finds titles, which the server may have translated.
+        // Matches titles, which the server may have translated.
         app.commands.execute(EDITOR, { query: registry?.plugins[ID]?.schema.title ?? '' }),
       describedBy: { args: { type: 'object', properties: {} } }
     });
@@ -42,8 +42,8 @@ export const settingsPlugin: JupyterFrontEndPlugin<void> = {
 };
 
 /**
- * JupyterLab reads the settings of all plugins at once, and its server translates them only one by
- * one where they are of prebuilt extensions.
+ * JupyterLab reads the settings of all plugins at once; its server translates those of prebuilt
+ * extensions only when they are read one by one.
  */
 async function readTranslated(registry: ISettingRegistry): Promise<void> {
   try {

@@ -1,4 +1,4 @@
-/** Icons for tabs, menus and buttons; JupyterLab recolours them by their `jp-icon` classes. */
+/** Icons for tabs, menus and buttons; JupyterLab colours them by their `jp-icon` classes. */
 import { LabIcon } from '@jupyterlab/ui-components';
 
 function made(name: string, shapes: string): LabIcon {
@@ -10,14 +10,14 @@ function filled(name: string, path: string): LabIcon {
   return made(name, `<path class="jp-icon3" fill="#616161" d="${path}"/>`);
 }
 
-/** JupyterLab would fill a shape with a `fill` and an icon's class; so the group has the one. */
+/** The group has `fill`, as JupyterLab fills elements that have both `fill` and an icon's class. */
 function stroked(name: string, path: string): LabIcon {
   const line = 'stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"';
   const shape = `<path class="jp-icon3" stroke="#616161" ${line} d="${path}"/>`;
   return made(name, `<g fill="none">${shape}</g>`);
 }
 
-/** A cell, and slots at its side. */
+/** A cell with slots beside it. */
 export const runCellIcon = made(
   'run-cell',
   `<g class="jp-icon3" fill="#616161"><path d="M2 2.5v11l7.5-5.5z"/>

@@ -1,4 +1,4 @@
-/** The command that gives slots out no more, or again. */
+/** The commands that disable and enable slots. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog } from '@jupyterlab/apputils';
 
@@ -65,7 +65,7 @@ function isChoosing(args: Args): boolean {
   return args.where !== 'menu' && typeof args.agent_id !== 'string';
 }
 
-/** The slots that are meant, or could be, and for which it makes sense. */
+/** The slots that the arguments select and for which the command is possible. */
 function foundBy(app: JupyterFrontEnd, det: IDetJupyter, args: Args): IFound[] {
   const element =
     args.where === 'menu'

@@ -1,4 +1,4 @@
-/** The item in the status bar: what runs, what waits, how many slots are used. */
+/** The item in the status bar: numbers of running and waiting experiments, and of used slots. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import type { Message } from '@lumino/messaging';
@@ -44,7 +44,7 @@ export class StatusItem extends Widget {
     const problem = linkText(link.state, trans);
     const text = problem ?? (cluster.news ? countsText(cluster.news, trans) : null);
     setText(this._text, text ?? trans.__('Experiments'));
-    // Connecting is no problem, so it has no sign of one.
+    // Connecting is not shown as a problem.
     setHidden(this._shape, problem === null || link.state === 'connecting');
     const summary = problem === null ? (cluster.news?.summary ?? '') : link.sentence;
     const hint = trans.__('Click to show the experiments');
@@ -108,12 +108,12 @@ function slotsText(news: IClusterNews, trans: ITrans): string {
     : trans._n('%2/%1 slot', '%2/%1 slots', all, used);
 }
 
-/** A slot's device is `CPU`, `cpu:0` and the like, or the name of a GPU. */
+/** Whether a slot's device is a CPU (`CPU`, `cpu:0`), and not the name of a GPU. */
 function isCpu(device: string): boolean {
   return /^cpu\b/i.test(device);
 }
 
-/** What stands in place of the numbers while there are none; null when they are true. */
+/** The text instead of the numbers while the link is not up; null if it is. */
 export function linkText(state: LinkState, trans: ITrans): string | null {
   const words: Record<LinkState, string | null> = {
     connecting: trans.__('Experiments: connecting…'),

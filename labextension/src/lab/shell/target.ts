@@ -1,11 +1,11 @@
-/** Which experiments a command is about. */
+/** The experiments that a command is about. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import type { IExperimentLine } from '../../model/state.js';
 import { EXPERIMENT_ATTRIBUTE, SELECTED_ATTRIBUTE, type IDetJupyter } from '../tokens.js';
 
-/** The arguments that say which experiment is meant, for `describedBy`. */
+/** The schema of the argument with an experiment, for `describedBy`. */
 export const TARGET_SCHEMA = {
   experiment_id: { type: 'integer', description: 'Number of the experiment' },
   where: {
@@ -15,7 +15,7 @@ export const TARGET_SCHEMA = {
   }
 };
 
-/** The same, for commands that are about several, too. */
+/** The same, for commands that accept several. */
 export const TARGETS_SCHEMA = {
   ...TARGET_SCHEMA,
   experiment_ids: {
@@ -27,13 +27,13 @@ export const TARGETS_SCHEMA = {
 
 type App = Pick<JupyterFrontEnd, 'contextMenuHitTest' | 'shell'>;
 
-/** The experiment's number; null if the arguments name none, or several are meant. */
+/** The experiment's id; null without one, or for several. */
 export function targetOf(app: App, args: ReadonlyPartialJSONObject): number | null {
   const [only, ...others] = targetsOf(app, args);
   return only === undefined || others.length > 0 ? null : only;
 }
 
-/** The numbers of all that are meant: the menu of a row that is selected is about all selected. */
+/** The ids of all experiments: the menu of a selected row is for all selected ones. */
 export function targetsOf(app: App, args: ReadonlyPartialJSONObject): number[] {
   const { experiment_id: id, experiment_ids: ids } = args;
   if (Array.isArray(ids)) {
@@ -54,7 +54,7 @@ export function targetsOf(app: App, args: ReadonlyPartialJSONObject): number[] {
   return front === null ? [] : [front];
 }
 
-/** Those of them that are known. */
+/** The rows of those that are in the list. */
 export function rowsOf(
   app: App,
   det: IDetJupyter,
@@ -63,7 +63,7 @@ export function rowsOf(
   return targetsOf(app, args).flatMap(id => det.experiments.rows.get(id) ?? []);
 }
 
-/** A page is a MainAreaWidget, and the number may be on what it holds. */
+/** The element with the id: a page's MainAreaWidget or its content. */
 function firstIn(page: Element | undefined): Element | null {
   return page?.querySelector(`:scope > [${EXPERIMENT_ATTRIBUTE}]`) ?? null;
 }

@@ -45,17 +45,17 @@ export class ActiveList {
     return { running: lines.length - waiting - paused, waiting, paused };
   }
 
-  /** Some lines have changed; `null`: all may have. */
+  /** Update these lines; `null`: all. */
   update(ids: Iterable<number> | null, rows: Rows): void {
     if (ids === null) {
       this._listing.reset(rows);
     } else {
       this._listing.change(ids, rows);
     }
-    this._show(); // heights change with what is said
+    this._show(); // heights depend on the texts
   }
 
-  /** Rows do not change places under the pointer: a second click must not meet another one. */
+  /** Keeps rows in place under the pointer, so that a second click does not hit another row. */
   private _show(): void {
     const { lines } = this._listing;
     if (this._isHeld) {

@@ -1,4 +1,4 @@
-/** A row for an experiment that runs, waits or is paused. */
+/** A row of an experiment that runs, waits or is paused. */
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import { formatNumber, formatPercent } from '../../model/format.js';
@@ -18,16 +18,16 @@ import {
   textButton
 } from './rowparts.js';
 
-/** Heights in pixels; the style sheet has the same. */
+/** Heights in pixels; the same in the style sheet. */
 const HEAD = 40;
 const PROGRESS = 16;
-const LINE = 16; // of a sentence
+const LINE = 16; // of a line of text
 const MOST_LINES = 6;
-const MARGIN = 36; // beside a sentence
-const LETTER = 6.2; // the mean width of one
+const MARGIN = 36; // beside a text
+const LETTER = 6.2; // the mean width of a letter
 const REMEDY = 36;
 const PADDING = 8;
-/** More are on the experiment's page. */
+/** Further ones are on the experiment's page. */
 const MOST_REMEDIES = 2;
 
 export function activeHeight(line: IExperimentLine, width: number): number {
@@ -37,18 +37,18 @@ export function activeHeight(line: IExperimentLine, width: number): number {
   return PADDING + HEAD + progress + wait + REMEDY * remediesOf(line).length;
 }
 
-/** What makes its training useless, and why it waits. */
+/** Its alarm and the reason why it waits. */
 function sentencesOf({ alarm, wait }: IExperimentLine): string {
   return [alarm, wait].filter(Boolean).join('; ');
 }
 
-/** How many lines a sentence needs, as far as one can know before it is drawn. */
+/** The estimated number of lines of a sentence, before it is drawn. */
 function linesOf(sentence: string, width: number): number {
   const letters = Math.max(10, (width - MARGIN) / LETTER);
   return Math.min(MOST_LINES, Math.ceil(sentence.length / letters));
 }
 
-/** Those that a button carries out. */
+/** The remedies that a button carries out. */
 function remediesOf({ wait, remedies }: IExperimentLine): IRemedy[] {
   return wait === '' ? [] : remedies.filter(({ button }) => button).slice(0, MOST_REMEDIES);
 }
@@ -134,7 +134,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     setAttribute(this.node, 'aria-label', label);
   }
 
-  /** The first button pauses, or goes on: never are both possible. */
+  /** The first button pauses or activates, as only one of both is possible. */
   private _drawActions(actions: readonly IAction[], mayWrite: boolean): void {
     const find = (verb: string): IAction | undefined => actions.find(one => one.verb === verb);
     const activate = find('activate');

@@ -1,15 +1,15 @@
 /**
- * What a cell is to `run this cell as an experiment`. Knows no JupyterLab.
+ * Classifies cells for "run this cell as an experiment". Independent of JupyterLab.
  *
- *     %%det_experiment …     it is one: run it
- *     keys of a configuration, `entrypoint:` or `searcher:` among them: it lacks the magic line
- *     nothing                a place for a new one
+ *     %%det_experiment …     an experiment: run it
+ *     a configuration with `entrypoint:` or `searcher:`: add the magic line
+ *     empty                  write a new experiment into it
  *     anything else          code, which may define an entrypoint
  */
 
 export const MAGIC = '%%det_experiment';
 
-/** Arguments that ranks give to a function; those of det_jupyter/contract/trial/rank_arguments.py. */
+/** Arguments that ranks pass to a function, as in det_jupyter/contract/trial/rank_arguments.py. */
 const GIVEN = '\\b(core_context|context|hparams|info)\\b';
 
 export type Cell =
@@ -81,7 +81,7 @@ function isConfiguration(text: string): boolean {
   );
 }
 
-/** The last trial class; without one the last function that needs no argument, or the last class. */
+/** The last trial class, else the last function without required arguments or the last class. */
 export function findEntrypoint(source: string): string | null {
   const classes = [...source.matchAll(/^class\s+(\w+)\s*(?:\(([^)]*)\))?\s*:/gm)];
   const trials = classes.filter(([, , bases = '']) => bases.includes('Trial'));
@@ -93,10 +93,9 @@ export function findEntrypoint(source: string): string | null {
 }
 
 /**
- * The entrypoint of the nearest cell above that defines a trial class, or a function that takes
- * what ranks give.
+ * The entrypoint of the nearest cell above that defines a trial class or a function for ranks.
  *
- * @param sources - Code cells, the nearest last.
+ * @param sources - Code cells from top to bottom.
  */
 export function nearestEntrypoint(sources: readonly string[]): string | null {
   for (const source of sources.toReversed()) {
@@ -116,12 +115,12 @@ function isOptional(parameter: string): boolean {
   return /^\s*($|\*|\/)|=/.test(parameter) || new RegExp(`^\\s*${GIVEN}`).test(parameter);
 }
 
-/** The configuration that is below the magic line of a cell, or is all of it. */
+/** The configuration in a cell: the text below the magic line, or all of it. */
 export function configurationOf(text: string): string {
   return text.replace(/^%%det_experiment[^\n]*\n/, '');
 }
 
-/** A configuration as a cell, about the entrypoint if there is one. */
+/** A cell with this configuration and the entrypoint, if there is one. */
 export function newCellSource(
   configuration: string,
   entrypoint: string | null,

@@ -1,4 +1,4 @@
-/** Cells that open experiments, use templates or begin one, as a user would type them. */
+/** Makes and inserts cells that show experiments, use templates or define an experiment. */
 import type { INotebookTracker, Notebook, NotebookPanel } from '@jupyterlab/notebook';
 import type { CommandRegistry } from '@lumino/commands';
 import type { PartialJSONObject } from '@lumino/coreutils';
@@ -16,17 +16,17 @@ export interface ICell extends PartialJSONObject {
   source: string;
 }
 
-/** The line that shows an experiment, or several side by side. */
+/** The code that shows an experiment, or compares several. */
 export function lineFor(experimentIds: readonly number[]): string {
   const verb = experimentIds.length === 1 ? 'show' : 'compare';
   return `%det_experiment ${verb} ${experimentIds.join(' ')}`;
 }
 
 /**
- * The cell of a new experiment. The server fills in what the entrypoint reads and reports, and
- * leaves out what the template gives.
+ * The cell of a new experiment. The server adds what the entrypoint reads and reports, except what
+ * the template contains.
  *
- * @param sources - The code cells above it.
+ * @param sources - The code cells above.
  */
 export async function newCell(
   { api, settings }: { api: IApi; settings: ILabSettings },
@@ -43,11 +43,11 @@ export async function newCell(
   const given = template === undefined ? {} : { given: template.config };
   const written = await api
     .post<IFirstConfiguration>('cell', { ...asked, ...given })
-    .catch(() => ({ configuration })); // as the settings have it
+    .catch(() => ({ configuration })); // without the server: the configuration of the settings
   return newCellSource(written.configuration, entrypoint, magic);
 }
 
-/** The cell of a new experiment of the nearest class or function above. */
+/** The cell of a new experiment of the nearest entrypoint above. */
 export function newCellBelow(
   det: { api: IApi; settings: ILabSettings },
   template?: Pick<ITemplateView, 'name' | 'config'>
@@ -55,7 +55,7 @@ export function newCellBelow(
   return above => newCell(det, nearestEntrypoint(above), above, template);
 }
 
-/** The cell that runs an experiment again, with what is written into it. */
+/** The cell that forks an experiment, with room for changes. */
 export function forkCell({ id, name }: { id: number; name: string }, trans: ITrans): string {
   const hint = trans.__('what else is different, such as: hyperparameters: {lr: 0.01}');
   return `%%det_experiment fork ${id}\nname: ${JSON.stringify(name)}\n# ${hint}\n`;
@@ -65,7 +65,7 @@ function cellOf(source: string): ICell {
   return { cell_type: 'code', source, metadata: {}, outputs: [], execution_count: null };
 }
 
-/** The cells that work in a notebook: in one that does not load det_jupyter, a cell does that. */
+/** The cell, preceded by one that loads det_jupyter if the notebook does not. */
 export function cellsFor(source: string, notebook: NotebookPanel | null): ICell[] {
   const isLoaded = notebook === null || sourcesOf(notebook).some(one => one.includes(LOADS));
   return [...(isLoaded ? [] : [cellOf(LOADS)]), cellOf(source)];
@@ -75,7 +75,7 @@ function sourcesOf(notebook: NotebookPanel): string[] {
   return notebook.content.model?.sharedModel.cells.map(cell => cell.getSource()) ?? [];
 }
 
-/** What the code cells of a notebook say, down to one of its cells. */
+/** The sources of a notebook's code cells up to the cell `last`. */
 export function codeUpTo(notebook: Notebook, last: number): string[] {
   return notebook.widgets
     .slice(0, last + 1)
@@ -84,9 +84,9 @@ export function codeUpTo(notebook: Notebook, last: number): string[] {
 }
 
 /**
- * Insert cells below the active one of the notebook in front, or of a new notebook.
+ * Insert cells below the active one of the current notebook, or of a new one.
  *
- * @param wanted - The text, or what makes it from the code above.
+ * @param wanted - The source, or a function of the code above.
  */
 export async function insertCell(
   wanted: string | ((above: readonly string[]) => Promise<string>),

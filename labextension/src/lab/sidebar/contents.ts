@@ -1,6 +1,6 @@
 /**
- * Fills the sections: takes note of changes at once, draws them once in a frame, and only what can
- * be seen. What changes meanwhile is drawn when it is seen again.
+ * Fills the sections: collects changes and draws them at most once per frame, and only in visible
+ * sections; others are drawn when they become visible.
  */
 import { Signal } from '@lumino/signaling';
 import type { IDisposable } from '@lumino/disposable';
@@ -17,10 +17,10 @@ import { contentHeight, Section, type IEmpty } from './sidebarsection.js';
 import { Usage } from './slotmodel.js';
 import { SlotsView } from './slotlist.js';
 
-/** The section's header says it all. */
+/** Empty without a text, as the header suffices. */
 const NOTHING: IEmpty = { text: '' };
 
-/** Sets the number beside the title of a section. */
+/** Sets the text beside the title of a section. */
 type SetCount = (section: Section, text: string, tooltip?: string) => void;
 
 export class Contents implements IDisposable {
@@ -69,7 +69,7 @@ export class Contents implements IDisposable {
     this._ask();
   }
 
-  /** Show what was shown before the page was reloaded. */
+  /** Restore the state of before a reload of the page. */
   restore(): void {
     const { active, ended } = this._memory.kept.scroll;
     this.activeList.list.scrollTo(active);
@@ -98,7 +98,7 @@ export class Contents implements IDisposable {
     this._ask();
   }
 
-  /** Another user's rights, or none: rows have other buttons. */
+  /** Permissions may have changed: rows have other buttons. */
   private _onLink(): void {
     this._dueActive.note(null);
     this._dueEnded.note(null);
@@ -109,7 +109,7 @@ export class Contents implements IDisposable {
     frames.ask(this._draw);
   }
 
-  /** Lists that are folded away are kept, too, as their titles have the counts. */
+  /** Folded lists are updated too, as their titles have counts. */
   private readonly _draw = (): void => {
     this._drawCluster();
     this._drawActive();
@@ -138,7 +138,7 @@ export class Contents implements IDisposable {
       this.activeList.update(ids, rows);
     }
     const { count, counts } = this.activeList;
-    // The title is long: at the default width, there is room for one number beside it.
+    // At the default width there is room for one number beside the long title.
     const text = count > 0 ? count.toLocaleString() : this._det.trans.__('none');
     this.setCount(this.active, isReady ? text : '', this._countsText(counts));
     const none = rows.size === 0 ? this._texts.first() : NOTHING;
@@ -207,7 +207,7 @@ export class Contents implements IDisposable {
     return { text, status, labels, sortBy, showArchived };
   }
 
-  /** Filters are kept with the page; order and archive are settings. */
+  /** Filters are stored with the layout; order and archive are settings. */
   private _onQuery({ text, status, labels, sortBy, showArchived }: IQuery): void {
     const { settings } = this._det;
     this._memory.keep({ text, status, labels: [...labels] });
@@ -245,7 +245,7 @@ export class Contents implements IDisposable {
   private _isDisposed = false;
 }
 
-/** Which experiments have changed since they were drawn. */
+/** The experiments that have changed since they were drawn. */
 class Due {
   note(ids: readonly number[] | null): void {
     if (ids === null) {
@@ -255,7 +255,7 @@ class Due {
     }
   }
 
-  /** Their numbers, `null` for all, undefined for none. */
+  /** Their ids; `null` for all, undefined for none. */
   take(): Set<number> | null | undefined {
     const ids = this._ids;
     this._ids = new Set();

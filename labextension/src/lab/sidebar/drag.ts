@@ -1,4 +1,4 @@
-/** Experiments can be dragged into a notebook, where they become the cell that opens them. */
+/** Drags experiments into a notebook, where they become a cell that shows them. */
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import { MimeData } from '@lumino/coreutils';
 import { Drag } from '@lumino/dragdrop';
@@ -8,19 +8,19 @@ import type { ITrans } from '../../model/trans.js';
 import { cellsFor, lineFor } from './cells.js';
 
 const CELLS = 'application/vnd.jupyter.cells';
-const FAR = 5; // pixels: less is a click
+const FAR = 5; // pixels; shorter moves are clicks
 
 export interface IDragged {
   experimentIds: number[];
   name: string;
 }
 
-/** What can be dragged from an element of the list; `null`: nothing. */
+/** The experiments that are dragged from an element; `null`: none. */
 export type FindDragged = (element: EventTarget | null) => IDragged | null;
 
 export interface IDragPlaces {
   trans: ITrans;
-  /** The notebook in front, into which it is likely to be dropped. */
+  /** The current notebook, for the content of the dragged cell. */
   notebook: () => NotebookPanel | null;
 }
 
@@ -67,7 +67,7 @@ function start(
     supportedActions: 'copy',
     source: node
   });
-  // The click that ends a drag is not meant for the row.
+  // Ignore the click at the end of a drag.
   const stop = (event: Event): void => {
     event.preventDefault();
     event.stopPropagation();

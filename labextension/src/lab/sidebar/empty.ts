@@ -1,9 +1,9 @@
-/** What stands where there is nothing to show: what to do next. */
+/** The texts of empty sections: what to do next. */
 import type { ITrans } from '../../model/trans.js';
 import type { IEmpty } from './sidebarsection.js';
 
 export interface IEmptyTexts {
-  /** Where the banner above does not say it all already. */
+  /** While connecting; without a text if the banner is shown (`isSaid`). */
   connecting: (isSaid: boolean) => IEmpty;
   first: () => IEmpty;
   noneEnded: (numArchived: number) => IEmpty;
@@ -14,7 +14,7 @@ export interface IEmptyTexts {
 const TEMPLATE = '%%det template set team\nresources: {slots_per_trial: 2}\nlabels: [team]';
 
 export interface IInsertion {
-  /** The configuration of a new cell, before it is about an entrypoint. */
+  /** The configuration of a new cell, without an entrypoint. */
   newCell: () => string;
   insertNew: () => void;
   insert: (source: string) => void;

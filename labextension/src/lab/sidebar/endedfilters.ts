@@ -1,4 +1,4 @@
-/** What the finished experiments are narrowed to; while some are selected, what is done with them. */
+/** The filters of finished experiments, replaced by buttons while some are selected. */
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import { ENDED, type Status } from '../../model/state.js';
@@ -8,14 +8,14 @@ import { iconButton, lineIcon, nameButton } from './rowparts.js';
 
 export interface IFilterOperations {
   onChange: (query: IQuery) => void;
-  /** All labels there are, asked for when the choice is opened. */
+  /** All existing labels, called when the choice is opened. */
   labels: () => string[];
 }
 
 export class Filters {
   readonly node: HTMLElement;
 
-  /** @param selected - Shown in place of the choices: no row moves, and none is covered. */
+  /** @param selected - Shown in place of the filters, so that no row moves or is covered. */
   constructor(
     private readonly _trans: ITrans,
     private _query: IQuery,
@@ -50,7 +50,7 @@ export class Filters {
     return this._query;
   }
 
-  /** Show another query, without saying that it has changed. */
+  /** Show another query, without calling `onChange`. */
   show(query: IQuery): void {
     this._query = query;
     if (this._search.value !== query.text) {

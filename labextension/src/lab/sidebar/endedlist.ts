@@ -1,4 +1,4 @@
-/** The section of experiments that are over: found, sorted, labelled, archived and compared. */
+/** The section of finished experiments: search, order, labels, archive and comparison. */
 import { h } from '../../dom/dom.js';
 import type { IExperimentLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
@@ -60,12 +60,12 @@ export class EndedList {
     this.node = h('div.det-ended', {}, this.filters.node, this.list.node);
   }
 
-  /** How many are over, archived ones only if they are shown. */
+  /** The number of finished experiments, including archived ones if they are shown. */
   get count(): number {
     return this._all;
   }
 
-  /** In pixels, to be seen whole. */
+  /** The height in pixels without scrolling. */
   get height(): number {
     return this.filters.node.offsetHeight + this.list.height;
   }
@@ -80,7 +80,7 @@ export class EndedList {
     return this._listing.lines.length;
   }
 
-  /** Some lines have changed; `null`: all may have. */
+  /** Update these lines; `null`: all. */
   update(ids: Iterable<number> | null, rows: Rows): void {
     this._rows = rows;
     let isMoved = true;
@@ -92,13 +92,13 @@ export class EndedList {
     this._show(isMoved);
   }
 
-  /** Show this part of the list. */
+  /** Restore filters and scroll position. */
   restore(query: IQuery, scroll: number): void {
     this.ask(query);
     this.list.scrollTo(scroll);
   }
 
-  /** Ask for something else; `onQuery` hears only of what the user asks for. */
+  /** Apply another query, without calling `onQuery`. */
   ask(query: IQuery): void {
     this.filters.show(query);
     this._listing.ask(acceptsOf(query), orderOf(query.sortBy), this._rows);
@@ -136,7 +136,7 @@ export class EndedList {
     const isSelecting = this._selected.update(this.list.selected, this._options.mayWrite());
     this.filters.count(this.countText, isSelecting);
     if (hadFocus && !isSelecting) {
-      this.list.node.focus(); // the button that had it is hidden
+      this.list.node.focus(); // the focused button was hidden
     }
   }
 

@@ -1,4 +1,4 @@
-/** A row for an experiment that is over. */
+/** A row of a finished experiment. */
 import { h, rebuilder, setAttribute } from '../../dom/dom.js';
 import { formatDuration, formatNumber } from '../../model/format.js';
 import type { IExperimentLine } from '../../model/state.js';
@@ -16,7 +16,7 @@ import {
 } from './rowparts.js';
 
 export const ENDED_HEIGHT = 46;
-/** More do not fit; the title of the row's line has all. */
+/** Labels that are shown; the tooltip has all. */
 const MOST_CHIPS = 3;
 
 export interface IEndedOperations {

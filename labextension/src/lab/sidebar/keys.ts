@@ -1,8 +1,8 @@
-/** The keyboard in a list; knows no DOM. */
+/** Keyboard navigation and selection in a list; independent of the DOM. */
 
 const TYPED_MS = 700;
 
-/** The place that a key goes to; `null` if it goes nowhere. `page` is the number of rows seen. */
+/** The index to which a key moves; `null` for other keys. `page` is the number of visible rows. */
 export function placeAfter(key: string, place: number, count: number, page: number): number | null {
   if (count === 0) {
     return null;
@@ -19,17 +19,17 @@ export function placeAfter(key: string, place: number, count: number, page: numb
   return wanted === undefined ? null : Math.max(0, Math.min(count - 1, wanted));
 }
 
-/** Finds a row by the beginning of its name, typed without a pause. */
+/** Finds a row by the beginning of its name, as typed without a pause. */
 export class TypeAhead {
   get isTyping(): boolean {
     return this._text !== '' && Date.now() - this._at < TYPED_MS;
   }
 
-  /** The place of the next row whose name begins so; -1 if none does. */
+  /** The index of the next row whose name begins with the typed text; -1 if none does. */
   type(letter: string, names: (place: number) => string, place: number, count: number): number {
     this._text = this.isTyping ? this._text + letter.toLowerCase() : letter.toLowerCase();
     this._at = Date.now();
-    // One letter, again and again, goes from row to row; more letters stay while they fit.
+    // A repeated letter moves from row to row; further letters stay at a matching row.
     const isOne = this._text.replaceAll(this._text.charAt(0), '') === '';
     const [wanted, start] = isOne ? [this._text.charAt(0), place + 1] : [this._text, place];
     for (let i = 0; i < count; i += 1) {
@@ -45,7 +45,7 @@ export class TypeAhead {
   private _at = 0;
 }
 
-/** Which rows are selected, by their keys; a range goes from the row that was chosen last. */
+/** The selected rows, by key; a range extends from the row that was selected last. */
 export class Selection {
   readonly keys = new Set<number>();
 
@@ -56,7 +56,7 @@ export class Selection {
     this._anchor = key;
   }
 
-  /** Select from the row chosen last to this one, in this order of rows. */
+  /** Select from the last selected row to this one, in this order of rows. */
   extend(key: number, order: readonly number[]): void {
     const to = order.indexOf(key);
     const from = this._anchor === null ? -1 : order.indexOf(this._anchor);
@@ -73,7 +73,7 @@ export class Selection {
     this._anchor = null;
   }
 
-  /** Forget rows that are not there any more. Returns whether there were any. */
+  /** Deselect rows that do not exist any more. Returns whether there were any. */
   keep(has: (key: number) => boolean): boolean {
     const gone = [...this.keys].filter(key => !has(key));
     gone.forEach(key => this.keys.delete(key));

@@ -1,6 +1,6 @@
 /**
- * A list of which only the rows that can be seen are in the page, by the ARIA pattern of a grid:
- * the list has the focus and `aria-activedescendant` says which row is meant.
+ * A windowed list: only visible rows are in the page. ARIA pattern of a grid: the list has the focus,
+ * and `aria-activedescendant` is the active row. (JupyterLab's: docs/decisions/0022.)
  */
 import { frames } from '../../dom/frames.js';
 import { h, setAttribute } from '../../dom/dom.js';
@@ -9,7 +9,7 @@ import { Selection } from './keys.js';
 import { listenToKeys } from './listkeys.js';
 import { Heights } from './windowing.js';
 
-/** What is drawn of an item; an element is used again for other items. */
+/** The element of an item, which is reused for other items. */
 export interface IRowView<T> {
   readonly node: HTMLElement;
   update(item: T): void;
@@ -18,12 +18,12 @@ export interface IRowView<T> {
 export interface IListOptions<T> {
   label: string;
   keyOf: (item: T) => number;
-  /** In pixels, in a list that is so wide. */
+  /** The height in pixels, in a list of this width. */
   heightOf: (item: T, width: number) => number;
   nameOf: (item: T) => string;
   create: () => IRowView<T>;
   onOpen: (item: T) => void;
-  /** Several can be selected; called when the selection has changed. */
+  /** If given, several rows can be selected; called when the selection has changed. */
   onSelect?: () => void;
   onScroll?: (scroll: number) => void;
 }
@@ -66,20 +66,20 @@ export class WindowedList<T> {
     return this._items.length;
   }
 
-  /** Of all rows, in pixels. */
+  /** The height of all rows, in pixels. */
   get height(): number {
     return this._heights.total;
   }
 
-  /** Scroll here once the rows are there. */
+  /** Scroll to this offset when the rows have been set. */
   scrollTo(wanted: number): void {
     this._wanted = wanted;
     this.draw();
   }
 
   /**
-   * Show these; the first row that can be seen stays where it is, whatever came above it. The items
-   * may be those of before, changed in place.
+   * Show these items. The first visible row stays in place, whatever was inserted above it. The items
+   * may be the former array, changed in place.
    */
   setItems(items: readonly T[]): void {
     const { keyOf, heightOf } = this._options;
@@ -99,26 +99,26 @@ export class WindowedList<T> {
     this.draw();
   }
 
-  /** Draw in the next frame what can be seen. */
+  /** Draw the visible rows in the next frame. */
   draw(): void {
     frames.ask(this._draw);
   }
 
-  /** The item whose row has this element. */
+  /** The item whose row contains this element. */
   itemOf(element: EventTarget | null): T | undefined {
     const row = element instanceof Element ? element.closest<HTMLElement>('[data-key]') : null;
     const place = row === null ? -1 : this._placeOf(Number(row.dataset.key));
     return this._items[place];
   }
 
-  /** The items that are selected, in the order of the list. */
+  /** The selected items, in the order of the list. */
   get selected(): T[] {
     const { keys } = this.selection;
     const { keyOf } = this._options;
     return keys.size === 0 ? [] : this._items.filter(item => keys.has(keyOf(item)));
   }
 
-  /** What is dragged from here: the row, or all rows that are selected if it is one of them. */
+  /** The items dragged from an element: its row, or all selected rows if it is one of them. */
   dragged(element: EventTarget | null): { experimentIds: number[]; name: string } | null {
     const item = isControl(element) ? undefined : this.itemOf(element);
     if (item === undefined) {
@@ -142,12 +142,12 @@ export class WindowedList<T> {
     return this._active === null ? -1 : this._placeOf(this._active);
   }
 
-  /** The row that the keyboard means; undefined if it means none. */
+  /** The element of the active row; undefined without one. */
   get activeRow(): HTMLElement | undefined {
     return this._active === null ? undefined : this._drawn.get(this._active)?.node;
   }
 
-  /** Have the keyboard mean this row, and show it. */
+  /** Make a row the active one and scroll to it. */
   activate(place: number): void {
     const item = this._items[place];
     if (item !== undefined) {
@@ -183,7 +183,7 @@ export class WindowedList<T> {
     return this._heights.at(this.node.scrollTop);
   }
 
-  /** How many rows can be seen at once. */
+  /** The number of visible rows. */
   get pageSize(): number {
     return this._heights.at(this.node.scrollTop + this.node.clientHeight) - this.firstSeen;
   }
@@ -191,7 +191,7 @@ export class WindowedList<T> {
   private readonly _draw = (): void => {
     const height = this.node.clientHeight;
     if (height === 0) {
-      return; // it is folded away
+      return; // it is folded
     }
     if (this._wanted !== null && this._heights.total > 0) {
       this.node.scrollTop = this._wanted;
@@ -202,12 +202,12 @@ export class WindowedList<T> {
     const places = Array.from({ length: end - first }, (_, i) => first + i);
     const active = this.activePlace;
     if (active >= 0 && (active < first || active >= end)) {
-      places.push(active); // `aria-activedescendant` must name something
+      places.push(active); // `aria-activedescendant` must refer to an element in the page
     }
     this._drawRows(places, active);
   };
 
-  /** For the context menu of a row that is selected, which is about all of them. */
+  /** Stores the selected keys in an attribute, for the context menu. */
   private _noteSelection(): void {
     const keys = this.selected.map(this._options.keyOf);
     setAttribute(this.node, SELECTED_ATTRIBUTE, keys.join(' ') || null);
@@ -289,7 +289,7 @@ export class WindowedList<T> {
     this._options.onScroll?.(this.node.scrollTop);
   }
 
-  /** A row of which a button has the focus is not used for another item. */
+  /** Makes the row of a focused button the active one, whose element is not reused. */
   private _onFocus(event: FocusEvent): void {
     const item = this.itemOf(event.target);
     if (item !== undefined) {
@@ -315,7 +315,7 @@ export class WindowedList<T> {
     }
   }
 
-  /** The menu key means the active row: the event goes on from there. */
+  /** Redirects the menu key to the active row. */
   private _onMenu(event: MouseEvent): void {
     const item = this.itemOf(event.target);
     const row = this.activeRow;

@@ -1,16 +1,16 @@
-/** Which experiments a list shows, and in which order; knows no DOM. */
+/** Filters and orders the experiments of a list; independent of the DOM. */
 import { isEnded } from '../../model/clock.js';
 import type { IExperimentLine, Status } from '../../model/state.js';
 import type { ISettingValues } from '../tokens.js';
 
 export type SortBy = ISettingValues['sortBy'];
 
-/** What a list is narrowed to. */
+/** The filters and the order of a list. */
 export interface IQuery {
   text: string;
   /** '' for any. */
   status: Status | '';
-  /** It has all of them. */
+  /** Experiments have all of these labels. */
   labels: readonly string[];
   sortBy: SortBy;
   showArchived: boolean;
@@ -21,10 +21,10 @@ export type Order = (a: IExperimentLine, b: IExperimentLine) => number;
 export type Accepts = (line: IExperimentLine) => boolean;
 
 const names = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
-/** What is searched in a line; lines are never changed, only replaced. */
+/** The searched text of a line, cached: lines are immutable. */
 const texts = new WeakMap<IExperimentLine, string>();
 
-/** Shown under "Running and waiting"; all others are finished. */
+/** Whether it is shown under "Running and waiting"; others are finished. */
 export function isActive(line: IExperimentLine): boolean {
   return !isEnded(line.status) && !line.is_archived;
 }
@@ -39,7 +39,7 @@ export function acceptsOf({ text, status, labels, showArchived }: IQuery): Accep
     finds(line);
 }
 
-/** Accepts lines that have all words of a text, wherever. */
+/** Accepts lines that contain all words of a text. */
 export function findsAll(text: string): Accepts {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return line => words.every(word => textOf(line).includes(word));
@@ -58,11 +58,11 @@ export function orderOf(sortBy: SortBy): Order {
   }
 }
 
-/** What runs, the newest first; then what waits, as it is queued; then what is paused. */
+/** Running ones, newest first; then waiting ones by queue position; then paused ones. */
 export const byUrgency: Order = (a, b) =>
   urgency(a) - urgency(b) || (a.status === 'queued' ? byQueue(a, b) : byNewest(a, b));
 
-/** The first in the queue first; behind its front, of which the places are known, by priority. */
+/** By queue position; beyond the front of the queue, whose positions are known, by priority. */
 function byQueue(a: IExperimentLine, b: IExperimentLine): number {
   const [front, other] = [a.queue_place ?? Infinity, b.queue_place ?? Infinity];
   return (
@@ -81,7 +81,7 @@ function byNewest(a: IExperimentLine, b: IExperimentLine): number {
   return b.id - a.id;
 }
 
-/** Values of one metric are beside each other; the best first, those without one last. */
+/** By metric, then by value: the best first, those without a value last. */
 function byMetric(a: IExperimentLine, b: IExperimentLine): number {
   if (a.best_metric === null || b.best_metric === null) {
     return Number(a.best_metric === null) - Number(b.best_metric === null) || byNewest(a, b);
@@ -112,8 +112,8 @@ function textOf(line: IExperimentLine): string {
 }
 
 /**
- * The lines that are accepted, in order. A change of one line costs a search for its place, so that
- * a hundred changes a second among ten thousand lines are nothing.
+ * The accepted lines, in order. A change of one line costs a binary search, so that a hundred changes
+ * per second among ten thousand lines are cheap.
  */
 export class Listing {
   constructor(
@@ -133,13 +133,13 @@ export class Listing {
     return this._byId.get(id);
   }
 
-  /** The place of a line; -1 if it is not shown. */
+  /** The index of a line; -1 if it is not shown. */
   placeOf(id: number): number {
     const line = this._byId.get(id);
     return line === undefined ? -1 : this._placeFor(line);
   }
 
-  /** Look at all lines anew, by other rules. */
+  /** Apply another filter and order to all lines. */
   ask(accepts: Accepts, order: Order, rows: ReadonlyMap<number, IExperimentLine>): void {
     this._accepts = accepts;
     this._order = order;
@@ -151,7 +151,7 @@ export class Listing {
     this._byId = new Map(this._lines.map(line => [line.id, line]));
   }
 
-  /** Take note of changed lines. Returns whether lines came, went or changed places. */
+  /** Apply changed lines. Returns whether lines were added, removed or moved. */
   change(ids: Iterable<number>, rows: ReadonlyMap<number, IExperimentLine>): boolean {
     let isMoved = false;
     for (const id of ids) {
@@ -183,7 +183,7 @@ export class Listing {
     return true;
   }
 
-  /** Whether a line belongs between the neighbours of this place. */
+  /** Whether a line is in order at this index. */
   private _fits(line: IExperimentLine, place: number): boolean {
     const [above, below] = [this._lines[place - 1], this._lines[place + 1]];
     return (
@@ -192,7 +192,7 @@ export class Listing {
     );
   }
 
-  /** The first place whose line is not above this one. */
+  /** The first index whose line is not above this one. */
   private _placeFor(line: IExperimentLine): number {
     let [low, high] = [0, this._lines.length];
     while (low < high) {
@@ -210,7 +210,7 @@ export class Listing {
   private _byId = new Map<number, IExperimentLine>();
 }
 
-/** Every label that a finished experiment has, the most frequent first. */
+/** All labels of experiments, the most frequent first. */
 export function labelsOf(rows: Iterable<IExperimentLine>): string[] {
   const counts = new Map<string, number>();
   for (const { labels } of rows) {

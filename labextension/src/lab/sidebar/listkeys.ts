@@ -1,7 +1,7 @@
-/** The keyboard of a list: rows by arrows and typing, the buttons of a row by ArrowRight. */
+/** Handles the keys of a list: arrows and typing move between rows, ArrowRight to a row's buttons. */
 import { placeAfter, TypeAhead, type Selection } from './keys.js';
 
-/** What the keyboard needs of a list. */
+/** The part of a list that the keyboard uses. */
 interface IKeyed {
   readonly node: HTMLElement;
   readonly isMultiple: boolean;
@@ -70,7 +70,7 @@ function onListKey(list: IKeyed, typed: TypeAhead, event: KeyboardEvent): boolea
 function type(list: IKeyed, typed: TypeAhead, letter: string): boolean {
   const nameAt = (place: number): string => list.nameAt(place);
   const found = typed.type(letter, nameAt, list.activePlace, list.count);
-  list.activate(found); // nothing happens if there is none
+  list.activate(found); // -1 does nothing
   return true;
 }
 
@@ -92,7 +92,7 @@ function move(list: IKeyed, key: string, isShifted: boolean): boolean {
   return true;
 }
 
-/** Left and right go from button to button of a row, and back to the list. */
+/** Left and right move between the buttons of a row, and back to the list. */
 function onControlKey(list: IKeyed, { key }: KeyboardEvent): boolean {
   const place = controlsOf(list).findIndex(one => one === document.activeElement);
   switch (key) {

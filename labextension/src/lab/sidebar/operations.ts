@@ -1,4 +1,4 @@
-/** What the buttons of the sidebar do. A reason why not is shown as a notification. */
+/** The operations of the sidebar's buttons. Errors are shown as notifications. */
 import { Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
@@ -13,7 +13,7 @@ export interface IOperations {
   editLabels(experimentIds: readonly number[]): Promise<void>;
   compare(experimentIds: readonly number[]): void;
   archive(experimentIds: readonly number[], isArchived: boolean): Promise<void>;
-  /** Delete those that have ended, after a question. */
+  /** Delete ended experiments, after a confirmation. */
   remove(experimentIds: readonly number[]): Promise<void>;
 }
 

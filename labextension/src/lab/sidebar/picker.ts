@@ -1,4 +1,4 @@
-/** A dialog that finds one experiment, or several, among all: filtered as one types. */
+/** A dialog to choose one or several experiments, with a filter. */
 import { Dialog } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
 
@@ -9,18 +9,18 @@ import { WindowedList, type IRowView } from './list.js';
 import { findsAll } from './listing.js';
 import { ChangingIcon, rowLabel, setCut } from './rowparts.js';
 
-const HEIGHT = 28; // of a row; the style sheet has the same
+const HEIGHT = 28; // of a row; the same in the style sheet
 
 export interface IPickOptions {
   title: string;
   okLabel: string;
   rows: readonly IExperimentLine[];
   trans: ITrans;
-  /** Several can be chosen; these are at first. */
+  /** If given, several can be chosen; these are selected at first. */
   chosen?: readonly number[];
 }
 
-/** The numbers of those that are chosen; none if the reader left the dialog. */
+/** The ids of the chosen experiments; none if the dialog was dismissed. */
 export async function pickExperiments(options: IPickOptions): Promise<number[]> {
   const { title, okLabel, trans } = options;
   const body = new Picker(options);
@@ -63,7 +63,7 @@ class Picker extends Widget implements Dialog.IBodyWidget<number[]> {
     this._filter();
   }
 
-  /** Close the dialog with what is chosen. */
+  /** Close the dialog with the choice. */
   accept: () => void = () => undefined;
 
   override dispose(): void {
@@ -71,7 +71,7 @@ class Picker extends Widget implements Dialog.IBodyWidget<number[]> {
     super.dispose();
   }
 
-  /** Those that are selected; else the one that the keyboard means, or the first. */
+  /** The selected ones, else the active one, or the first. */
   getValue(): number[] {
     const selected = [...this._list.selection.keys];
     const place = Math.max(0, this._list.activePlace);
@@ -114,7 +114,7 @@ class Picker extends Widget implements Dialog.IBodyWidget<number[]> {
     setText(this._found, [counted || some, picked].filter(Boolean).join(' · '));
   }
 
-  /** The list is walked from the box: what is typed filters, and Enter chooses. */
+  /** Keys in the filter box also move in the list; Enter chooses. */
   private _onKey(event: KeyboardEvent): void {
     const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 };
     const step = steps[event.key];
@@ -124,7 +124,7 @@ class Picker extends Widget implements Dialog.IBodyWidget<number[]> {
         const place = this._list.activePlace + step;
         this._list.activate(Math.max(0, Math.min(this._list.count - 1, place)));
       } else {
-        this._list.node.focus(); // where Space selects
+        this._list.node.focus(); // in which Space selects
       }
     }
   }

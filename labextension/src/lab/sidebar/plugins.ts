@@ -1,4 +1,4 @@
-/** The plugin of the sidebar: puts it together and where it belongs. */
+/** The plugin of the sidebar: makes the panel and adds it to the shell. */
 import {
   ILayoutRestorer,
   ILabShell,
@@ -21,7 +21,7 @@ import { contentHeight, Section } from './sidebarsection.js';
 import { Templates } from './templates.js';
 import { sidebarIcon } from './icon.js';
 
-const RANK = 550; // 501 to 899 are for extensions of others
+const RANK = 550; // 501 to 899 are for third-party extensions
 
 const sidebar: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:sidebar',
@@ -113,7 +113,7 @@ function makePanel(
   panel.node.setAttribute('role', 'region');
   panel.node.setAttribute('aria-label', trans.__('Slots and Experiments'));
   const places = { trans, notebook: () => notebooks?.currentWidget ?? null };
-  // The database waits until all plugins are there: none may wait for it.
+  // Not awaited: the database is ready only after all plugins have been activated.
   void memory.read().then(() => {
     panel.restore();
     contents.restore();
@@ -126,7 +126,7 @@ function makePanel(
 
 export const sidebarPlugins: JupyterFrontEndPlugin<unknown>[] = [sidebar];
 
-/** JupyterLab's menus take the focus, and leave it with the page's body. */
+/** Restores the focus after a context menu: JupyterLab leaves it on the body. */
 export function keepFocus(app: Pick<JupyterFrontEnd, 'contextMenu'>, node: HTMLElement): void {
   let before: HTMLElement | null = null;
   node.addEventListener(

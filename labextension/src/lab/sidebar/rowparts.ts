@@ -1,4 +1,4 @@
-/** Small things that rows are made of. */
+/** Buttons, icons, bars and texts that rows are made of. */
 import { drawing, h, setAttribute, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import { formatClock } from '../../model/format.js';
@@ -6,7 +6,7 @@ import type { ITrans } from '../../model/trans.js';
 
 type IconName = Parameters<typeof icon>[0];
 
-/** Those of the sidebar's own; 16 by 16 units. */
+/** Icons of the sidebar; 16 by 16 units. */
 const LINES = {
   tag: 'M2.5 2.5h5l6 6l-5 5l-6-6zM5.2 5.2v.1',
   archive: 'M2 3h12v3H2zM3 6v7.5h10V6M6.5 9h3',
@@ -30,7 +30,7 @@ export function iconButton(shape: SVGSVGElement, onClick: OnClick): HTMLButtonEl
   return button;
 }
 
-/** A button of a row or of a toolbar; it is busy until what it does is done. */
+/** A button of a row or toolbar; it is busy until its action has ended. */
 export function textButton(text: string, onClick: OnClick, tabindex = 0): HTMLButtonElement {
   const button = h('button.det-side-button', { type: 'button', tabindex }, text);
   onPress(button, onClick);
@@ -47,13 +47,13 @@ function onPress(button: HTMLButtonElement, onClick: OnClick): void {
   });
 }
 
-/** Name a button; one that cannot be used says why. */
+/** Set a button's label; a disabled one has the reason. */
 export function nameButton(button: HTMLElement, name: string, why = ''): void {
   setAttribute(button, 'title', why === '' ? name : `${name}: ${why}`);
   setAttribute(button, 'aria-label', name);
 }
 
-/** An icon that is drawn again only when it is another one. */
+/** An icon that is redrawn only when it changes. */
 export class ChangingIcon {
   readonly node = h('span.det-side-shape');
 
@@ -67,7 +67,7 @@ export class ChangingIcon {
   private _name: IconName | undefined;
 }
 
-/** A text that may be cut off; its title says the whole. */
+/** Set a text that may be cut off, with the whole text as tooltip. */
 export function setCut(element: HTMLElement, text: string, title = text): void {
   setText(element, text);
   setAttribute(element, 'title', title === '' ? null : title);
@@ -85,7 +85,7 @@ export class Bar {
     );
   }
 
-  /** From 0 to 1; `null`: it is not known. */
+  /** From 0 to 1; `null` if unknown. */
   set(share: number | null): void {
     const known = share === null ? 0 : Math.max(0, Math.min(1, share));
     setAttribute(this.node, 'aria-valuenow', share === null ? null : Math.floor(known * 100));
@@ -99,7 +99,7 @@ export class Bar {
   private readonly _fill = h('span');
 }
 
-/** When something was, as short as it can be said: today by the clock, else by the day. */
+/** Formats a time briefly: today the time of day, else the date. */
 export function whenText(at: number, now = Date.now()): string {
   const date = new Date(at * 1000);
   const today = new Date(now);
@@ -114,7 +114,7 @@ export function whenText(at: number, now = Date.now()): string {
   });
 }
 
-/** What a row is called by screen readers: all that it says, in one sentence. */
+/** The label of a row for screen readers: all its texts as one sentence. */
 export function rowLabel(words: readonly string[]): string {
   return words.filter(word => word !== '').join(', ');
 }

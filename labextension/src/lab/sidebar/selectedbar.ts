@@ -1,4 +1,4 @@
-/** What can be done with the experiments that are selected, in place of the choices above the list. */
+/** The buttons for selected experiments, in place of the filters. */
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import type { IExperimentLine } from '../../model/state.js';
@@ -9,7 +9,7 @@ import { iconButton, lineIcon, nameButton } from './rowparts.js';
 export interface ISelectedOperations {
   compare: () => unknown;
   editLabels: () => unknown;
-  /** Archive them, or take them out of the archive if all are in it. */
+  /** Archive them, or unarchive them if all are archived. */
   archive: () => unknown;
   remove: () => unknown;
   clear: () => unknown;
@@ -42,7 +42,7 @@ export class SelectedBar {
     );
   }
 
-  /** Returns whether there are any. */
+  /** Update the buttons; returns whether any experiment is selected. */
   update(lines: readonly IExperimentLine[], mayWrite: boolean): boolean {
     const { _trans: trans } = this;
     setHidden(this.node, lines.length === 0);

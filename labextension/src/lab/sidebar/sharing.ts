@@ -1,10 +1,10 @@
-/** How the open sections share the height of the sidebar; knows no DOM. */
+/** Divides the height of the sidebar among open sections; independent of the DOM. */
 
 /**
- * Each gets what it needs, or as much as the others that lack room; the rest goes to one of them.
+ * Each section gets what it needs, or an equal share of what is left; the rest goes to one of them.
  *
  * @param needs - In pixels; 0 for a section that is closed or shows only its header.
- * @param rest - The place of the section that gets what all others leave.
+ * @param rest - The index of the section that gets the rest.
  */
 export function shareByNeed(needs: readonly number[], space: number, rest: number): number[] {
   const sizes = needs.map(() => 0);
@@ -21,7 +21,7 @@ export function shareByNeed(needs: readonly number[], space: number, rest: numbe
   return sizes;
 }
 
-/** By the proportions that the user chose; a section without one gets the mean of the others. */
+/** By the shares that the user set; a section without one gets the mean of the others. */
 export function shareByChoice(
   needs: readonly number[],
   space: number,

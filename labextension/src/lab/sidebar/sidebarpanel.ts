@@ -1,4 +1,4 @@
-/** The panel on the left: its sections, how they share its height, and what of them is kept. */
+/** The panel on the left: its sections and how they share its height. */
 import { SidePanel } from '@jupyterlab/ui-components';
 import { MessageLoop } from '@lumino/messaging';
 import { AccordionLayout, AccordionPanel, Panel, Widget } from '@lumino/widgets';
@@ -10,13 +10,13 @@ import type { Memory } from './sidebarstate.js';
 import type { Section } from './sidebarsection.js';
 import { shareByChoice, shareByNeed } from './sharing.js';
 
-const LEAST = 40; // pixels of an open section that shows more than its header
-const STILL_MS = 700; // a pointer that has not moved for so long aims at no row
+const LEAST = 40; // least height of an open section with a body, in pixels
+const STILL_MS = 700; // a pointer that rests for so long is not about to click
 
 export class SidebarPanel extends SidePanel {
   /**
-   * @param _sections - From top to bottom; the last one is closed at first.
-   * @param _rest - The place of the one that gets the height that no other needs.
+   * @param _sections - From top to bottom; the last one is closed by default.
+   * @param _rest - The index of the section that gets the remaining height.
    */
   constructor(
     det: IDetJupyter,
@@ -34,7 +34,7 @@ export class SidebarPanel extends SidePanel {
     this._banner = new LinkBanner(det);
     const banner = new Widget({ node: this._banner.node });
     this.header.addWidget(banner);
-    // The layout of a SidePanel does not hear of it when its header grows or shrinks.
+    // A SidePanel does not update its layout when its header is resized.
     const { UnknownSize } = Widget.ResizeMessage;
     this._resized = new ResizeObserver(() => {
       MessageLoop.postMessage(this._accordion, UnknownSize);
@@ -62,12 +62,12 @@ export class SidebarPanel extends SidePanel {
     }
   }
 
-  /** Say beside the title of a section how many are in it, and in a tooltip how many of what. */
+  /** Set the count beside the title of a section, and its tooltip. */
   setCount(section: Section, text: string, tooltip = ''): void {
     section.setCount(this._accordion.titles[this._sections.indexOf(section)], text, tooltip);
   }
 
-  /** Open the sections as they were; from now on, changes are kept. */
+  /** Open the sections as stored; later changes are stored. */
   restore(): void {
     const { open } = this._memory.kept;
     this._sections.forEach((_, place) => {
@@ -82,7 +82,7 @@ export class SidebarPanel extends SidePanel {
     this.share();
   }
 
-  /** Have the sections share the height anew, in the next frame. */
+  /** Divide the height among the sections, in the next frame. */
   share(): void {
     frames.ask(this._share);
   }
@@ -112,7 +112,7 @@ export class SidebarPanel extends SidePanel {
     });
   }
 
-  /** Rows do not move below a pointer that moves: a click must not meet another one. */
+  /** Waits until the pointer rests, so that rows do not move below it before a click. */
   private readonly _shareSoon = (): void => {
     const wait = this._movedAt + STILL_MS - performance.now();
     clearTimeout(this._waiting);
@@ -143,8 +143,8 @@ export class SidebarPanel extends SidePanel {
     const rounded = JSON.stringify([space, ...sizes].map(Math.round));
     if (rounded !== this._shared) {
       this._shared = rounded;
-      // The least height of a section that shows only its header is another. At once: a fit that
-      // comes after the sizes makes the old height of a section the one that it asks for.
+      // Minimum heights depend on whether a section has a body. Fit at once: after the sizes are set, it
+      // would take the old heights as requested.
       MessageLoop.sendMessage(this._accordion, Widget.Msg.FitRequest);
       this._accordion.setRelativeSizes(sizes);
     }

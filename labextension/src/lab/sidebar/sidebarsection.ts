@@ -1,11 +1,11 @@
-/** A section of the sidebar: knows whether it can be seen, and says when there is nothing in it. */
+/** A section of the sidebar: tracks whether it is visible, and shows a text when it is empty. */
 import { Widget } from '@lumino/widgets';
 
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 
-/** What stands in a section that has nothing to show. */
+/** The content of an empty section. */
 export interface IEmpty {
-  /** '' if the header says it all: the section has no height then. */
+  /** '' for no text: the section has no height then. */
   text: string;
   /** A cell to run; a button beside it inserts it. */
   cell?: string;
@@ -25,26 +25,26 @@ export class Section extends Widget {
     this.node.append(this.body, this._empty);
   }
 
-  /** Called when it may need another height. */
+  /** Called when its needed height may have changed. */
   onNeed: () => void = () => undefined;
 
-  /** In pixels, what its body needs to be seen whole. */
+  /** The height of the body without scrolling, in pixels. */
   bodyHeight: () => number = () => contentHeight(this.body);
 
-  /** In pixels; 0: its header says it all. */
+  /** The needed height in pixels; 0 for the header alone. */
   get need(): number {
     const body = this.body.hidden ? 0 : Math.max(1, this.bodyHeight());
     return body + (this._empty.hidden ? 0 : contentHeight(this._empty));
   }
 
-  /** What is shown unless there is nothing to show. */
+  /** The element for the content. */
   readonly body = h('div.det-section-body');
 
   get isSeen(): boolean {
     return this._isSeen;
   }
 
-  /** Look again whether it can be seen. */
+  /** Check again whether it is visible. */
   look(): void {
     const isSeen = this.isAttached && this.isVisible && !document.hidden;
     if (isSeen !== this._isSeen) {
@@ -53,7 +53,7 @@ export class Section extends Widget {
     }
   }
 
-  /** Say what to do, as there is nothing to show; `null`: there is. `keepsBody`: beside the body. */
+  /** Show a text for an empty section; `null`: show the body. `keepsBody`: show both. */
   showEmpty(empty: IEmpty | null, keepsBody = false): void {
     setHidden(this.body, empty !== null && !keepsBody);
     setHidden(this._empty, empty === null || empty.text === '');
@@ -69,7 +69,7 @@ export class Section extends Widget {
     if (button !== undefined) {
       const node = h('button.det-side-button', { type: 'button' }, button.text);
       node.addEventListener('click', button.onClick);
-      parts.push(node); // above the cell, which may be longer than the section is high
+      parts.push(node); // the button is above the cell, which may be higher than the section
     }
     if (cell !== undefined) {
       parts.push(h('pre', { tabindex: 0 }, cell));
@@ -77,7 +77,7 @@ export class Section extends Widget {
     this._empty.replaceChildren(...parts);
   }
 
-  /** A number beside the title, whose element is kept, and what it counts as a tooltip. */
+  /** Set the count beside the title, and its tooltip. */
   setCount(title: HTMLElement | undefined, text: string, tooltip: string): void {
     if (title !== undefined && this._count.parentElement !== title) {
       title.append(this._count);
@@ -108,7 +108,7 @@ export class Section extends Widget {
   private _shown = '';
 }
 
-/** The height of what is in an element, which may be less high, or higher. */
+/** The height of an element's content. */
 export function contentHeight(element: HTMLElement): number {
   const last = element.lastElementChild;
   if (!(last instanceof HTMLElement)) {

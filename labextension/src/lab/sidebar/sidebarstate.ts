@@ -1,4 +1,4 @@
-/** What the sidebar keeps across a reload of the page. */
+/** The state of the sidebar that is kept across a reload of the page. */
 import type { IStateDB } from '@jupyterlab/statedb';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
@@ -10,7 +10,7 @@ const SOON_MS = 400;
 export interface IKept {
   /** Which sections are open. */
   open: boolean[];
-  /** The shares of the height that the user chose by moving a border; empty: by need. */
+  /** The shares of the height that the user set by dragging a border; empty: by need. */
   chosen: number[];
   text: string;
   status: Status | '';
@@ -34,7 +34,7 @@ export class Memory {
     return this._kept;
   }
 
-  /** Read what was kept; what is not as it should be is left out. */
+  /** Read the stored state; invalid parts are ignored. */
   async read(): Promise<void> {
     try {
       this._kept = checked((await this._db?.fetch(KEY)) ?? {});
@@ -44,7 +44,7 @@ export class Memory {
     this._isRead = true;
   }
 
-  /** Keep this, too, soon. What happens before it was read is of no user's doing. */
+  /** Store a change soon. Changes before `read` are not the user's and are ignored. */
   keep(change: Partial<IKept>): void {
     if (!this._isRead) {
       return;
@@ -71,7 +71,7 @@ export class Memory {
   private _timer: ReturnType<typeof setTimeout> | undefined;
 }
 
-/** The state that a value from the database stands for. */
+/** Validates a value from the database. */
 export function checked(value: unknown): IKept {
   const read = (typeof value === 'object' && value !== null ? value : {}) as Record<
     string,

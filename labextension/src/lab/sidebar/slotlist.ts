@@ -1,6 +1,6 @@
 /**
- * Slots, computer by computer: a row for each, with trial, rank, utilization and memory; with more
- * of them a tile for each, and below the tiles a row for each experiment on them.
+ * Slots by computer: a row for each, with trial, rank, utilization and memory; or many as tiles, with a
+ * row for each experiment below.
  */
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import type { IAgentLine, IClusterNews } from '../../model/state.js';
@@ -11,7 +11,7 @@ import { Bar, setCut, slotsText } from './rowparts.js';
 import { areTiles, groupsOf, summed, type IGroup, type Usage } from './slotmodel.js';
 import { memoryText, percentText, SlotRow, SlotTile, type ISlotView } from './slotrow.js';
 
-/** Tiles beside each other; the style sheet has the same. */
+/** Tiles per row; the same in the style sheet. */
 const COLUMNS = 8;
 
 interface IShape {
@@ -64,7 +64,7 @@ export class SlotsView {
     this.drawUsage();
   }
 
-  /** Draw what slots do now. */
+  /** Draw the newest samples. */
   drawUsage(): void {
     this._news?.agents.forEach((agent, i) => {
       const view = this._views[i] as IAgentView;
@@ -166,7 +166,7 @@ const STEPS: Record<string, [number, number]> = {
   ArrowDown: [0, 1]
 };
 
-/** @param columns - How many are beside each other. */
+/** @param columns - The number of buttons per row. */
 export function rove(node: HTMLElement, columns: () => number): void {
   node.addEventListener('keydown', event => {
     const all = stopsOf(node);
@@ -188,7 +188,7 @@ export function rove(node: HTMLElement, columns: () => number): void {
   node.addEventListener('focusin', event => makeStop(node, event.target as HTMLElement));
 }
 
-/** Have one that Tab reaches, also after others have come. */
+/** Ensure that one button is the tab stop, after the buttons have changed. */
 export function keepStop(node: HTMLElement): void {
   const all = stopsOf(node);
   const stop = all.find(one => one.tabIndex === 0) ?? all[0];

@@ -1,7 +1,7 @@
-/** What is known of slots now: who is on them, and how busy they are; knows no DOM. */
+/** The state of slots: their occupants and utilization; independent of the DOM. */
 import type { IAgentLine, IClusterNews, ISlotLine, IUsageNews } from '../../model/state.js';
 
-/** The newest sample of a slot; a value that is missing is `null`, and `missing` says why. */
+/** The newest sample of a slot; missing values are `null`, and `missing` is the reason. */
 export interface ISample {
   utilization: number | null;
   used: number | null;
@@ -10,11 +10,11 @@ export interface ISample {
 }
 
 const UNKNOWN: ISample = { utilization: null, used: null, total: null, missing: '' };
-/** With more slots there is a tile for each, in place of a row. */
+/** More slots are shown as tiles instead of rows. */
 const MOST_ROWS = 16;
 
 export class Usage {
-  /** Devices are sampled one after another: at a moment, only some of them have a value. */
+  /** Add samples. Devices are sampled one after another, so that a sample has values of some only. */
   accept({ agents }: IUsageNews): void {
     for (const agent of agents) {
       this._cpu.set(agent.agent_id, newest(agent.cpu) ?? this.cpu(agent.agent_id));
@@ -31,7 +31,7 @@ export class Usage {
     }
   }
 
-  /** Nothing is known any more: it was not followed for a while. */
+  /** Remove all samples, after a pause in following. */
   clear(): void {
     this._samples.clear();
     this._cpu.clear();
@@ -41,7 +41,7 @@ export class Usage {
     return this._samples.get(`${agentId} ${slotId}`) ?? UNKNOWN;
   }
 
-  /** Percent of all cores of an agent's computer. */
+  /** CPU utilization of an agent's computer, in percent of all cores. */
   cpu(agentId: string): number | null {
     return this._cpu.get(agentId) ?? null;
   }
@@ -58,14 +58,14 @@ export function areTiles(agents: readonly IAgentLine[]): boolean {
   return agents.reduce((sum, { slots }) => sum + slots.length, 0) > MOST_ROWS;
 }
 
-/** An experiment's slots, or those of somebody else under one name. */
+/** The slots of an experiment, or of another occupant. */
 export interface IGroup {
   who: string;
   experimentId: number | null;
   slots: { agentId: string; slot: ISlotLine }[];
 }
 
-/** Who is on the slots, those with the most slots first; free slots belong to nobody. */
+/** The occupants of slots, those with the most slots first; free slots are in no group. */
 export function groupsOf({ agents }: IClusterNews): IGroup[] {
   const groups = new Map<string, IGroup>();
   for (const { id: agentId, slots } of agents) {
@@ -83,7 +83,7 @@ export function groupsOf({ agents }: IClusterNews): IGroup[] {
   return [...groups.values()].sort((a, b) => b.slots.length - a.slots.length);
 }
 
-/** The mean utilization of those that have one, and the memory of all. */
+/** The mean utilization of slots with a value, and the sum of memory. */
 export function summed(group: IGroup, usage: Usage): ISample {
   const samples = group.slots.map(({ agentId, slot }) => usage.of(agentId, slot.id));
   const busy = samples.flatMap(({ utilization }) => (utilization === null ? [] : [utilization]));

@@ -1,4 +1,4 @@
-/** One slot: a row with all that is known, or a tile where there are many. */
+/** One slot as a row, or as a tile where there are many. */
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { formatSize } from '../../model/format.js';
 import type { IAgentLine, ISlotLine } from '../../model/state.js';
@@ -13,12 +13,12 @@ export interface ISlotView {
   sample(sample: ISample): void;
 }
 
-/** 87 %, or a dash. */
+/** The utilization, `87 %`, or a dash. */
 export function percentText({ utilization }: ISample): string {
   return utilization === null ? '–' : `${Math.round(utilization)} %`;
 }
 
-/** 21.3/80 GB; only what is known. */
+/** The memory, `21.3/80 GB`, or the part that is known. */
 export function memoryText({ used, total }: ISample): string {
   if (used === null) {
     return '';
@@ -32,7 +32,7 @@ export function memoryText({ used, total }: ISample): string {
   return `${usedText}${unit}/${totalText} ${totalUnit}`;
 }
 
-/** What every view of a slot says of it, by attributes. */
+/** Sets the attributes that rows and tiles have in common. */
 function describe(node: HTMLElement, slot: ISlotLine, agent: IAgentLine): void {
   const { facts, who, experiment_id: experiment, trial_id: trial } = slot;
   setAttribute(node, 'data-state', agent.is_connected ? slot.state : 'disabled');
@@ -70,7 +70,7 @@ export class SlotRow implements ISlotView {
     setCut(this._detail, this._detailOf(slot), '');
   }
 
-  /** Trial and rank; of a slot that others use, their process; else the device. */
+  /** Trial and rank; the process of another occupant; else the device. */
   private _detailOf({ trial_id: trial, rank, state, device, facts }: ISlotLine): string {
     const { _trans: trans } = this;
     if (state === 'occupied') {
@@ -85,7 +85,7 @@ export class SlotRow implements ISlotView {
   }
 
   sample(sample: ISample): void {
-    setHidden(this._meter.node, sample.missing !== ''); // the reason is said for all, below
+    setHidden(this._meter.node, sample.missing !== ''); // the reason is shown once below
     this._meter.set(sample.utilization === null ? null : sample.utilization / 100);
     setCut(this._percent, percentText(sample), sample.utilization === null ? sample.missing : '');
     setText(this._memory, memoryText(sample));
@@ -119,7 +119,7 @@ export class SlotTile implements ISlotView {
     setText(this._id, String(slot.id));
   }
 
-  /** The tile is filled as high as its slot is busy. */
+  /** Fill the tile up to the slot's utilization. */
   sample({ utilization }: ISample): void {
     const wanted = `scaleY(${Math.round(utilization ?? 0) / 100})`;
     if (this._fill.style.transform !== wanted) {

@@ -1,4 +1,4 @@
-/** The section of templates: a list of names, each with its YAML, to use or to delete. */
+/** The section of templates: names with YAML, to use or delete. */
 import { h, rebuilder } from '../../dom/dom.js';
 import type { ITrans } from '../../model/trans.js';
 import type { IApi } from '../tokens.js';
@@ -8,10 +8,10 @@ import type { ITemplateView } from '../../model/answers.js';
 
 export interface ITemplateOperations {
   use: (template: ITemplateView) => Promise<void>;
-  /** Whether the user is sure. */
+  /** Confirms the deletion. */
   mayDelete: (name: string) => Promise<boolean>;
   mayWrite: () => boolean;
-  /** There are so many now; '' or why they are not known. */
+  /** Called with the number of templates, and '' or why they cannot be read. */
   onRead: (count: number, problem: string) => void;
   say: (problem: string) => void;
 }
@@ -25,7 +25,7 @@ export class Templates {
     private readonly _operations: ITemplateOperations
   ) {}
 
-  /** Ask for them anew. */
+  /** Fetch the templates. */
   async read(): Promise<void> {
     try {
       const templates = await this._api.get<ITemplateView[]>('api/templates');

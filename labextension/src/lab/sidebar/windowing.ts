@@ -1,6 +1,6 @@
-/** Where the rows of a list are, and which of them can be seen; knows no DOM. */
+/** The positions of rows and the visible range of a windowed list; independent of the DOM. */
 
-/** Rows above and below what can be seen, so that a quick scroll shows no gap. */
+/** Rows drawn above and below the visible ones, so that quick scrolling shows no gap. */
 const SPARE = 4;
 
 export interface IRange {
@@ -9,9 +9,9 @@ export interface IRange {
   end: number;
 }
 
-/** Rows of heights that are known before they are drawn. */
+/** The heights and positions of rows, which are known before they are drawn. */
 export class Heights {
-  /** Note the heights of all rows. */
+  /** Set the heights of all rows. */
   set(heights: readonly number[]): void {
     this._tops = new Float64Array(heights.length + 1);
     heights.forEach((height, place) => {
@@ -31,7 +31,7 @@ export class Heights {
     return this._tops[Math.max(0, Math.min(this.count, place))] as number;
   }
 
-  /** The row at this distance from the top. */
+  /** The index of the row at this distance from the top. */
   at(y: number): number {
     let [low, high] = [0, Math.max(0, this.count - 1)];
     while (low < high) {
@@ -54,7 +54,7 @@ export class Heights {
     return { first, end: Math.min(this.count, this.at(scroll + height) + 1 + SPARE) };
   }
 
-  /** How far to scroll so that a row is seen whole; as little as possible. */
+  /** The nearest scroll offset at which a row is wholly visible. */
   scrollTo(place: number, scroll: number, height: number): number {
     const [top, bottom] = [this.topOf(place), this.topOf(place + 1)];
     return top < scroll ? top : bottom > scroll + height ? Math.max(0, bottom - height) : scroll;

@@ -1,11 +1,11 @@
-/** Writes what JSON can say as YAML, for people to read. */
+/** Formats JSON values as YAML. */
 
 type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 
 const PLAIN = /^[A-Za-z_./][\w./ -]*$/;
 const WORDS = new Set(['true', 'false', 'null', 'yes', 'no', 'on', 'off', '~', 'y', 'n']);
 
-/** @param value - What came as JSON. */
+/** @param value - A parsed JSON value. */
 export function toYaml(value: unknown): string {
   return `${block(value as Json, '').replace(/^\n/, '')}\n`;
 }
@@ -27,7 +27,7 @@ function block(value: Json, indent: string): string {
   return ` ${scalar(value)}`;
 }
 
-/** An entry of a list: its first key stands beside the dash. */
+/** An item of a list, whose first key is beside the dash. */
 function item(value: Json, indent: string): string {
   return block(value, `${indent}  `).replace(/^\n\s*/, ' ');
 }
