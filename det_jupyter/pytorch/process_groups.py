@@ -25,7 +25,7 @@ def choose_device() -> torch.device:
 
 
 @contextmanager
-def joined(device: torch.device, caller: str) -> Iterator[core.DistributedContext]:
+def open_distributed(device: torch.device, caller: str) -> Iterator[core.DistributedContext]:
     """Yield this process's distributed context. Collective if torchrun's variables are set.
 
     Raises:
@@ -41,14 +41,14 @@ def joined(device: torch.device, caller: str) -> Iterator[core.DistributedContex
             )
         yield core.DistributedContext()
         return
-    with grouped(device):
+    with open_process_group(device):
         distributed = core.DistributedContext.from_torch_distributed()
         yield distributed
         distributed.close()  # not after an error: it might wait for ranks that have exited
 
 
 @contextmanager
-def grouped(device: torch.device) -> Iterator[None]:
+def open_process_group(device: torch.device) -> Iterator[None]:
     """Open a process group, over which replicas exchange gradients. Collective.
 
     A group that the script has made is used and left open. One that is made in the block is

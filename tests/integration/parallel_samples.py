@@ -98,7 +98,7 @@ class Run:
             if isinstance(self.model, DistributedModel):
                 self.model.require_backward_grad_sync = is_step
                 if self.batches % self._window == 0:
-                    self.model.take_buffers()
+                    self.model.sync_buffers()
             mine = records(self.batches, self._dtype).chunk(self.distributed.size)
             self.model(mine[self.distributed.rank]).square().mean().backward()
             if is_step:

@@ -120,7 +120,7 @@ def evaluated(distributed: DistributedContext) -> list[float]:
     for _ in range(3):
         sharded.model.norm.running_mean.fill_(distributed.rank)
         parallel.share_buffers([sharded.model])
-        with torch.no_grad(), parallel.whole([sharded.model]):
+        with torch.no_grad(), parallel.gathered([sharded.model]):
             for _ in range(distributed.rank):
                 sharded.model(records(50, torch.float64))
             losses.append(float(sharded.model(records(51, torch.float64)).square().mean()))

@@ -18,7 +18,7 @@ import torch
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.checkpoints.snapshot import revive_arrays
+from det_jupyter.pytorch.checkpoints.snapshot import restore_arrays
 from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, Parts
 from det_jupyter.pytorch.rng import derive_seed, seed_everything, set_states
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -60,7 +60,7 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
             f"{path / STATE_FILE} is of format {given!r}, expected {FORMAT}: "
             "another version of det_jupyter wrote it, or something else"
         )
-    revived: dict[str, Any] = revive_arrays(state, state["arrays"])
+    revived: dict[str, Any] = restore_arrays(state, state["arrays"])
     copied = copy.deepcopy({name: revived[name] for name in revived if name not in _MAPPED})
     return revived | copied
 

@@ -37,7 +37,7 @@ class _Write:
         self._origin = origin
         self._path: Path | None = None
         self._error: BaseException | None = None
-        # No daemon: a script that ends with an exception waits for the thread.
+        # No daemon thread: a script that ends with an exception waits for it.
         self._thread = threading.Thread(target=self._run, name="det-checkpoint")
         self._thread.start()
 

@@ -141,7 +141,7 @@ class Snapshot:
         return taken
 
 
-def revive_arrays(value: Any, arrays: Mapping[Path, str], path: Path = ()) -> Any:
+def restore_arrays(value: Any, arrays: Mapping[Path, str], path: Path = ()) -> Any:
     """Return the value with numpy's arrays and numbers restored; dicts are changed in place."""
     if not arrays:
         return value
@@ -153,9 +153,9 @@ def revive_arrays(value: Any, arrays: Mapping[Path, str], path: Path = ()) -> An
         )
     if type(value) in _DICTS:
         for key, item in value.items():
-            value[key] = revive_arrays(item, arrays, (*path, key))
+            value[key] = restore_arrays(item, arrays, (*path, key))
     elif type(value) in (list, tuple):
-        items = (revive_arrays(item, arrays, (*path, i)) for i, item in enumerate(value))
+        items = (restore_arrays(item, arrays, (*path, i)) for i, item in enumerate(value))
         return type(value)(items)
     return value
 

@@ -181,9 +181,7 @@ class Columns:
 
     def select(self, indices: Indices) -> list[torch.Tensor]:
         """Return the batch with these rows, copied, as torch's collate function would make it."""
-        if (
-            self._is_simple and type(indices) is torch.Tensor
-        ):  # of a shuffled order, the usual case
+        if self._is_simple and type(indices) is torch.Tensor:  # shuffled: the usual case
             return [tensor.index_select(0, indices) for tensor in self._tensors]
         if isinstance(indices, range) and self._chosen is None and indices.step == 1:
             rows = slice(indices.start, indices.stop)

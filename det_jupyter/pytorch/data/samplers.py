@@ -91,11 +91,11 @@ class _Skip(_Derived[T]):
 
 
 class SkipSampler(_Skip[int]):
-    """Leaves out the first `skip` records. Its length does not change by that."""
+    """Leaves out the first `skip` records. Its length is that of the whole sampler."""
 
 
 class SkipBatchSampler(_Skip[list[int]], BatchSampler):
-    """Leaves out the first `skip` batches. Its length does not change by that."""
+    """Leaves out the first `skip` batches. Its length is that of the whole sampler."""
 
     def __init__(self, batch_sampler: BatchSampler, skip: int) -> None:
         super().__init__(batch_sampler, skip)

@@ -19,7 +19,7 @@ import torch
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.together import settle
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, revive_arrays
+from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, restore_arrays
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,
@@ -122,7 +122,7 @@ class InferenceReducers:
 
     def _read(self, file: Path) -> _Slot:
         loaded = torch.load(file, map_location=self._device, weights_only=True)
-        slot: _Slot = revive_arrays(loaded["slot"], loaded["arrays"])
+        slot: _Slot = restore_arrays(loaded["slot"], loaded["arrays"])
         if len(slot["states"]) != len(self._wrapped):
             raise _changed_error(file, len(slot["states"]), len(self._wrapped))
         return slot

@@ -25,7 +25,7 @@ from det_jupyter.core.opening import BY_TORCHRUN, many_processes
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.experimental.outputs import METADATA, Stretch, stretches_in
 from det_jupyter.pytorch.experimental.processor import TorchBatchProcessor
-from det_jupyter.pytorch.process_groups import choose_device, grouped, joined
+from det_jupyter.pytorch.process_groups import choose_device, open_distributed, open_process_group
 
 _ORDER = "the records are taken in their order, so that any number of ranks can go on"
 _REFUSED = {
@@ -198,9 +198,9 @@ def open_context(
     if context is None:
         device = choose_device()
         if distributed is None:
-            distributed = until_exit.enter_context(joined(device, "torch_batch_process"))
+            distributed = until_exit.enter_context(open_distributed(device, "torch_batch_process"))
         elif distributed.size > 1:
-            until_exit.enter_context(grouped(device))
+            until_exit.enter_context(open_process_group(device))
         return during.enter_context(core.init(distributed=distributed))
     if distributed is not None and distributed.size != context.distributed.size:
         raise ConfigError(
@@ -220,5 +220,5 @@ def open_context(
         )
     if context.distributed.size > 1:
         device = context.info.device if context.info else choose_device()
-        until_exit.enter_context(grouped(device))
+        until_exit.enter_context(open_process_group(device))
     return context

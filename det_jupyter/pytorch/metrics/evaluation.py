@@ -35,7 +35,7 @@ from det_jupyter.pytorch.metrics.series import (
     as_metrics,
     check_same_names,
 )
-from det_jupyter.pytorch.parallel import share_buffers, whole
+from det_jupyter.pytorch.parallel import gathered, share_buffers
 from det_jupyter.pytorch.reducers.builtin_reducers import (
     MetricPart,
     reduce_batches,
@@ -88,7 +88,7 @@ def validate(
     """
     reducers = context.reducers
     share_buffers(context.models)
-    with _evaluating(context.models), whole(context.models), torch.no_grad():
+    with _evaluating(context.models), gathered(context.models), torch.no_grad():
         reducers.reset("validation")
         callbacks.on_validation_start()
         if stream is None:

@@ -1,7 +1,7 @@
 """How several ranks train one model together."""
 
 from det_jupyter.pytorch.parallel.replicas import DistributedModel, explain_backward
-from det_jupyter.pytorch.parallel.sharding import explain_parts, is_sharded, whole
+from det_jupyter.pytorch.parallel.sharding import explain_sharding_error, gathered, is_sharded
 from det_jupyter.pytorch.parallel.states import (
     gradients,
     load_model_state,
@@ -26,7 +26,8 @@ __all__ = [
     "DistributedModel",
     "ParallelOptions",
     "explain_backward",
-    "explain_parts",
+    "explain_sharding_error",
+    "gathered",
     "gradients",
     "is_sharded",
     "load_model_state",
@@ -40,5 +41,4 @@ __all__ = [
     "set_gradients",
     "share_buffers",
     "unwrap",
-    "whole",
 ]

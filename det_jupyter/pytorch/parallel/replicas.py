@@ -9,7 +9,7 @@ of a second backward pass. So `context.backward` prepares each pass: `prepare_ex
 that were exchanged before are then exchanged again, which does not change them: they are equal.
 
 DDP also broadcasts the chief's buffers in its `forward`, where ranks that call the model
-differently often would wait for each other. The loop does it as a batch begins: `take_buffers`.
+differently often would wait for each other. The loop does it as a batch begins: `sync_buffers`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class DistributedModel(DistributedDataParallel):
         if error := self._unfinished():
             raise TrialMistake("train_batch", self._describe_unused(error))
 
-    def take_buffers(self) -> None:
+    def sync_buffers(self) -> None:
         """Overwrite the buffers with the chief's. Collective."""
         if self.modules_buffers:
             self._sync_buffers()  # type: ignore[no-untyped-call]
@@ -175,8 +175,7 @@ class DistributedModel(DistributedDataParallel):
         kept = {name: value for name, value in self.__dict__.items() if name in inherited}
         exchanges = self.require_backward_grad_sync
         del self.logger, self.reducer  # removes their hooks from the parameters
-        # No `init_sync`: ranks have equal parameters, and within a batch they cannot be written
-        # to.
+        # No `init_sync`: ranks have equal parameters, which cannot be changed within a batch.
         self._build(
             self.module, self.device, bucket_mb, self.find_unused_parameters, init_sync=False
         )
@@ -204,7 +203,7 @@ class DistributedModel(DistributedDataParallel):
             gradient_as_bucket_view=True,
             init_sync=init_sync,
         )
-        self.broadcast_buffers = False  # not in `forward`: see `take_buffers`
+        self.broadcast_buffers = False  # not in `forward`: see `sync_buffers`
         self._bucket_mb = bucket_mb
         self._trained = [owner for owner in module.parameters() if owner.requires_grad]
         self._untrained = [owner for owner in module.parameters() if not owner.requires_grad]

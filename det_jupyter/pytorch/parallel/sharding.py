@@ -13,7 +13,7 @@ rest of the model, are no blocks. Everything outside of blocks is gathered with 
     gradients   exchanged after every batch, also within aggregation windows: whole gradients, not
                 exchanged yet, would not fit into memory
     validation  every forward pass gathers, so all ranks would have to run equally many; see
-                `whole`
+                `gathered`
     buffers     each rank has its own while training; the chief's are evaluated, and saved with the
                 model (`rank_state` has the others)
 """
@@ -78,7 +78,7 @@ def is_sharded(model: nn.Module) -> bool:
     return fsdp is not None and isinstance(model, fsdp.FSDPModule)
 
 
-def explain_parts(error: Exception) -> None:
+def explain_sharding_error(error: Exception) -> None:
     """Add a note to an error that comes from using parameters outside of `forward`."""
     if any(words in error_message(error) for words in _OUTSIDE):
         error.add_note(
@@ -88,7 +88,7 @@ def explain_parts(error: Exception) -> None:
 
 
 @contextmanager
-def whole(models: Sequence[nn.Module]) -> Iterator[None]:
+def gathered(models: Sequence[nn.Module]) -> Iterator[None]:
     """Hold all parameters of sharded models on every rank, for evaluation. Collective.
 
     Within the block, forward passes do not communicate, so each rank may run any number of them.

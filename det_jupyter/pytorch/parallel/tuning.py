@@ -76,9 +76,8 @@ class BucketTuner:
         if self.decision is not None or not self._models:
             return
         if self._device.type == "cuda":
-            torch.cuda.synchronize(
-                self._device
-            )  # else the time would be that of queuing the batch
+            # Else the time would be that of queuing the batch.
+            torch.cuda.synchronize(self._device)
         now = time.perf_counter()
         taken_s, self._last = now - self._last, now
         if not exchanged:

@@ -26,7 +26,7 @@ class Position:
     batch_idx: int = 0
     first_batch_idx: int = 0  # of this run
     end: int = sys.maxsize  # batches of the whole training
-    cut_at: int = 0  # no window reaches back before this batch: the one after the last step
+    cut_at: int = 0  # batches trained at the last optimizer step, where this window begins
 
     @property
     def is_step(self) -> bool:

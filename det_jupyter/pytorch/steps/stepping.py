@@ -82,7 +82,7 @@ class Stepping:
         self._untrained: list[nn.Module] = []  # wrapped without trained parameters: no exchange
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
         self._timer: ExchangeTimer | None = None
-        self._share_buffers = self._take_buffers
+        self._share_buffers = self._sync_buffers_of_replicas
         self._share: Share | None = None
         self._raw: list[RawBackward] = []  # of optimizers that step replicas
         self._weight = 1.0  # of this rank's gradients; 1 is the mean over the ranks
@@ -117,9 +117,9 @@ class Stepping:
         self._timer = timer if self._replicas else None
         for raw in self._raw:
             raw.within_ours = None if timer is None else timer.within_backward
-        self._share_buffers = self._take_buffers
+        self._share_buffers = self._sync_buffers_of_replicas
         if timer is not None and any(replica.modules_buffers for replica in self._replicas):
-            self._share_buffers = timer.timed_exchange(self._take_buffers)
+            self._share_buffers = timer.timed_exchange(self._sync_buffers_of_replicas)
         for replica in self._replicas:
             if replica.low_rank is not None:
                 replica.low_rank.set_timer(None if timer is None else timer.timed_exchange)
@@ -242,9 +242,9 @@ class Stepping:
             self.precision.update()
             self._has_scaled = False
 
-    def _take_buffers(self) -> None:
+    def _sync_buffers_of_replicas(self) -> None:
         for replica in self._replicas:
-            replica.take_buffers()
+            replica.sync_buffers()
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]

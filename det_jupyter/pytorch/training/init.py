@@ -16,7 +16,7 @@ from det_jupyter.core.peer_errors import PLACE, PeerFailed, PeerLost, is_lost_pe
 from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
-from det_jupyter.pytorch.process_groups import choose_device, grouped, joined
+from det_jupyter.pytorch.process_groups import choose_device, open_distributed, open_process_group
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -61,7 +61,9 @@ def init(
         context = _rank_context(hparams, distributed, stack)
         if context is None:
             device = choose_device()
-            distributed = distributed or stack.enter_context(joined(device, "pytorch.init"))
+            distributed = distributed or stack.enter_context(
+                open_distributed(device, "pytorch.init")
+            )
             context = _local_context(
                 hparams, exp_conf, distributed, device, seed, checkpoint_storage
             )
@@ -85,14 +87,12 @@ def _rank_context(
         if core.get_cluster_info() is None:
             return None
         if distributed is None:
-            distributed = stack.enter_context(joined(choose_device(), "pytorch.init"))
+            distributed = stack.enter_context(open_distributed(choose_device(), "pytorch.init"))
         rank = stack.enter_context(core.init(distributed=distributed))
     assert rank.info is not None
     info = rank.info
-    if (
-        rank.distributed.size > 1
-    ):  # a script may have no process group yet: core exchanges objects without one
-        stack.enter_context(grouped(info.device))
+    if rank.distributed.size > 1:  # a script has none yet: core's collectives need none
+        stack.enter_context(open_process_group(info.device))
     return PyTorchTrialContext(
         core=rank,
         device=info.device,

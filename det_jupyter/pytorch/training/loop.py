@@ -30,7 +30,7 @@ from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.series import as_metrics
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch
 from det_jupyter.pytorch.metrics.validations import Validations
-from det_jupyter.pytorch.parallel import explain_parts
+from det_jupyter.pytorch.parallel import explain_sharding_error
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.rules import Rules, Start
 from det_jupyter.pytorch.timings.rank_timings import open_timings
@@ -239,7 +239,7 @@ class Loop:
                 with context.reducers.ignored():
                     returned = self._trial_batch(batch, self._epoch, index)
         except Exception as error:
-            explain_parts(error)
+            explain_sharding_error(error)
             rank = f"rank {self._distributed.rank} of {self._distributed.size}"
             error.add_note(f"This was in train_batch, batch {index}, on {rank}.")
             raise

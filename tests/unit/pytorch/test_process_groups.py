@@ -7,7 +7,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.process_groups import choose_device, joined
+from det_jupyter.pytorch.process_groups import choose_device, open_distributed
 
 
 @pytest.fixture
@@ -48,4 +48,4 @@ def test_one_process_cannot_have_all_slots_of_a_trial(monkeypatch: pytest.Monkey
     with pytest.raises(
         ConfigError, match=r"pytorch\.init: this trial has 2 slots, but no launcher"
     ):
-        joined(torch.device("cpu"), "pytorch.init").__enter__()
+        open_distributed(torch.device("cpu"), "pytorch.init").__enter__()

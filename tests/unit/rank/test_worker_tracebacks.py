@@ -18,7 +18,7 @@ from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.parallel.sharding import explain_parts
+from det_jupyter.pytorch.parallel.sharding import explain_sharding_error
 
 CELL = """
 def inner(x):
@@ -164,7 +164,7 @@ def test_a_killed_loader_worker_is_no_mistake_of_the_trials() -> None:
 
 def test_unspeakable_errors_can_be_compared_with_what_sharding_raises() -> None:
     error = Unspeakable()
-    explain_parts(error)
+    explain_sharding_error(error)
     assert not hasattr(error, "__notes__")
 
 

@@ -26,7 +26,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_models,
     restore_training,
 )
-from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, revive_arrays
+from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, restore_arrays
 from det_jupyter.pytorch.checkpoints.state import (
     STATE_FILE,
     Parts,
@@ -197,7 +197,7 @@ def test_any_plain_value_survives_a_snapshot(value: Any) -> None:
     snapshot = Snapshot(SnapshotMemory())
     copied = snapshot.take({"value": value})
     assert snapshot.unsafe == []
-    assert repr(revive_arrays(copied, snapshot.arrays)) == repr({"value": value})
+    assert repr(restore_arrays(copied, snapshot.arrays)) == repr({"value": value})
 
 
 def test_what_a_safe_load_refuses_is_named_with_whose_it_is(tmp_path: Path) -> None:
