@@ -1,4 +1,4 @@
-"""A master for tests, without its door or as a real process, and an agent that has no ranks."""
+"""A master for tests, without HTTP or as a real process, and an agent without ranks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def make_registration(
     runs: list[RunReport] | None = None,
     slots: list[SlotView] | None = None,
 ) -> RegisterAgent:
-    """Return the first word of an agent, with two slots if no others are given."""
+    """Return the registration of an agent, with two slots if no others are given."""
     return RegisterAgent(
         protocol=PROTOCOL,
         version="0",
@@ -122,7 +122,7 @@ def gang_started(run: str = RUN) -> GangStarted:
 
 
 def gang_exited(run: str = RUN, code: int = 0, **changes: Any) -> GangExited:
-    """Return the report that both ranks are gone."""
+    """Return the report that both ranks have exited."""
     return GangExited(allocation_id=run, at=2.0, exit_codes={0: code, 1: code}, **changes)
 
 
@@ -154,7 +154,7 @@ def progress(steps: int) -> Progress:
 
 
 def last_words(steps: int = 100) -> list[Record]:
-    """Return the chief's last words on a whole training of 100 batches."""
+    """Return the chief's last records of a training of 100 batches."""
     return [
         TargetReached(at=2.0, steps_completed=steps, target=Length("batches", 100)),
         RunEnded(at=2.0, reason="completed", steps_completed=steps),
@@ -162,7 +162,7 @@ def last_words(steps: int = 100) -> list[Record]:
 
 
 class Bench:
-    """A master without its door, and what it has told its agents.
+    """A master without HTTP, and the commands for its agents.
 
     Args:
         path: Its database.
@@ -174,11 +174,11 @@ class Bench:
         self.service = Service(self.store, clock=lambda: self.now)
 
     def register(self, session: str = "first", runs: list[RunReport] | None = None) -> Offsets:
-        """Have the agent say who it is."""
+        """Register the agent."""
         return self.service.register(AGENT, make_registration(session, runs=runs))
 
     def report(self, *reports: AgentReport) -> dict[str, dict[str, int]]:
-        """Deliver a batch; return the answered offsets."""
+        """Deliver a batch of reports; return the stored offsets."""
         batch = AgentReports(session="first", reports=list(reports))
         return self.service.take_reports(AGENT, batch).offsets
 
@@ -195,18 +195,18 @@ class Bench:
         return [line.text for line in self.log_page().lines]
 
     def log_page(self, trial_id: int = 1, **query: Any) -> LogPage:
-        """Return the printed lines of a trial that fit."""
+        """Return the printed lines of a trial that match."""
         return read_page(self.store.path, [trial_id], LogQuery(**query), is_over=False)
 
     def commands(self) -> list[str]:
-        """Return the kinds of the commands on the agent's line."""
+        """Return the kinds of the agent's pending commands."""
         waiting = self.service.links.get(AGENT, "first")._queue
         return [command.kind for command in waiting if command is not None]
 
 
 @contextmanager
 def bench_with_trial(path: Path) -> Iterator[Bench]:
-    """Give a master whose first trial has just been started; its invariants hold at the end."""
+    """Yield a master whose first trial has just been started; check its invariants at the end."""
     bench = Bench(path)
     try:
         bench.register()
@@ -219,20 +219,20 @@ def bench_with_trial(path: Path) -> Iterator[Bench]:
 
 
 class FakeAgent:
-    """An agent on the wire: registers, hears commands in a thread, reports what it is told to."""
+    """An agent over HTTP: registers, receives commands in a thread, reports as the test calls."""
 
     def __init__(self, info: MasterInfo, slots: list[SlotView] | None = None) -> None:
         self.session = "first"
         self._slots = slots
         self.commands: queue.Queue[tuple[float, dict[str, Any]]] = queue.Queue()
         self.http = make_client(info)
-        self.stored: dict[str, dict[str, int]] = {}  # what the master said at our registration
+        self.stored: dict[str, dict[str, int]] = {}  # the answer to the registration
         self._stream: threading.Thread | None = None
         self._beat: threading.Thread | None = None
         self._is_closed = threading.Event()
 
     def register(self, runs: list[RunReport] | None = None) -> dict[str, dict[str, int]]:
-        """Register and begin to listen; return the offsets."""
+        """Register and start to receive commands; return the offsets."""
         word = make_registration(self.session, runs=runs, slots=self._slots)
         body = word.model_dump(mode="json")
         answer = self.http.post(f"/agents/{AGENT}/register", json=body)
@@ -256,7 +256,7 @@ class FakeAgent:
 
     def _live(self) -> None:
         while not self._is_closed.wait(BEAT_S):
-            with suppress(httpx.HTTPError):  # the master is gone
+            with suppress(httpx.HTTPError):  # the master has exited
                 self.report()
 
     def next_command(self) -> dict[str, Any]:
@@ -264,12 +264,12 @@ class FakeAgent:
         return self.commands.get(timeout=20)[1]
 
     def report(self, *reports: AgentReport) -> httpx.Response:
-        """Deliver a batch."""
+        """Deliver a batch of reports."""
         body = AgentReports(session=self.session, reports=list(reports)).model_dump(mode="json")
         return self.http.post(f"/agents/{AGENT}/reports", json=body)
 
     def close(self) -> None:
-        """Hang up; the master must have ended, which ends what we listen to."""
+        """Disconnect; the master must have exited, which ends the stream of commands."""
         self._is_closed.set()
         for thread in (self._stream, self._beat):
             if thread is not None:
@@ -291,8 +291,8 @@ def make_client(info: MasterInfo) -> httpx.Client:
 class MasterProcess:
     """`python -m det_jupyter.master serve --no-agent` in a home of its own.
 
-    It is a fork, which has loaded what it needs ([m] 0.1 instead of 0.8 s CPU until it serves).
-    Those that `spawn` starts, and masters with an agent, are started as a user's are.
+    It is a fork with its modules loaded ([m] 0.1 instead of 0.8 s CPU until it serves).
+    Those that `spawn` starts, and masters with an agent, are started as by a user.
     """
 
     def __init__(self, home: Path) -> None:
@@ -316,7 +316,7 @@ class MasterProcess:
         return wait_until(self._info, "the master serves")
 
     def agent(self, info: MasterInfo, runs: list[RunReport] | None = None) -> FakeAgent:
-        """Return an agent that has registered; it hangs up when the master has ended."""
+        """Return an agent that has registered; it disconnects when the master has exited."""
         agent = FakeAgent(info)
         self._agents.append(agent)
         agent.stored = agent.register(runs)
@@ -370,7 +370,7 @@ class MasterProcess:
 
 @contextmanager
 def master_process(home: Path) -> Iterator[MasterProcess]:
-    """Give a master that is not started yet; nothing of it is left after."""
+    """Yield a master that has not been started; end it afterwards."""
     master = MasterProcess(home)
     try:
         yield master

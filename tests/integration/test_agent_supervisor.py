@@ -1,4 +1,4 @@
-"""There is always an agent, and one that stays away too long counts as dead."""
+"""An agent is kept running, and one that is disconnected too long counts as lost."""
 
 from __future__ import annotations
 
@@ -86,19 +86,19 @@ def keep_until_lost(bench: Bench) -> None:
         async with asyncio.timeout(60):
             while bench.service.machine.state.seq == seq:
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)  # it looks a few times more, and says it once
+        await asyncio.sleep(0.5)  # it checks a few times more, and reports it once
         keeping.cancel()
 
     asyncio.run(keep_for_a_while())
     assert bench.service.machine.state.seq == seq + 1
 
 
-# Agents that live and are not heard
+# Agents that run and are not connected
 
 
 @pytest.fixture
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hold the agent's lock, as an agent that lives does."""
+    """Hold the agent's lock, as a running agent does."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     descriptor = take_lock(paths.agent_lock(), timeout_s=0)
     assert descriptor is not None
@@ -117,7 +117,7 @@ def keep_until(bench: Bench, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)  # it looks a few times more
+        await asyncio.sleep(0.5)  # it checks a few times more
         keeping.cancel()
 
     asyncio.run(keep())
@@ -137,7 +137,7 @@ def test_what_an_agent_of_another_version_still_trains_is_told_and_counts(tmp_pa
     waiting = asyncio.run(bench.service.submit(make_request()))
     assert TOLD in (waiting.trials[0].waiting_for or "")
     assert bench.service.views.agents()[0].problem.startswith(TOLD)
-    # It has ended with its trial, and its successor tells what it finds.
+    # It has exited with its trial, and its successor reports what it finds.
     bench.register(runs=[RunReport(allocation_id=RUN, alive=False)])
     bench.report(make_chunk([started(), first_step(), *last_words()]), gang_exited())
     assert bench.service.views.experiment(1).state is State.COMPLETED
@@ -157,7 +157,7 @@ def test_an_agent_of_another_version_that_nobody_knows_is_told_as_well(tmp_path:
 
 
 class Line:
-    """A line to an agent that streams, and a clock."""
+    """A connection to an agent that streams its commands, and a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -177,7 +177,7 @@ def test_an_agent_that_says_nothing_for_ten_seconds_has_no_line_any_more(
     line = Line(monkeypatch)
     for _ in range(5):
         line.pass_s(9)
-        line.links.get(AGENT, "s")  # it has reported, if only that it lives
+        line.links.get(AGENT, "s")  # it has sent a report, even an empty one
     assert line.links.drop_silent() == []
     line.pass_s(11)
     assert line.links.drop_silent() == [AGENT]

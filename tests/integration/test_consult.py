@@ -1,4 +1,4 @@
-"""Questions to samplers: answered one after another, and never lost."""
+"""Queries of samplers are answered one after another, and never lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEARCHER = {
 
 
 class Counting:
-    """Samplers that count the trials before, or fail."""
+    """Samplers that return the number of former trials, or fail."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
@@ -56,7 +56,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def run(service: Service, samplers: Counting, until: Callable[[], bool]) -> None:
-    """Answer questions until something is so."""
+    """Answer queries until a condition holds."""
 
     async def main() -> None:
         task = asyncio.create_task(consult(service, cast("Samplers", samplers)))

@@ -1,4 +1,4 @@
-"""What is stored stays in bounds, and what nothing refers to is given back."""
+"""Stored data stay in bounds, and what nothing refers to is deleted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def file_bytes(store: Store) -> int:
-    """Return the size of the database, once all of it is in one file."""
+    """Return the size of the database after a checkpoint of its WAL."""
     with sqlite3.connect(store.path) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     db.close()
@@ -68,7 +68,7 @@ def test_a_large_hyperparameter_is_stored_a_few_times_and_not_with_each_report(
     assert items[0].data["hparams"]["table"] == large
     assert all("hparams" not in item.data for item in items[1:])
     assert file_bytes(bench.store) < 10_000_000  # one event, two snapshots, two items
-    # Who follows has it all the same.
+    # Followers get it all the same.
     view = bench.service.views.experiment(1)
     assert view.trials[0].hparams["table"] == large
     bench.store.close()
@@ -112,13 +112,13 @@ def test_states_that_others_have_followed_are_deleted_when_they_are_old(bench: B
     chunk = make_chunk([started(), first_step(), validation(10, 0.5), validation(20, 0.4)])
     bench.report(chunk)
     before = bench.feed()
-    for _ in bench.store.feed.compact(1, before=1000.0):  # the time of all of them
+    for _ in bench.store.feed.compact(1, before=1000.0):  # later than all of them
         pass
     assert bench.feed() == before
     for _ in bench.store.feed.compact(1, before=1000.5):
         pass
     kinds = [kind for kind, _ in bench.feed()]
-    assert kinds.count("experiment") <= 2  # the last, and the last whole one
+    assert kinds.count("experiment") <= 2  # the last, and the last complete one
     assert kinds.count("trial") <= 2
     assert [r["steps_completed"] for r in bench.metrics()] == [10, 20]
 
@@ -158,7 +158,7 @@ def test_a_deleted_experiment_gives_its_space_back(bench: Bench) -> None:
         pass
     while bench.store.give_back():
         pass
-    assert file_bytes(bench.store) < empty + 5_000_000  # some is kept for what comes next
+    assert file_bytes(bench.store) < empty + 5_000_000  # some free pages are kept
 
 
 def test_a_database_from_before_it_could_shrink_learns_it(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def capsule_of(blobs: BlobStore, name: str) -> Capsule:
 
 
 def digests_in(value: Any) -> set[str]:
-    """Return all text in a document that may be the digest of a blob."""
+    """Return all strings in a document that may be digests of blobs."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -212,7 +212,7 @@ def test_blobs_and_code_that_no_experiment_refers_to_are_removed_when_they_are_o
     for capsule in (kept, gone):
         (tmp_path / "code" / code_key(capsule)).mkdir(parents=True)
     now = os.stat(tmp_path).st_mtime
-    sweep(tmp_path, [kept], now)  # just stored: who stored them may be about to submit
+    sweep(tmp_path, [kept], now)  # just stored: the client may be about to submit
     assert len(files_in(tmp_path / "blobs")) == 9
     sweep(tmp_path, [kept], now + HOUR + 60)
     left = files_in(tmp_path / "blobs")

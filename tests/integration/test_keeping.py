@@ -1,4 +1,4 @@
-"""What is deleted is gone, files and rows; what is not ours to delete stays."""
+"""Deletions remove files and rows; files that are not checkpoints stay."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_checkpoint(root: Path, uuid: str, *, metadata: Any = None) -> Path:
 
 
 def saved(root: Path, uuid: str, steps: int) -> CheckpointSaved:
-    """Return the record of a checkpoint that is really there."""
+    """Return the record of a checkpoint whose files exist."""
     path = str(make_checkpoint(root, uuid))
     return CheckpointSaved(
         at=float(steps), uuid=uuid, steps_completed=steps, path=path, size_bytes=1, metadata={}
@@ -75,7 +75,7 @@ def failure(error: str) -> RankFailure:
 
 @contextmanager
 def busy_writer(root: Path) -> Iterator[None]:
-    """Begin checkpoints without end, as trials that save do: each time leftovers are removed."""
+    """Begin checkpoints endlessly, as trials that save do: each removes leftovers."""
     is_over = threading.Event()
 
     def write(name: str) -> None:
@@ -219,7 +219,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     [
         ("one", "elsewhere/one"),  # not in the storage folder
         ("one", "storage/deeper/one"),
-        ("one", "storage/two"),  # somebody else's
+        ("one", "storage/two"),  # another checkpoint's
         ("..", "storage/.."),
         (".hidden", "storage/.hidden"),
         ("a/b", "storage/a/b"),
@@ -267,12 +267,12 @@ def test_the_runs_of_an_experiment_are_removed_and_no_others(tmp_path: Path) -> 
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["11.1.1", "2.1.1"]
 
 
-# A master without its door
+# A master without HTTP
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the data folder of a private home."""
+    """Return the data directory of a private home."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     return paths.data_dir()
 
@@ -285,7 +285,7 @@ def bench(home: Path) -> Iterator[Bench]:
 
 
 def settle(bench: Bench) -> None:
-    """Let a master carry out its deletions, those of one before it too."""
+    """Carry out the deletions of a master, also those of a former one."""
 
     async def run() -> None:
         task = asyncio.create_task(delete(bench.service))
@@ -299,7 +299,7 @@ def settle(bench: Bench) -> None:
 
 
 def finish(bench: Bench, *records: Record, run: str = "1.1.1") -> None:
-    """Have a run say this, print something, and complete."""
+    """Let a run have these records, print something, and complete."""
     said: list[Record] = [started(), first_step(), *records, *last_words()]
     bench.report(make_chunk(said, run=run))
     bench.report(make_text_chunk("hello\n", stream="output-0", run=run), gang_exited(run))
@@ -366,7 +366,7 @@ def test_a_deletion_that_fails_says_why_and_succeeds_when_that_is_gone(
     assert view.message == (
         f"left {root / 'a'} alone: it is not the folder of a checkpoint of this name"
     )
-    assert bench.logs() == ["hello"]  # what is told of it is still there
+    assert bench.logs() == ["hello"]  # its rows are still there
     metadata.write_text(text)
     bench.service.apply(Delete(experiment_id=1))
     settle(bench)
@@ -445,7 +445,7 @@ def test_a_database_of_the_version_before_opens(home: Path) -> None:
         second.service.close()
 
 
-# What ranks print
+# Logs
 
 
 def with_policies(home: Path, *policies: dict[str, Any]) -> Bench:
@@ -502,8 +502,8 @@ def test_policies_without_an_action_are_not_looked_for(home: Path) -> None:
 # A real master
 
 
-class PublishedParts:
-    """A master whose stand-in agent has told it of one experiment, and people who ask it."""
+class MasterWithExperiment:
+    """A real master with a fake agent and one experiment, and a client."""
 
     def __init__(self, master: MasterProcess, info: MasterInfo) -> None:
         self.root = master.home / "data" / "checkpoints"
@@ -527,15 +527,17 @@ class PublishedParts:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedParts]:
-    """Return a running master."""
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MasterWithExperiment]:
+    """Return a running master with one experiment."""
     with master_process(tmp_path_factory.mktemp("told") / "home") as master:
-        told = PublishedParts(master, master.start())
+        told = MasterWithExperiment(master, master.start())
         yield told
         told.http.close()
 
 
-def test_an_experiment_is_archived_thinned_out_continued_and_deleted(told: PublishedParts) -> None:
+def test_an_experiment_is_archived_thinned_out_continued_and_deleted(
+    told: MasterWithExperiment,
+) -> None:
     root = told.root
     keep_all = {"save_trial_latest": 9}
     number = told.submit(
@@ -582,7 +584,7 @@ def test_an_experiment_is_archived_thinned_out_continued_and_deleted(told: Publi
     ],
 )
 def test_an_override_that_cannot_be_is_refused(
-    told: PublishedParts, config: dict[str, Any], status: int, problem: str
+    told: MasterWithExperiment, config: dict[str, Any], status: int, problem: str
 ) -> None:
     number = told.submit()
     answer = told.post(f"/experiments/{number}/continue", config=config)
@@ -590,7 +592,7 @@ def test_an_override_that_cannot_be_is_refused(
     assert problem in sentences_of(answer.json())[0]
 
 
-def test_a_fork_of_an_archived_experiment_is_refused(told: PublishedParts) -> None:
+def test_a_fork_of_an_archived_experiment_is_refused(told: MasterWithExperiment) -> None:
     number = told.submit()
     fork = make_request().model_dump(mode="json") | {"parent_id": number}
     assert told.http.post("/experiments", json=fork).json()["parent_id"] == number

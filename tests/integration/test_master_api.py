@@ -1,4 +1,4 @@
-"""The master's door: who may come in, what is answered, and how fast a gang is ordered."""
+"""The master's HTTP interface: authorization, answers, and how fast a gang is started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.processes import wait_until
 
 @pytest.fixture(scope="module")
 def info(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MasterInfo]:
-    """Return where a real master with an agent of two slots is."""
+    """Return the address of a real master with an agent of two slots."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch, master_process(home) as master:
         patch.setenv("DET_JUPYTER_CHECKPOINT_STORAGE", "/var/tmp/of the master")
@@ -226,7 +226,7 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         page = http.get("/trials/1/logs", params={"rank": 1, "tail": 1}).json()
         assert [line["text"] for line in page["lines"]] == ["world"]
         assert (page["total"], page["is_over"]) == (2, True)
-        more = {"after": page["last_id"], "wait_s": 20}  # it does not wait: nothing can come
+        more = {"after": page["last_id"], "wait_s": 20}  # it does not wait: no line can follow
         assert http.get("/experiments/1/logs", params=more).json()["lines"] == []
         refused = http.get("/experiments/1/logs", params={"trial_id": 9})
         assert_refused(refused, 404, "NotFound", "no trial 9 in experiment 1; it has: 1")

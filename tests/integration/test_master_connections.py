@@ -1,4 +1,4 @@
-"""What one user of the computer can do to another's master without, and with, its token."""
+"""What another user of the computer can do to a master, without and with its token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def info(home: Path) -> Iterator[MasterInfo]:
-    """Return where a real master is that may open 600 files."""
+    """Return the address of a real master that may open 600 files."""
     with master_process(home) as master:
         info = master.start()
         resource.prlimit(info.pid, resource.RLIMIT_NOFILE, (600, 600))
@@ -74,7 +74,7 @@ def test_a_thousand_half_open_connections_do_not_stop_the_master(
 def test_a_thousand_connections_at_once_do_not_stop_the_master(
     info: MasterInfo, home: Path
 ) -> None:
-    """They are made while the master is stopped, and it comes to all of them at once."""
+    """They are made while the master is suspended, so it accepts all of them at once."""
     master = psutil.Process(info.pid)
     crowd = []
     try:
@@ -101,7 +101,7 @@ def test_requests_that_are_none_fill_no_log(info: MasterInfo, home: Path) -> Non
 
 
 def send_without_end(one: socket.socket, most_bytes: int) -> int:
-    """Send until the other side hangs up; return how much it took."""
+    """Send until the connection is closed; return how many bytes were read."""
     sent = 0
     try:
         while sent < most_bytes:
@@ -135,11 +135,11 @@ def test_a_body_that_turns_out_too_large_is_not_kept(info: MasterInfo) -> None:
     assert master.memory_info().rss - before < 2.5 * MOST_BODY_BYTES
 
 
-# ---- the limits themselves, made short ----
+# The limits themselves, shortened
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer as slowly as a follower is answered."""
+    """Send a response slowly, as the feed does."""
     await asyncio.sleep(ANSWER_S)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"yes"})
@@ -147,7 +147,7 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def served(waiting: PendingConnections[asyncio.Transport]) -> AsyncIterator[int]:
-    """Serve in this loop; give the port."""
+    """Serve in this event loop; yield the port."""
     config = uvicorn.Config(answer, http="h11", ws="none", lifespan="off", log_config=None)
     config.load()
     make: Any = with_bounds(config.http_protocol_class, waiting)
@@ -160,7 +160,7 @@ async def served(waiting: PendingConnections[asyncio.Transport]) -> AsyncIterato
 
 
 async def hung_up(port: int, *parts: bytes, pause_s: float = 0.05) -> bool:
-    """Send parts with pauses; return whether the other side hung up without an answer."""
+    """Send parts with pauses; return whether the connection is closed without an answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for part in parts:

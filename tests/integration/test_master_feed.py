@@ -1,4 +1,4 @@
-"""Followers get everything after their number, from the store and then as it happens."""
+"""Followers get all items after their number, first stored ones, then new ones."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_quiet_feed_gives_signs_of_life(bench: Bench) -> None:
 def test_a_follower_hears_of_its_experiment_alone(bench: Bench) -> None:
     asyncio.run(bench.service.submit(make_request()))
     heard = {item.experiment_id for item in bench.store.feed.after(0, 2, 1000)}
-    assert heard == {0, 2}  # 0: that slots or queues have changed, which is for all
+    assert heard == {0, 2}  # 0: slots or queues have changed, which all followers get
 
 
 def test_an_agent_hears_commands_in_between_signs_of_life(bench: Bench) -> None:

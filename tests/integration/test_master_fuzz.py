@@ -1,8 +1,8 @@
-"""A request with the token is carried out or refused with a reason, whatever it holds.
+"""A request with the token is carried out or refused with a reason, whatever it contains.
 
-The app is asked without a network: each route with strange words in its path, its query and its
-body. Everything that is wrong with a request is its sender's to hear; a 500, or an answer that
-breaks off, is never right.
+Requests are sent to the app without a network: to each route, with unusual values in its path,
+query and body. The sender must get a message about every mistake; a status 500 or an incomplete
+response is a defect.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ WORDS = (
 
 @dataclass
 class Answer:
-    """What a client sees."""
+    """A response."""
 
     status: int = 0
     body: bytes = b""
@@ -68,7 +68,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Route:
-    """A route as the contract has it."""
+    """A route of the OpenAPI document."""
 
     method: str
     path: str
@@ -88,7 +88,7 @@ class Case(NamedTuple):
 
 @dataclass
 class Door:
-    """The app, its service, and what it had to log."""
+    """The app, its service, and its log."""
 
     app: Guard
     bench: Bench
@@ -97,7 +97,7 @@ class Door:
     cases: list[Case] = field(default_factory=list)
 
     def reset(self) -> None:
-        """Have everything as it was."""
+        """Restore the initial state."""
         service = self.bench.service
         self.as_it_was.backup(service.store._db)
         service.machine = restore_machine(service.store)
@@ -107,7 +107,7 @@ class Door:
             service.deletions.get_nowait()
 
     def ask(self, method: str, path: bytes, query: bytes = b"", body: bytes = b"") -> Answer:
-        """Make one request; hang up when it is answered, or as soon as an answer has no end."""
+        """Send a request; disconnect when it is answered, or at once if the answer is endless."""
         answer = Answer()
         scope = {
             "type": "http",
@@ -140,7 +140,7 @@ class Door:
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """Return the door of a master with an experiment that is over, and one that waits."""
+    """Return the app of a master with an experiment that is over, and one that waits."""
     bench = Bench(tmp_path_factory.mktemp("master") / "det.sqlite3")
     info = MasterInfo(
         url="http://127.0.0.1:1", token="token", pid=1, started_at=0.0, 
@@ -179,7 +179,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 
 
 def bodies() -> dict[str, Any]:
-    """Return a right body for each route that takes one, by the end of its path."""
+    """Return a valid body for each route that takes one, by the end of its path."""
     request = make_request(
         description="It is tried.",
         labels=["a"],
@@ -227,7 +227,7 @@ def body_of(path: str) -> Any:
 
 
 def spoiled(value: Any) -> Iterator[Any]:
-    """Yield the value with something strange in each place of it."""
+    """Yield the value with an unusual value in each of its places."""
     yield from LEAVES
     if isinstance(value, dict):
         for key, item in value.items():
@@ -239,7 +239,7 @@ def spoiled(value: Any) -> Iterator[Any]:
 
 
 def cases_of(route: Route) -> Iterator[Case]:
-    """Yield requests that are right but for one place."""
+    """Yield requests that are valid except for one place."""
     right = {name: USUAL.get(name, "1") for name in route.path_names}
     content = json.dumps(body_of(route.path)).encode()
     for name in route.path_names:
@@ -294,7 +294,7 @@ def test_any_requests_are_answered(
     door.reset()
     for case in data.draw(st.lists(st.sampled_from(door.cases), min_size=10, max_size=20)):
         assert_answered(door.ask(*case), case)
-    for question in QUERIES:  # whatever was accepted, all goes on
+    for question in QUERIES:  # whatever was accepted, the master still answers
         answer = door.ask("GET", f"{API}/{question}".encode())
         assert answer.status in (200, 404), (question, answer.body)
     for verb in ("kill", "retention", "delete"):

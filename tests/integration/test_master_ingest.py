@@ -1,4 +1,4 @@
-"""What agents report is stored exactly once, with all that follows from it, or not at all."""
+"""Reports of agents are stored exactly once, with all that follows from them, or not at all."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_whole_run_in_one_batch(bench: Bench) -> None:
     assert view.trials[0].allocation is None
     assert bench.service.machine.state.checkpoints["u"].searcher_metric == 0.25
     assert bench.commands()[-1] == "close_run"
-    # No state in between is lost to those who follow.
+    # Followers get all states in between.
     trials = [data["allocation"] for kind, data in bench.feed() if kind == "trial"]
     assert any(run is not None and run["first_step_at"] for run in trials)
 
@@ -204,7 +204,7 @@ def test_what_was_reported_after_the_checkpoint_is_void_in_the_next_run(bench: B
 
 
 def timings(first: int, durations: list[int]) -> BatchTimings:
-    """Return how long each batch from `first` on took."""
+    """Return the timings of batches from `first` on."""
     records = [32] * len(durations)
     return BatchTimings(at=1.0, first=first, records=records, durations_ns={"batch": [*durations]})
 

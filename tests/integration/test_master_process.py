@@ -1,4 +1,4 @@
-"""The master as a process: one at a time, whatever it was killed in the middle of."""
+"""The master as a process: one runs at a time, whenever one is killed."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ from tests.processes import processes_of, wait_until
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[MasterProcess]:
-    """Return a master that is not started yet."""
+    """Return a master that has not been started."""
     with master_process(tmp_path) as master:
         yield master
 
 
 @pytest.fixture(scope="module")
 def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MasterProcess, MasterInfo]]:
-    """Return a master that runs, which no agent has come to; the last test with it ends it."""
+    """Return a running master without an agent; the last test that uses it ends it."""
     with master_process(tmp_path_factory.mktemp("lonely")) as master:
         yield master, master.start()
 
@@ -142,7 +142,7 @@ def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
         session = Session(info, locate=lambda: info)
         with pytest.raises(MasterUnreachable, match=f"kill -CONT {info.pid}`"):
             session.get("/status")
-        assert time.monotonic() - began < 15  # half of how long one would wait for its answer
+        assert time.monotonic() - began < 15  # half of the timeout for its answer
         for starter in starters:
             _, errors = starter.communicate(timeout=60)
             assert starter.returncode == 1
@@ -183,7 +183,7 @@ def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(
         waiting = pool.submit(http.post, "/experiments", json=body, extensions=trace)
         wait_until(lambda: "http11.send_request_body.complete" in sent, "it is sent")
         with make_client(info) as other:
-            other.get("/master")  # when this is answered, that has been read
+            other.get("/master")  # once this is answered, the other request has been read
         assert master.end() == 0  # it waits for the first agent
         answer = waiting.result()
     assert answer.status_code == 503
@@ -290,7 +290,7 @@ def test_running_trials_outlive_a_master_that_is_asked_to_stop(master: MasterPro
     status, output = master.run("stop")
     assert (status, output) == (0, "The master has stopped.\n")
     assert master.wait() == 0
-    assert agent.commands.empty()  # neither killed nor told to leave
+    assert agent.commands.empty()  # neither killed nor asked to leave
 
 
 def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots of the machine: so often that a restart is short, so seldom that they cost little."""
+"""Snapshots of the machine are frequent enough for a fast restart, and rare enough to be cheap."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.master.machine_world import (
     validated,
 )
 
-TRIALS = 1100  # a fifth of them is more than the 200 events that are the least
+TRIALS = 1100  # a fifth of them is more than the minimum of 200 events
 
 
 @pytest.mark.parametrize("events_per_trial", [3, 5])
@@ -63,7 +63,7 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
 
 
 def test_a_snapshot_of_an_older_version_has_times_elapsed_that_make_sense(tmp_path: Path) -> None:
-    """It has how long slots were held by each trial, and nothing of the experiment."""
+    """It has the time that each trial held slots, but not that of the experiment."""
     world = World()
     world.tell(registered(slots=4), submitted(slots=2), *running())
     world.tell(Pause(experiment_id=1), exited())

@@ -1,4 +1,4 @@
-"""The master takes a submission on once, and refuses it at once when it is about to leave."""
+"""The master accepts a submission once, and refuses it at once while it shuts down."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_the_same_key_is_the_same_experiment_after_a_restart_too(tmp_path: Path)
     with bench_with_trial(tmp_path / "det.sqlite3") as bench:
         taken = [asyncio.run(bench.service.submit(each)).id for each in (request, request, other)]
     assert taken == [2, 2, 3]
-    bench = Bench(tmp_path / "det.sqlite3")  # the next master, asked by who heard nothing
+    bench = Bench(
+        tmp_path / "det.sqlite3"
+    )  # the next master, to which the client repeats the request
     bench.register()
     assert asyncio.run(bench.service.submit(request)).id == 2
     assert asyncio.run(bench.service.submit(make_request())).id == 4  # no key: not repeatable
@@ -81,7 +83,7 @@ def test_a_submission_that_waits_for_an_agent_hears_at_once_that_the_master_leav
         submission = asyncio.create_task(bench.service.submit(make_request()))
         await asyncio.sleep(0.1)
         bench.service.begin_to_leave()
-        async with asyncio.timeout(10):  # it would wait 15 s for an agent
+        async with asyncio.timeout(10):  # otherwise it waits 15 s for an agent
             with pytest.raises(MasterUnreachable, match="the master is stopping"):
                 await submission
 

@@ -1,8 +1,8 @@
-"""What cannot be handled is set aside; its experiment ends, and all others go on.
+"""Events that cannot be handled are set aside; their experiment ends, and others go on.
 
-The first experiment (A) is the one whose news makes a handler raise, after it has changed things.
-The second (B) trains beside it and must complete, in the master that this happened to and in the
-one that starts from what it stored.
+An event about the first experiment (A) makes a handler raise, after it has changed the state. The
+second (B) trains beside it and must complete, in this master and in one that starts from what this
+one has stored.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def saved(steps: int, uuid: str) -> CheckpointSaved:
 
 
 def life_of(experiment_id: int) -> list[Record]:
-    """Return what a trial journals that trains to its end."""
+    """Return the records of a trial that trains to its end."""
     middle: list[Record] = [
         batches(1, [0.5]),
         progress(50),
@@ -106,7 +106,7 @@ def life_of(experiment_id: int) -> list[Record]:
 
 
 def live(bench: Bench, experiment_id: int) -> None:
-    """Have a trial train to its end, or be killed if the master wants it."""
+    """Train a trial to its end, or kill it if the master commands it."""
     journal = make_chunk(life_of(experiment_id), run=RUNS[experiment_id])
     printed = make_text_chunk("hello\n", stream="output-0", run=RUNS[experiment_id])
     bench.report(up(experiment_id))
@@ -123,7 +123,7 @@ def state_of(bench: Bench, experiment_id: int) -> State:
 
 
 def write_down(bench: Bench) -> None:
-    """Take a snapshot: what was handled before is not handled again."""
+    """Take a snapshot, so that earlier events are not replayed."""
     with bench.store.transaction():
         bench.store.history.add_snapshot(
             bench.service.machine.state.seq, bench.service.machine.dump()
@@ -185,7 +185,7 @@ def test_every_kind_of_event_is_tried_here() -> None:
 
 
 def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:
-    """Have the handler of that kind change what it does and then raise, but for B."""
+    """Make the handler of that kind raise after it has changed the state, except for B."""
     handlers, hit = machine.HANDLERS, list[Event]()
 
     def handle_and_raise(turn: Turn, event: Event) -> None:
@@ -206,8 +206,8 @@ def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:
 
 
 def check_others(bench: Bench, num_trials: int = 2) -> None:
-    """Assert that B is as it should be, here and after a restart in which all is replayed."""
-    again = Bench(bench.store.path)  # as after a SIGKILL: nothing but what is stored
+    """Assert that B is unaffected, here and after a restart in which all events are replayed."""
+    again = Bench(bench.store.path)  # as after a SIGKILL
     try:
         for one in (bench, again):
             assert state_of(one, B) is State.COMPLETED
@@ -341,7 +341,7 @@ def test_a_kill_ends_an_experiment_whatever_is_wrong_with_it(
     check_others(bench)
 
 
-# What is stored
+# Stored data
 
 
 DAMAGES = [
@@ -350,7 +350,7 @@ DAMAGES = [
 
 
 def damage(bench: Bench, table: str, content: str | bytes, where: str) -> None:
-    """Put something else there; lone surrogates stand for bytes that are no UTF-8, as text."""
+    """Overwrite a stored value; lone surrogates stand for bytes that are not UTF-8."""
     value, json_ = content, "?"
     if isinstance(content, str) and not content.isascii():
         value, json_ = content.encode("utf-8", "surrogateescape"), "CAST(? AS TEXT)"
@@ -475,7 +475,7 @@ def test_a_page_of_rows_that_cannot_be_read_ends_no_feed(bench: Bench) -> None:
     assert [item.seq for item in bench.store.feed.after(0, None, 1)] == [last]
 
 
-# Who is to blame
+# Which experiment is at fault
 
 
 def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
@@ -501,7 +501,7 @@ def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
 def break_pass(
     monkeypatch: pytest.MonkeyPatch, is_broken: Callable[[Pass, Request], bool]
 ) -> None:
-    """Have passes of the scheduler raise where they would start such a request."""
+    """Make the scheduler raise where it would start such a request."""
     start = Pass._start
 
     def start_or_raise(taken: Pass, request: Request) -> bool:
@@ -589,7 +589,7 @@ def test_an_agent_is_taken_on_though_one_of_its_runs_cannot_be_settled(
     check_others(bench)
 
 
-# Nonsense
+# Malformed input
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Optuna itself, asked as the master asks it; and that a restart changes no answer."""
+"""Optuna, queried as by the master; a restart changes no answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_document(space: dict[str, Any] = SPACE, *, seed: int = 7, **searcher: A
 
 
 class Searched:
-    """The trials of a search, as the machine knows them, and a master that asks about them."""
+    """The trials of a search, and a master that queries samplers about them."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -65,7 +65,7 @@ class Searched:
         self.samplers = Samplers()
 
     def sample(self) -> dict[str, Any]:
-        """Ask for one more trial."""
+        """Sample one more trial."""
         self.clock += 1
         index = len(self.history)
         answer = self.samplers.sample(1, self.config, index, self.history)
@@ -76,30 +76,30 @@ class Searched:
         return hparams
 
     def report(self, index: int, step: int, metric: float) -> None:
-        """A trial validates."""
+        """Report a validation of a trial."""
         past = self.history[index]
         reports = [*past.reports, (step, metric)]
         self.history[index] = replace(past, reports=reports, value=metric)
 
     def end(self, index: int, state: Any = "complete") -> None:
-        """A trial is over."""
+        """End a trial."""
         self.clock += 1
         self.history[index] = replace(self.history[index], state=state, ended_at=self.clock)
 
     def judge(self, index: int) -> bool:
-        """Ask whether to prune."""
+        """Return whether the pruner ends a trial."""
         return self.samplers.judge(1, self.config, index, self.history)
 
 
 def run(
     config: dict[str, Any], num_trials: int, *, restarts: Collection[int] = (), concurrent: int = 3
 ) -> list[dict[str, Any]]:
-    """Return what the trials of a search got, some of which fail, are pruned, or diverge."""
+    """Return the samples of a search, some of whose trials fail, are pruned, or diverge."""
     searched = Searched(config)
     for index in range(num_trials):
         running = [past.index for past in searched.history if past.state == "running"]
         if len(running) == concurrent:
-            over = running[index * 7 % concurrent]  # they do not end in their order
+            over = running[index * 7 % concurrent]  # not in the order of their start
             error = math.nan if index % 11 == 10 else error_of(searched.history[over].hparams)
             searched.report(over, 1, error + 1)
             searched.report(over, 9, error)
@@ -110,7 +110,7 @@ def run(
     return [past.hparams for past in searched.history]
 
 
-# What samplers choose
+# Samples
 
 
 def test_a_sample_is_in_the_space() -> None:
@@ -163,7 +163,7 @@ KNOWS_ALL_WORK = pytest.mark.skipif(
 
 @pytest.mark.parametrize("sampler", ["tpe", pytest.param("gp", marks=KNOWS_ALL_WORK)])
 def test_trials_at_work_are_known_to_the_sampler(sampler: str) -> None:
-    """Without that, 4 trials begun together would be much the same."""
+    """Otherwise 4 trials that start together would be nearly the same."""
     searched = Searched(
         make_document(NUMERIC, sampler=sampler, sampler_args={"n_startup_trials": 10})
     )
@@ -174,7 +174,7 @@ def test_trials_at_work_are_known_to_the_sampler(sampler: str) -> None:
     alone = searched.sample()
     second = searched.sample()
     searched.history.pop()
-    searched.end(10, "failed")  # who failed tells nothing: as if there were no trial 10
+    searched.end(10, "failed")  # a failed trial does not count: as if there were no trial 10
     searched.restart()
     assert searched.sample() != second
     assert alone != second
@@ -263,7 +263,7 @@ def test_in_a_narrowed_space_only_what_is_in_it_is_known(sampler: str) -> None:
 def test_a_metric_that_is_no_number_is_the_worst_and_stops_nothing(
     sampler: str, smaller_is_better: bool
 ) -> None:
-    arguments = {"n_startup_trials": 6} if sampler == "gp" else {}  # it takes its time for more
+    arguments = {"n_startup_trials": 6} if sampler == "gp" else {}  # it is slow with more
     searched = Searched(
         make_document(
             NUMERIC, sampler=sampler, sampler_args=arguments, smaller_is_better=smaller_is_better
@@ -281,7 +281,7 @@ def test_a_metric_that_is_no_number_is_the_worst_and_stops_nothing(
 
 
 def judged(pruner: str, curves: list[list[float]], **args: Any) -> list[list[bool]]:
-    """Return what the pruner says at each report of each trial, one trial after another."""
+    """Return the decisions of the pruner at each report, one trial after another."""
     searched = Searched(make_document(NUMERIC, pruner=pruner, pruner_args=args))
     answers: list[list[bool]] = []
     for index, curve in enumerate(curves):
@@ -362,7 +362,7 @@ def test_a_trial_that_was_set_back_is_judged_by_what_it_reports_now() -> None:
 
 
 class Consulted(World):
-    """A world whose questions Optuna answers, once all that is said at a time was done."""
+    """A world whose queries Optuna answers, after all actions of one moment."""
 
     def __init__(self, config: Any, error: Callable[[dict[str, Any], int], float]) -> None:
         self.samplers = Samplers()
@@ -371,7 +371,7 @@ class Consulted(World):
         super().__init__(config)
 
     def history(self) -> list[TrialHistory]:
-        """Return the trials as the machine would tell of them."""
+        """Return the histories of the trials."""
         return [
             TrialHistory(
                 index=create.index,
@@ -393,7 +393,7 @@ class Consulted(World):
         return self.error(self.created[index].hparams, self.trained[index])
 
     def run_to_the_end(self) -> list[float]:
-        """Return how good the trials were that trained to the end."""
+        """Return the metrics of the trials that trained to the end."""
         document = self.config.model_dump(mode="json")
         while not self.is_shut:
             for question in self.search.pending():
@@ -421,7 +421,7 @@ def test_a_search_with_asha_and_tpe_runs_to_its_end_and_learns() -> None:
     assert sum(world.trained.values()) < 60 * 9 / 2
 
 
-# What is refused
+# Refused configurations
 
 
 def problems_of(space: dict[str, Any] = SPACE, **searcher: Any) -> list[str]:
@@ -541,7 +541,7 @@ def test_a_sampler_whose_package_is_missing_is_refused(monkeypatch: pytest.Monke
     ]
 
 
-# Manners
+# Suppressed output
 
 
 def test_optuna_is_silent_while_it_is_asked_and_as_it_was_afterwards(

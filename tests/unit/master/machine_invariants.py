@@ -1,4 +1,4 @@
-"""What is always true of the machine's state, between any two events."""
+"""Invariants of the machine's state after each event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LATER = 1e12  # after anything that has begun
 
 
 def check_machine(machine: Machine) -> None:
-    """Assert all of it; the message names the first thing that is wrong."""
+    """Assert all invariants; the message names the first that is violated."""
     state = machine.state
     fresh = _listed(Indexes(state), state)
     assert _listed(machine.indexes, state) == fresh, "the indexes are not what the state says"
@@ -98,7 +98,7 @@ def _check_queue(state: MachineState, queue: Queue) -> None:
 
 
 def _listed(indexes: Indexes, state: MachineState) -> object:
-    """Return all that indexes answer."""
+    """Return all that look-ups return."""
     agents = {*state.agents, *state.lost_agents}
     agents |= {
         agent_id

@@ -1,4 +1,4 @@
-"""A machine under test with a clock, and short words for the events that it is told."""
+"""A machine under test with a clock, and short constructors of events."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ CAPSULE = Capsule(entrypoint="Digits", payload="a" * 64, sources="b" * 64)
 
 
 class World:
-    """A machine whose every event comes a second after the one before; checked after each."""
+    """A machine that handles one event per second, and is checked after each."""
 
     def __init__(self) -> None:
         self.machine = Machine()
         self.now = 100.0
 
     def tell(self, *told: Event) -> list[Command]:
-        """Let the machine handle events; return what the last one led to."""
+        """Handle events; return the commands of the last one."""
         commands: list[Command] = []
         for event in told:
             self.now += 1.0
@@ -60,7 +60,7 @@ class World:
         return commands
 
     def order(self, command: AgentCommand, agent_id: str = "box") -> ToAgent:
-        """Return the command that the last event is expected to lead to."""
+        """Return the command that the last event is expected to issue."""
         return ToAgent(agent_id=agent_id, command=command, cause=self.machine.state.seq)
 
     def experiment(self, experiment_id: int = 1) -> Experiment:
@@ -75,7 +75,7 @@ class World:
         return allocation
 
     def waiting_for(self, trial_id: int = 1) -> str | None:
-        """Return why a trial does not run, as its view says it."""
+        """Return why a trial does not run, as its view shows it."""
         return reasons_of(self.machine, self.now).sentence(self.trial(trial_id))
 
     def allocation_state(self, trial_id: int = 1) -> AllocationState:
@@ -96,7 +96,7 @@ Parts = dict[str, dict[Any, str]]
 
 
 def parts_of(state: MachineState) -> Parts:
-    """Return every part that others are shown, as text."""
+    """Return all experiments, trials and checkpoints as JSON."""
     return {
         "experiments": {id: part.model_dump_json() for id, part in state.experiments.items()},
         "trials": {id: part.model_dump_json() for id, part in state.trials.items()},
@@ -105,7 +105,7 @@ def parts_of(state: MachineState) -> Parts:
 
 
 def check_changes(machine: Machine, before: Parts) -> None:
-    """Assert that whatever the last event has changed is named by `changes()`."""
+    """Assert that `changes()` contains everything that the last event has changed."""
     for kind, texts in parts_of(machine.state).items():
         changed = {id for id, text in texts.items() if before[kind].get(id) != text}
         assert changed <= getattr(machine.changes(), kind), f"{kind} that changed unseen"
@@ -122,7 +122,7 @@ def registered(
     agent_id: str = "box",
     session: str = "s1",
 ) -> AgentRegistered:
-    """`runs` maps allocation ids to whether their ranks live."""
+    """`runs` maps allocation ids to whether their ranks are alive."""
     return AgentRegistered(
         agent_id=agent_id,
         session=session,
@@ -189,7 +189,7 @@ def up(rank: int, allocation_id: str = "1.1.1") -> RecordArrived:
 
 
 def running(allocation_id: str = "1.1.1", ranks: int = 2) -> list[Event]:
-    """Return what makes an allocation of the world RUNNING."""
+    """Return events that make an allocation RUNNING."""
     return [started(allocation_id, ranks), *(up(rank, allocation_id) for rank in range(ranks))]
 
 
@@ -234,7 +234,7 @@ def reached(
 
 
 def completed(steps: int = 100, allocation_id: str = "1.1.1") -> list[Event]:
-    """Return what a run says that has trained to its last target."""
+    """Return records of a run that has trained to its last target."""
     return [reached(steps, allocation_id), ended("completed", steps, allocation_id=allocation_id)]
 
 

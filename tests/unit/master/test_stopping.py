@@ -1,4 +1,4 @@
-"""What `det master stop --everything` says of what does not end."""
+"""`det master stop --everything` names processes that do not end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from det_jupyter.master import stopping
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a home in which nothing runs, and no process that can be ended."""
+    """Use an empty home, in which no process can be ended."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
     monkeypatch.setattr(Process, "end", lambda process, timeout_s: False)
 

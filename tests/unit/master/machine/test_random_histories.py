@@ -1,4 +1,4 @@
-"""The machine under random events, legal and not: what must hold whatever happens.
+"""The machine under random events, legal and illegal: invariants that always hold.
 
 After every event: the invariants; a refused event has changed nothing; what was terminal is as it
 was; every command fits the state. At the end: restoring snapshots on the way and replaying
@@ -131,7 +131,7 @@ PRIORITIES = st.sampled_from([1, 20, 42, 99])
 
 
 class RandomLife(RuleBasedStateMachine):
-    """A master's life: users, agents and ranks at random."""
+    """Random events of users, agents and ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class RandomLife(RuleBasedStateMachine):
                 assert self.machine.state.find_allocation(allocation_id) is None
 
     def run_ids(self) -> list[str]:
-        """Return all runs there ever were, and one there was not."""
+        """Return the ids of all runs so far, and of one that does not exist."""
         trials = self.machine.state.trials.values()
         known = [f"{t.experiment_id}.{t.id}.{run}" for t in trials for run in range(1, t.runs + 1)]
         return [*known, "77.77.1"]
@@ -198,7 +198,7 @@ class RandomLife(RuleBasedStateMachine):
         return max(1, experiment.slots_per_trial) if experiment is not None else 1
 
     def some_run(self, data: st.DataObject) -> str:
-        """Return a run, most often the present one of a trial: that is where things happen."""
+        """Return a run, most often the current one of a trial."""
         trials = self.machine.state.trials.values()
         present = [t.allocation.id for t in trials if t.allocation and t.allocation.holds_slots]
         choices = st.sampled_from(self.run_ids())
@@ -389,7 +389,7 @@ class RandomLife(RuleBasedStateMachine):
 
     @rule(data=st.data(), agent_id=AGENTS, slots=st.integers(1, 4))
     def register(self, data: st.DataObject, agent_id: str, slots: int) -> None:
-        # An agent cannot know a run that was never ordered, or that another agent has.
+        # An agent cannot have a run that was never started there.
         not_here = {
             t.allocation.id
             for t in self.machine.state.trials.values()
@@ -584,9 +584,9 @@ class RandomLife(RuleBasedStateMachine):
 
 
 class LaterLife(RandomLife):
-    """The same from when one experiment is over and another one runs, both with checkpoints.
+    """The same, but one experiment is over and another one runs, both with checkpoints.
 
-    From the beginning, lives of so few steps hardly ever come to what deletes files.
+    Histories of this few steps from an empty machine hardly ever delete files.
     """
 
     @initialize()

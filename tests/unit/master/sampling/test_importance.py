@@ -1,4 +1,4 @@
-"""Importance of hyperparameters: what Optuna says of known functions, and when it says nothing."""
+"""Importance of hyperparameters of known functions, and when there is none."""
 
 from __future__ import annotations
 

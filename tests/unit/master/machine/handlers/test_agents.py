@@ -1,4 +1,4 @@
-"""Agents come, go, and come back: what still runs goes on, what was lost is made good."""
+"""Agents register, exit and register again: what runs goes on, what was lost is restarted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.unit.master.machine_world import (
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Return a machine with an agent of 2 slots and a trial that shall start there."""
+    """Return a machine with an agent of 2 slots and a trial that is started there."""
     world = World()
     world.tell(registered(slots=2), submitted())
     yield world
@@ -212,14 +212,14 @@ def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: Wor
     check_machine(restored)
 
 
-# What is wrong with an agent
+# Problems of agents
 
 PROBLEM = "agent box is stopped (process 1)"
 
 
 def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World) -> None:
     world.tell(*running(), submitted("other"))
-    world.tell(AgentAway(agent_id="box"))  # it may come back in a moment
+    world.tell(AgentAway(agent_id="box"))  # it may connect again in a moment
     assert world.waiting_for(1) is None
     world.tell(AgentAway(agent_id="box", problem=PROBLEM))
     assert world.machine.changes().trials == {1}

@@ -1,4 +1,4 @@
-"""The clock is set by hours while trials run: what lasts keeps its length, forward and back."""
+"""The clock is set by hours while trials run: durations stay what they were."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_running_trial_ends_when_it_would_have(world: World, by_s: float) -> N
     before = expected_end(world).at - world.now
     step(world, by_s)
     after = expected_end(world).at - world.now
-    assert after == pytest.approx(before, abs=2)  # each event comes a second later
+    assert after == pytest.approx(before, abs=2)  # each event is a second later
 
 
 @STEPS

@@ -50,14 +50,14 @@ FOUR: list[Event] = [
 
 
 def world_with(*events: Event, **changes: Any) -> World:
-    """Return a machine with a running trial that has said this."""
+    """Return a machine with a running trial, and handle these events."""
     world = World()
     world.tell(registered(), submitted(**changes), *running(), *events)
     return world
 
 
 def world_after(*events: Event, **changes: Any) -> World:
-    """Return a machine whose one experiment said this, and completed."""
+    """Return a machine whose only experiment had these events, and completed."""
     return world_with(*events, *completed(), exited(), **changes)
 
 
@@ -85,14 +85,14 @@ def removal(
 
 
 def restarted(world: World) -> World:
-    """Return a world whose machine was made anew from what was written down."""
+    """Return a world whose machine was restored from its dump."""
     again = World()
     again.machine = Machine(MachineState.model_validate_json(world.machine.dump()))
     again.now = world.now
     return again
 
 
-# Checkpoints that go by themselves
+# Checkpoints that are deleted on request
 
 
 def deleted_by_rank(uuid: str) -> RecordArrived:
@@ -137,7 +137,7 @@ def test_of_unwanted_files_the_checkpoint_stays_and_no_trial_begins_with_it() ->
     other.config["searcher"]["source_checkpoint_uuid"] = "ckpt40"
     with pytest.raises(ConfigError, match="there is no checkpoint 'ckpt40'"):
         world.tell(other)
-    assert world.tell(retained(1, 1, 1))[-1] == removal(world, 20)  # it counts for no policy
+    assert world.tell(retained(1, 1, 1))[-1] == removal(world, 20)  # no policy counts it
 
 
 def test_what_is_left_of_a_checkpoint_can_be_deleted_too() -> None:

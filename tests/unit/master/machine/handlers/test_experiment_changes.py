@@ -1,4 +1,4 @@
-"""What users ask for: submit, pause, activate, cancel, kill; and who gets slots."""
+"""Requests of users: submit, pause, activate, cancel, kill; and which trials get slots."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_a_failure_on_the_way_out_is_none(world: World) -> None:
     assert world.trial().restarts == 0
 
 
-# Repetition, and what does not fit
+# Repetition, and requests that the state does not allow
 
 
 def state_of(world: World) -> str:

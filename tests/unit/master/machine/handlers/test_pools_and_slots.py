@@ -1,4 +1,4 @@
-"""The machine and its pools: who gets slots, who makes room, and what changes that."""
+"""Pools: which trials get slots, which are preempted, and changes of pools and slots."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_less_urgent_trial_fills_a_gap_and_leaves_it_when_it_is_in_the_way(wor
     assert world.order(preempt("3.3.1")) in orders
 
 
-# Live changes
+# Changes while trials run
 
 
 def test_raising_the_priority_moves_a_waiting_trial_to_the_front(world: World) -> None:
@@ -294,7 +294,7 @@ def test_a_trial_without_slots_runs_beside_all_others(world: World) -> None:
     assert plan.agent_ids == ["box"]
 
 
-# Slots that are withheld
+# Slots that are disabled or occupied
 
 
 def test_a_disabled_slot_is_not_given_out_until_it_is_enabled(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Changes and profiles of a trial: what the ranks are ordered, and what of it is repeated."""
+"""Changes and profiles of a trial: which orders its ranks get, and which are repeated."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HALF = Change(lr_factor=0.5)
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Return a machine with a trial of two ranks that runs."""
+    """Return a machine with a running trial of two ranks."""
     world = World()
     world.tell(registered(slots=2), submitted(), *running())
     yield world
@@ -73,7 +73,7 @@ def orders(world: World, *expected: Order) -> ToAgent:
 
 
 def planned(commands: Any) -> list[Order]:
-    """Return the orders that a run is started with."""
+    """Return the orders in the plan of a run."""
     told = [command.command for command in commands if isinstance(command, ToAgent)]
     (start,) = [command for command in told if isinstance(command, StartGang)]
     return list(start.plan.orders)
@@ -90,7 +90,7 @@ def test_orders_are_passed_until_they_are_answered(world: World) -> None:
     world.tell(made(first, 40, text="lr 0.1 → 0.05"), traced(second, 1, path="/a", size_bytes=5))
     (noted,) = world.trial().changes
     assert (noted.steps_completed, noted.text, noted.error) == (40, "lr 0.1 → 0.05", "")
-    # An agent that comes back may have missed what is not answered.
+    # An agent that registers again may have missed orders that are not answered.
     assert world.tell(registered(slots=2, runs={"1.1.1": True})) == [orders(world, asked)]
     world.tell(traced(second, 0, error="no Kineto"), traced(second, 0, path="/again"))
     assert world.trial().profiles[0].traces == [

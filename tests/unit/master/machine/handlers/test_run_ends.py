@@ -31,14 +31,14 @@ from tests.unit.master.machine_world import (
 
 
 def world_with(*events: Event, **changes: Any) -> World:
-    """Return a machine with a running trial that has said this."""
+    """Return a machine with a running trial, and handle these events."""
     world = World()
     world.tell(registered(), submitted(**changes), *running(), *events)
     return world
 
 
 def world_after(*events: Event, **changes: Any) -> World:
-    """Return a machine whose one experiment said this, and completed."""
+    """Return a machine whose only experiment had these events, and completed."""
     return world_with(*events, *completed(), exited(), **changes)
 
 

@@ -1,4 +1,4 @@
-"""The life of a run: ranks come up, report, and end in one way or another."""
+"""A run from its start to its end: ranks start, report, and exit in several ways."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.unit.master.machine_world import (
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Return a machine with an agent of 4 slots and a trial of 2 that shall start there."""
+    """Return a machine with an agent of 4 slots and a trial of 2 that is started there."""
     world = World()
     world.tell(registered(), submitted())
     yield world
@@ -68,7 +68,7 @@ def checkpoint_ref(steps: int) -> CheckpointRef:
     )
 
 
-# Coming up
+# Start
 
 
 def test_a_run_is_running_when_all_its_ranks_are_up(world: World) -> None:
@@ -413,7 +413,7 @@ def test_an_earlier_failure_is_still_told_when_the_trial_completes(world: World)
     assert world.trial().failure is not None
 
 
-# Old news
+# Outdated reports
 
 
 @pytest.mark.parametrize("id", ["", "1", "1.1", "1.x.1", "1.1.1.1", "2.9.1", "1.1.2"])
@@ -448,7 +448,7 @@ def test_news_of_a_run_that_is_over_changes_nothing(
     assert world.machine.state.model_dump_json(exclude={"seq"}) == before
 
 
-# What a run has used
+# Time that a run held slots
 
 
 def test_slot_seconds_add_up_over_the_runs_of_a_trial(world: World) -> None:
@@ -482,7 +482,7 @@ def test_a_pause_is_not_counted_as_time_that_slots_were_held(world: World) -> No
     assert experiment.held_since is None
 
 
-# What ranks tell the user
+# Notices of ranks
 
 
 def test_alarms_are_kept_apart_from_other_notices_each_once(world: World) -> None:

@@ -1,6 +1,6 @@
-"""What the machine makes of a search that makes several trials, extends, rests and closes them.
+"""A search creates several trials, extends, rests and closes them.
 
-The search is one made for the test, which does what the test says; `searcher/` has its own tests.
+The search is a fake whose actions the test sets; `searcher/` has its own tests.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def to(index: int, batches: int, *, is_last: bool = False) -> TrainTo:
 
 
 class Scripted:
-    """A search of two trials. What it is told is written down; what it answers is in `answers`."""
+    """A fake search of two trials: it records its calls, and takes its actions from `answers`."""
 
     first: list[Action] = [create(0), to(0, 10), create(1), to(1, 10)]
     answers: dict[str, list[Action]] = {}
@@ -135,7 +135,7 @@ class Scripted:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Action]]:
-    """Return what the search answers, by what it is told."""
+    """Return the actions of the search, by the call."""
     answers: dict[str, list[Action]] = {}
     monkeypatch.setattr("det_jupyter.master.machine.model.turn.Search", Scripted)
     monkeypatch.setattr(Scripted, "answers", answers)
@@ -153,7 +153,7 @@ def world(answers: dict[str, list[Action]]) -> Iterator[World]:
 
 
 def seen(world: World) -> list[str]:
-    """Return what the search was told since it started its trials."""
+    """Return the calls of the search since it started its trials."""
     search = world.machine.searches.of(world.experiment())
     assert isinstance(search, Scripted)
     return search.seen[1:]
@@ -168,7 +168,7 @@ def targets(commands: list[Command]) -> list[dict[str, int]]:
     return [c.plan.target.to_document() for c in started if isinstance(c, StartGang)]
 
 
-# Trials made, and trained to a target
+# Trials are created and trained to a target
 
 
 def test_trials_have_what_the_search_gave_them(world: World) -> None:
@@ -248,7 +248,7 @@ def test_a_target_that_was_moved_meanwhile_is_not_reached(
     answers["1 reached None"] = [to(0, 30)]
     world.tell(reached(10, "1.2.1"), reached(10))
     assert seen(world) == ["1 reached None"]
-    world.tell(ended("completed", 10))  # it had been told that 10 is the last
+    world.tell(ended("completed", 10))  # its last target was 10
     assert targets(world.tell(exited(codes={0: 0}))) == [{"batches": 30}]
 
 
@@ -370,7 +370,7 @@ def test_the_experiment_ends_with_its_last_trial(
     assert world.experiment().state is State.ACTIVE
     world.tell(ended("stopped", allocation_id="1.2.1"), exited("1.2.1", codes={0: 0}))
     assert world.experiment().state is State.COMPLETED
-    assert world.experiment().searcher is None  # nobody asks it any more
+    assert world.experiment().searcher is None  # it is discarded
 
 
 def test_one_failed_trial_does_not_fail_the_experiment(
@@ -411,7 +411,7 @@ def test_after_the_search_has_shut_down_its_trials_go_on_to_their_end(
     assert world.experiment().state is State.COMPLETED
 
 
-# Users in between
+# Requests of users meanwhile
 
 
 def test_a_resting_trial_stays_at_rest_when_its_experiment_is_activated(world: World) -> None:
@@ -585,7 +585,7 @@ def test_questions_without_an_answer_are_asked_again_after_a_restart(world: Worl
     assert (question.experiment_id, question.index) == (1, 2)
 
 
-# Beginning where another trial is
+# Continuing another trial
 
 
 def test_a_trial_that_continues_another_has_its_seed_and_begins_at_its_checkpoint(

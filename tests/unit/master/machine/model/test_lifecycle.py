@@ -1,4 +1,4 @@
-"""The transition tables: what may follow what, and what an error about it says."""
+"""The transition tables: allowed transitions, and the message of an error."""
 
 from __future__ import annotations
 

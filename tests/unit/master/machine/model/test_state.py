@@ -1,4 +1,4 @@
-"""What the machine stores and what its views show of one thing is declared once."""
+"""A field that both a stored object and its view have is declared once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from det_jupyter.view.model.sidebar import ExperimentLine
     ("one", "other", "differing"),
     [
         (Allocation, AllocationView, set()),
-        (Trial, TrialView, {"allocation", "waiting_for"}),  # the machine's have more, and less
+        (Trial, TrialView, {"allocation", "waiting_for"}),  # the machine's types differ
         (Experiment, ExperimentView, set()),
         (ExperimentSubmitted, CreateExperiment, set()),
         (ExperimentLine, ExperimentRow, set()),

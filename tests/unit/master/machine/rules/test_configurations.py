@@ -1,4 +1,4 @@
-"""How configurations come of others: of templates, and of trials that are trained on."""
+"""Configurations derived from templates, and from trials that are trained further."""
 
 from __future__ import annotations
 

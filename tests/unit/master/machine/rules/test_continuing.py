@@ -1,4 +1,4 @@
-"""An experiment that is over goes on under its own number."""
+"""An experiment that is over is continued under its own number."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def search(name: str = "random", slots: int = 4, **searcher: Any) -> World:
 
 
 def again(world: World, experiment_id: int = 1, **changes: Any) -> ContinueRequested:
-    """Return the request to go on, with sections of the configuration changed."""
+    """Return the request to continue, with sections of the configuration changed."""
     config = copy.deepcopy(world.experiment(experiment_id).config)
     for key, value in changes.items():
         config[key] = config[key] | value if isinstance(value, dict) else value
@@ -355,7 +355,7 @@ def test_a_trial_with_invalid_hyperparameters_and_its_replacement_are_skipped() 
 
 
 def test_a_search_with_many_completed_trials_goes_on_where_it_was() -> None:
-    most = 1200  # deeper than Python lets functions call themselves
+    most = 1200  # more than the recursion limit
     world = search(max_trials=most, max_concurrent_trials=1)
     handle = world.machine.handle
     for trial_id in range(1, most):

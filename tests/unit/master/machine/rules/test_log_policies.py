@@ -1,4 +1,4 @@
-"""Which log policies are looked for, and which lines fit them."""
+"""Which log policies are matched, and which lines match them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
 
 
 def test_a_pattern_of_another_dialect_is_refused() -> None:
-    fine = [f"fine {number}" for number in range(98)]  # all are tried in one process
+    fine = [f"fine {number}" for number in range(98)]  # all are compiled in one process
     problems = find_pattern_problems([None, *fine, r"\p{Nonsense}"])
     assert [problem.path for problem in problems] == ["log_policies[99].pattern"]
 

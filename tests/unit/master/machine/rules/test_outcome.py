@@ -1,4 +1,4 @@
-"""What the end of a gang means for its trial, and which failure is told."""
+"""What the end of a gang means for its trial, and which failure is shown."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def exited(codes: dict[int, int | None] | None = None, **facts: Any) -> GangExit
         (State.PAUSED, "completed", {}, Outcome.COMPLETED),
         (State.PAUSED, "preempted", {}, Outcome.PREEMPTED),
         (State.PAUSED, None, {"first_failed": 1}, Outcome.FAILED),
-        # It had saved everything and said so before its agent died.
+        # It had saved everything and reported so before its agent exited.
         (State.ACTIVE, "completed", {"lost": True}, Outcome.COMPLETED),
         (State.ACTIVE, "preempted", {"lost": True}, Outcome.PREEMPTED),
-        # On its way out nothing is an error.
+        # Once the trial is stopping, nothing is an error.
         (State.STOPPING_CANCELED, "preempted", {}, Outcome.ENDED_AS_ASKED),
         (State.STOPPING_CANCELED, None, {"first_failed": 1}, Outcome.ENDED_AS_ASKED),
         (State.STOPPING_KILLED, None, {"killed": True}, Outcome.ENDED_AS_ASKED),
@@ -90,7 +90,11 @@ def test_a_canceled_trial_whose_code_fails_before_it_has_saved_has_failed() -> N
 @pytest.mark.parametrize(
     ("state", "reason", "facts"),
     [
-        (State.STOPPING_CANCELED, "preempted", {"first_failed": 0}),  # it had said that it leaves
+        (
+            State.STOPPING_CANCELED,
+            "preempted",
+            {"first_failed": 0},
+        ),  # it had reported that it leaves
         (State.STOPPING_CANCELED, None, {"killed": True}),
         (State.STOPPING_CANCELED, None, {"lost": True}),
         (State.STOPPING_KILLED, None, {"first_failed": 0}),
@@ -192,14 +196,14 @@ def crash(code: int, *, batch: int | None, where: str = "") -> FailureView:
         (-11, [7], False),
         (-11, [7, 7], True),
         (-11, [7, 9], False),
-        (-11, [None, None], True),  # before the first batch, and no stranger does that
+        (-11, [None, None], True),  # before the first batch; others do not send this signal
         (-6, [7, 7], True),
         (3, [7, 7], True),
         (1, [7, 7], True),
         (1, [7, 8], False),
         (1, [None, None], False),
         (0, [7, 7], True),
-        (-9, [7, 7], False),  # somebody may have killed it twice
+        (-9, [7, 7], False),  # it may have been killed twice by hand
         (-9, [7, 7, 7], True),
         (-9, [7, 8, 8], False),
         (-9, [None, None, None], False),
@@ -219,7 +223,7 @@ def test_a_crash_that_repeats_at_the_same_batch_is_not_tried_again(
 @pytest.mark.parametrize(
     ("before", "now", "times"),
     [
-        ((None, "ValueError: no"), (None, "ValueError: no"), 1),  # it may have come further
+        ((None, "ValueError: no"), (None, "ValueError: no"), 1),  # it may have progressed
         ((7, "ValueError: no"), (9, "ValueError: no"), 1),
         ((7, "ValueError: no"), (7, "ValueError: no"), 2),
         (

@@ -1,4 +1,4 @@
-"""Slots are counted for as long as they are held, and released in order."""
+"""The time that runs hold slots is counted."""
 
 from __future__ import annotations
 

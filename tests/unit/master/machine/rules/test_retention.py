@@ -1,4 +1,4 @@
-"""Which checkpoints are kept: the documented table, its corners, and what is in use."""
+"""Which checkpoints are kept: the documented example, its edge cases, and those in use."""
 
 from __future__ import annotations
 

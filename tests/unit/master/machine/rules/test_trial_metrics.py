@@ -1,4 +1,4 @@
-"""The searcher's metric of trials: the latest, the best, and what diverges."""
+"""The searcher's metric of trials: latest and best values, and divergence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAN, INF = math.nan, math.inf
 
 
 class World:
-    """An experiment with two trials, and what was touched."""
+    """An experiment with two trials, and those that were touched."""
 
     def __init__(self, *, smaller_is_better: bool = True) -> None:
         searcher = {"metric": "error", "smaller_is_better": smaller_is_better}

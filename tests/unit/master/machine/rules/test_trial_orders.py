@@ -1,4 +1,4 @@
-"""Orders to a trial's ranks: which of them later runs repeat, and what is noted of each."""
+"""Orders to a trial's ranks: which of them later runs repeat, and what is stored of each."""
 
 from __future__ import annotations
 
