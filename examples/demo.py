@@ -17,7 +17,7 @@ from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
 from det_jupyter.client import Client, Follower
-from det_jupyter.connection.autostart import connect
+from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import ExperimentView, RankView
 from det_jupyter.errors import DetError

@@ -16,7 +16,7 @@ from typing import TypeVar
 import psutil
 
 from det_jupyter.client import Client
-from det_jupyter.connection.autostart import connect, find_master
+from det_jupyter.connection import connect, find_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import Kill
 from tests.forks import homes_of_forks

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage.contract import is_name
+from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
 from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage
 from det_jupyter.storage.globs import matching
-from det_jupyter.storage.metadata import METADATA_FILE, read_metadata
 
 SCHEME = "zip"
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from det_jupyter.client.requests import make_request
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
     AgentView,
     ChangeRequest,

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from det_jupyter.launch.computers import Computers
 from det_jupyter.launch.options import find_program, parse_command_line, rank_command, wrapped
-from det_jupyter.launch.place import Computers
 from det_jupyter.launch.torch_distributed import find_computers, start_ranks
 from det_jupyter.launch.workers import Worker, complain, exit_code, run_workers
 

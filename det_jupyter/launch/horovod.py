@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 
-from det_jupyter.launch.gathered import Job, find_job, run_on_chief
+from det_jupyter.launch.chief_launcher import Job, find_job, run_on_chief
+from det_jupyter.launch.computers import Computers
 from det_jupyter.launch.options import find_program, parse_command_line, rank_command, wrapped
-from det_jupyter.launch.place import Computers
 from det_jupyter.launch.torch_distributed import start_ranks
 from det_jupyter.launch.workers import complain
 

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from det_jupyter.contract.values.entrypoints import is_python
-from det_jupyter.launch.gathered import Job, find_job, run_on_chief
+from det_jupyter.launch.chief_launcher import Job, find_job, run_on_chief
 from det_jupyter.launch.options import find_program, parse_command_line, rank_command, wrapped
 from det_jupyter.launch.workers import complain
 

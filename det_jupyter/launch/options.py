@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from det_jupyter.contract.values.entrypoints import is_python
-from det_jupyter.launch.place import find_run
+from det_jupyter.launch.computers import find_run
 
 _BEGIN_A_TARGET = ("--trial", "-m")
 _TRIAL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

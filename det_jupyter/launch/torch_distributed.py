@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+from det_jupyter.launch.computers import Computers, computers_of, count_gpus, find_run
 from det_jupyter.launch.options import (
     CommandLine,
     WrongUsage,
@@ -23,7 +24,6 @@ from det_jupyter.launch.options import (
     rank_command,
     wrapped,
 )
-from det_jupyter.launch.place import Computers, computers_of, count_gpus, find_run
 from det_jupyter.launch.workers import RANK_VARIABLES, Worker, complain, exit_code, run_workers
 
 _NAME = "torch_distributed"

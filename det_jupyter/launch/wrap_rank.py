@@ -23,9 +23,14 @@ import sys
 from contextlib import suppress
 
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
-from det_jupyter.launch.failures import journal_failure
-from det_jupyter.launch.place import Run, find_run
-from det_jupyter.launch.workers import RANK_VARIABLES, Worker, complain, run_workers
+from det_jupyter.launch.computers import Run, find_run
+from det_jupyter.launch.workers import (
+    RANK_VARIABLES,
+    Worker,
+    complain,
+    journal_failure,
+    run_workers,
+)
 
 _FLAGS = ("--no-redirect-stdio", "--with-parent")
 _USAGE = "wrap_rank [--no-redirect-stdio] RANK [--] COMMAND [ARGUMENT ...]"

@@ -8,8 +8,7 @@ import sys
 from contextlib import closing
 from typing import Any
 
-from det_jupyter.connection.autostart import announced_master, ensure_master, find_master
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session, announced_master, ensure_master, find_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import GangPlan
 from det_jupyter.contract.values.reader import SHELL

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from det_jupyter.connection.autostart import announced_master, ensure_master
-from det_jupyter.connection.session import Session, must_be_awake
+from det_jupyter.connection import Session, announced_master, ensure_master, must_be_awake
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of, is_locked, remove_lock
 from det_jupyter.contract.host.run_processes import kill_processes_below, pids_below

@@ -48,9 +48,8 @@ from det_jupyter.rank.endings import ExitedWith, explain, finish_failed, leave_c
 from det_jupyter.rank.entrypoint import load_entrypoint
 from det_jupyter.rank.kernel import RankKernel
 from det_jupyter.rank.process import prepare_python, watch_lifeline
-from det_jupyter.rank.program import CommandRun, ProgramRun, steps_noted
 from det_jupyter.rank.variables import left_out
-from det_jupyter.rank.work import FunctionReason, FunctionRun
+from det_jupyter.rank.work import CommandRun, FunctionReason, FunctionRun, ProgramRun, steps_noted
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _MAX_NOTICES = 20  # per rank: threads may fail again and again

@@ -1,22 +1,54 @@
-"""The call of a function of the notebook, as the work of a rank.
+"""What a rank runs if its entrypoint is no trial class: a function, a program or a command.
 
-Every rank of the gang calls the function, which gets its context from `core.init()`. The reports
-of the function say how far it is; the first reported step starts the rank's kernel. When the
-function returns, the trial is completed, unless `context.preempt.should_preempt()` was true: then
-it is called again when slots are free, with its newest checkpoint in
-`context.info.latest_checkpoint`.
+A function of the notebook is called by every rank of the gang, and gets its context from
+`core.init()`. Its reports have the steps completed; the first one starts the rank's kernel. When
+it returns, the trial is completed, unless `context.preempt.should_preempt()` was true: then it is
+called again when slots are free, with its newest checkpoint in `context.info.latest_checkpoint`.
+
+A Python program is run as `__main__` of this process, as `python` would run it, with torch loaded:
+
+    python3 train.py --epochs 3     sys.argv as given, sys.path[0] the script's folder
+    python3 folder_or_zip           its `__main__`
+    python3 -m package.module       sys.path[0] the current folder
+
+torch and its dependencies are imported already, so a module of the context directory with the name
+of such a package would not be imported. It is refused (entrypoint.py).
+
+Any other command is a child process with this process's output, folder and environment. Signals
+such as SIGTERM are sent on to it. It is in this rank's process group, so it is killed with the
+rank.
 """
 
 from __future__ import annotations
 
+import builtins
+import errno
+import logging
+import os
+import random
+import runpy
+import shlex
+import signal
+import subprocess
 import sys
 import threading
-from types import FrameType, FunctionType
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Literal
 
+import torch
+
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.trial.context_dir.python_modules import describe_syntax_error
 from det_jupyter.contract.trial.rank_arguments import call
+from det_jupyter.contract.values.entrypoints import Command, Program
+from det_jupyter.contract.values.text import shortened
 from det_jupyter.core import Context, StepCounter
+from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.training.events import Reason
+from det_jupyter.rank.endings import check_exit, describe_exit, finish_python
+from det_jupyter.rank.entrypoint import listed, put_first
 
 FunctionReason = Reason | Literal["invalid_hp"]
 
@@ -77,3 +109,174 @@ def _variables_of(function: FunctionType, frame: FrameType | None) -> dict[str, 
             return dict(frame.f_locals)
         frame = frame.f_back
     return {}
+
+
+_SHOWN = 120  # characters of a command
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def steps_noted(page: ControlPage, world_size: int) -> int:
+    """Return the steps completed that the ranks of a program have noted; 0 if none has."""
+    return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
+
+
+class ProcessRun:
+    """What programs and commands have in common: how far they are, their ranks have to report.
+
+    Args:
+        steps: Returns the steps completed since the beginning of the trial, as far as known.
+    """
+
+    trial = None  # that has a code of its own
+
+    def __init__(self, *, steps: Callable[[], int], first: int) -> None:
+        self._steps = steps
+        self._first = first
+
+    @property
+    def steps_completed(self) -> int:
+        """Steps since the beginning of the trial that its ranks have reported."""
+        return max(self._first, self._steps())
+
+    @property
+    def trained(self) -> int:
+        return self.steps_completed - self._first
+
+
+class ProgramRun(ProcessRun):
+    """One run of a program."""
+
+    def __init__(self, program: Program, *, steps: Callable[[], int], first: int) -> None:
+        super().__init__(steps=steps, first=first)
+        self._program = program
+
+    def run(self) -> None:
+        """Run it to its end, exit handlers included.
+
+        Raises:
+            ExitedWith: It called `sys.exit` with an exit code.
+            BaseException: What it has raised.
+        """
+        name = f"python -m {self._program.target}" if self._program.is_module else ""
+        try:
+            self._run_main()
+        except SystemExit as error:
+            check_exit(name or self._program.target, error)
+        finish_python()
+
+    def _run_main(self) -> None:
+        target = self._program.target
+        sys.argv = [target, *self._program.args]
+        main = ModuleType("__main__")
+        vars(main).update({"__builtins__": builtins, "__annotations__": {}})
+        sys.modules["__main__"] = main
+        # Those of the fork server: with them the program's `logging.basicConfig` would do nothing.
+        logging.root.handlers.clear()
+        logging.root.setLevel(logging.WARNING)
+        _draw_seeds()
+        if self._program.is_module:
+            put_first(Path.cwd())
+            runpy._run_module_as_main(target)  # type: ignore[attr-defined]  # what `-m` calls
+            return
+        path = Path(os.path.abspath(target))
+        _check_there(path, target)
+        if path.is_dir() or path.suffix in (".zip", ".pyz"):
+            sys.path.insert(0, str(path))
+            runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+            return
+        put_first(Path(os.path.realpath(path)).parent)
+        vars(main).update({"__file__": str(path), "__cached__": None})
+        exec(_compiled(path, target), vars(main))
+
+    def live(self) -> dict[str, Any]:
+        shown = vars(sys.modules["__main__"]).items()
+        return {name: value for name, value in shown if not name.startswith("__")}
+
+
+def _draw_seeds() -> None:
+    """Seed the generators as a fresh Python does: all forked processes have the same state."""
+    random.seed()
+    torch.seed()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+
+
+def _compiled(path: Path, target: str) -> CodeType:
+    try:
+        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise ConfigError(f"entrypoint: {describe_syntax_error(error, target)}") from None
+    except ValueError as error:  # null bytes
+        raise ConfigError(f"entrypoint: {target} is no Python: {error}") from None
+
+
+def _check_there(path: Path, target: str) -> None:
+    if path.exists():
+        if not os.access(path, os.R_OK):
+            raise ConfigError(f"entrypoint: {target} cannot be read; its mode forbids it")
+        return
+    there = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    raise ConfigError(
+        f"entrypoint: there is no {target} in the folder that ranks work in (Python files "
+        f"there: {listed(there)}); the context directory has to contain it"
+    )
+
+
+class CommandRun(ProcessRun):
+    """One run of a command."""
+
+    def __init__(self, command: Command, *, steps: Callable[[], int], first: int) -> None:
+        super().__init__(steps=steps, first=first)
+        self._argv = command.argv
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        """Run it to its end.
+
+        Raises:
+            ConfigError: It cannot be started.
+            ExitedWith: It ended with an exit code, or by a signal.
+        """
+        try:
+            self._child = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            raise ConfigError(_why_not_started(self._argv[0], error)) from None
+        for number in _PASSED_ON:
+            signal.signal(number, self._pass_on)
+        if code := self._child.wait():
+            raise describe_exit(f"the command `{shown(self._argv)}`", code)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if self._child is not None:
+            self._child.send_signal(number)
+
+    def live(self) -> dict[str, Any]:
+        return {"command": list(self._argv), "process": self._child}
+
+
+def shown(argv: tuple[str, ...]) -> str:
+    """Return a command as its author has written it, cut if it is long."""
+    text = argv[2] if argv[:2] == ("sh", "-c") and len(argv) == 3 else shlex.join(argv)
+    return shortened(text, _SHOWN)
+
+
+def _why_not_started(program: str, error: OSError) -> str:
+    if error.errno == errno.ENOENT and os.sep not in program:
+        return (
+            f"entrypoint: the command {program!r} is not there: no program of that name is in "
+            f"PATH; install it, or write ./{program} if it is a file of the context directory"
+        )
+    if error.errno == errno.ENOENT and os.path.exists(program):
+        return f"entrypoint: {program} names an interpreter that is not there in its first line"
+    if error.errno == errno.ENOENT:
+        return f"entrypoint: {program} is not there in the folder that the trial works in"
+    if error.errno == errno.EACCES:
+        return f"entrypoint: {program} may not be executed; `chmod +x {program}` allows it"
+    if error.errno == errno.ENOEXEC:
+        return (
+            f"entrypoint: {program} is no program; if it is a script, its first line has to name "
+            "an interpreter: #!/bin/sh"
+        )
+    if error.errno == errno.E2BIG:
+        return f"entrypoint: {program} cannot be started: its arguments or variables are too long"
+    return f"entrypoint: {program} cannot be started: {error.strerror}"

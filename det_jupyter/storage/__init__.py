@@ -1,8 +1,13 @@
 """Where checkpoints are kept: the contract, the kinds of storage, and what all of them share."""
 
-from det_jupyter.storage.contract import CheckpointStorage, StorageDraft, path_of
+from det_jupyter.storage.contract import (
+    METADATA_FILE,
+    CheckpointStorage,
+    StorageDraft,
+    path_of,
+    read_metadata,
+)
 from det_jupyter.storage.kinds import find_checkpoint, folder_at, open_storage, reading
-from det_jupyter.storage.metadata import METADATA_FILE, read_metadata
 
 __all__ = [
     "METADATA_FILE",

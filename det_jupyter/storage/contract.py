@@ -9,10 +9,13 @@ metadata.json  in each checkpoint: with it, all of its files are there
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from det_jupyter.errors import CheckpointError
 
 
 class StorageDraft(Protocol):
@@ -109,3 +112,21 @@ def is_name(uuid: str) -> bool:
 def path_of(storage: CheckpointStorage, uuid: str) -> str:
     """Return where a checkpoint is, as it is recorded and shown."""
     return f"{storage.location.rstrip('/')}/{uuid}"
+
+
+METADATA_FILE = "metadata.json"
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return the metadata of the checkpoint in this folder.
+
+    Raises:
+        CheckpointError: The folder is not a checkpoint.
+    """
+    try:
+        metadata: dict[str, Any] = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is not a checkpoint: it has no {METADATA_FILE}") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path / METADATA_FILE} is damaged: {error}") from None
+    return metadata

@@ -30,9 +30,8 @@ from tempfile import TemporaryFile
 from typing import ClassVar, TypeAlias
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage.contract import is_name
+from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
 from det_jupyter.storage.globs import matching
-from det_jupyter.storage.metadata import METADATA_FILE, read_metadata
 
 _SCRATCH = ".part-"
 _ATTEMPTS = 100  # to lock a folder of our own, which another writer can only hold for a moment

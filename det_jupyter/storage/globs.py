@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.storage.metadata import METADATA_FILE
+from det_jupyter.storage.contract import METADATA_FILE
 
 _SHOWN = 5
 

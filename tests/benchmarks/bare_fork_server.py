@@ -27,7 +27,7 @@ import torch.utils.data
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from det_jupyter.rank.groups import PromptStore
+from det_jupyter.rank.rendezvous import PromptStore
 
 STAGES = ("fork", "group", "build", "first step")
 

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from det_jupyter.client import Client
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
     PROTOCOL,

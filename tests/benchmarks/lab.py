@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Page
 
 from det_jupyter.client import Client
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import MasterInfo
 from tests.benchmarks.lab_tabs import open_tabs

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Experiment
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from det_jupyter.errors import DetError
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import submit

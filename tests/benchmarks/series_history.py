@@ -27,7 +27,7 @@ import psutil
 
 from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
     AgentReport,
     AgentReports,

@@ -24,7 +24,7 @@ from playwright.sync_api import Page
 
 from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.messages import GangStarted, RankProcess, SeriesPage, SlotView
 from det_jupyter.front.answers.answering import series_answer
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from det_jupyter.contract.messages import ExperimentQuery
 from tests.forks import ForkSource, fork_source
 from tests.processes import DetHome, at_home, wait_until

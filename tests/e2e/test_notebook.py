@@ -218,7 +218,7 @@ def test_a_second_environment_works_beside_the_first(
     (folder / "model_def.py").write_text(TRIAL_SOURCE)
     config = yaml.safe_dump(small_config(entrypoint="model_def:SmallTrial"))
     script = (
-        "from tests.scripts import *\nfrom det_jupyter.connection.autostart import connect\n"
+        "from tests.scripts import *\nfrom det_jupyter.connection import connect\n"
         f"experiment = create(Client(connect()), {config!r}, context=Path({str(folder)!r}))\n"
         "print(experiment.wait(90), experiment.view.python)"
     )

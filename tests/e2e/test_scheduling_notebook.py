@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from tests.notebook_kernel import run_notebook
 from tests.processes import det_home
 

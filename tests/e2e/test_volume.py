@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from det_jupyter.errors import RankFailed
 from tests.processes import DetHome, wait_until
 from tests.trials import submit

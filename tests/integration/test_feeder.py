@@ -16,7 +16,7 @@ from websocket import WebSocketBadStatusException, create_connection
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound

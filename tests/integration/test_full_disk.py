@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.connection.autostart import ensure_master
+from det_jupyter.connection import ensure_master
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import MasterUnreachable
 from tests.integration.master_support import make_client, master_process

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.daemons import PrivateLog
 from det_jupyter.contract.host.locks import take_lock

@@ -28,8 +28,8 @@ SEND = """
 import json
 from datetime import timedelta
 import torch.distributed as dist
-from det_jupyter.rank import groups
-from det_jupyter.rank.groups import check_members
+from det_jupyter.rank import rendezvous
+from det_jupyter.rank.rendezvous import check_members
 from det_jupyter.errors import PeerRefused
 
 d, group, told = self.context.distributed, dist.group.WORLD, {}
@@ -45,7 +45,7 @@ def note(name, call):
 is_victim = d.rank == 1
 note("stranger", lambda: check_members(group, "i", b"ours" if is_victim else b"guess"))
 note("friend", lambda: check_members(group, "j", b"ours"))
-groups._PROOF_TIMEOUT = timedelta(seconds=0.2)
+rendezvous._PROOF_TIMEOUT = timedelta(seconds=0.2)
 group = dist.new_group()
 is_victim and note("silent", lambda: check_members(group, "k", b"ours"))
 with open(f"answer-{d.rank}", "w") as file:

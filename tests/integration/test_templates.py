@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.errors import ConfigError, DetError, NotFound
 from det_jupyter.master.service.store import Store

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab

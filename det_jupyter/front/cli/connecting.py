@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from det_jupyter.client.client import Client
-from det_jupyter.connection.autostart import connect, require_master
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session, connect, require_master
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.front.verbs.grammar import Call
 

@@ -13,7 +13,7 @@ from typing import TextIO
 import yaml
 
 from det_jupyter._version import __version__
-from det_jupyter.connection.autostart import announced_master, require_master
+from det_jupyter.connection import announced_master, require_master
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import NotFound
 from det_jupyter.front.cli.connecting import START

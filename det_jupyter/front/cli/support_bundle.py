@@ -31,7 +31,7 @@ import yaml
 from det_jupyter.client.client import Client
 from det_jupyter.client.environment import assigned_values
 from det_jupyter.client.log_lines import line_text, read
-from det_jupyter.connection.autostart import announced_master
+from det_jupyter.connection import announced_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentView, LogQuery

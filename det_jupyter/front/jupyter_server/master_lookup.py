@@ -12,8 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from det_jupyter.connection.autostart import ensure_master, find_master
-from det_jupyter.connection.session import must_be_awake
+from det_jupyter.connection import ensure_master, find_master, must_be_awake
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.messages.pages import ABSENT, MasterState
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch

@@ -10,7 +10,7 @@ from tornado import web
 from tornado.http1connection import HTTP1Connection
 from tornado.iostream import StreamClosedError
 
-from det_jupyter.connection.session import API, TIMEOUT
+from det_jupyter.connection import API, TIMEOUT
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.front.jupyter_server.handlers import Endpoint, authenticated, require

@@ -16,8 +16,7 @@ from typing import Any
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
-from det_jupyter.connection.autostart import find_master
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import TrialView
 from det_jupyter.contract.messages.status import in_words

@@ -1,7 +1,7 @@
 """The feeder's connection to the master: finds it and reports its state to pages.
 
 A master that was killed has left its file behind and is restarted, as by every program that
-watches it (`autostart.require_master`). One that was stopped is not. Whether one is started when
+watches it (`connection.require_master`). One that was stopped is not. Whether one is started when
 the feeder starts is a setting of the Jupyter Server's administrator.
 """
 
@@ -11,8 +11,7 @@ import logging
 import threading
 
 from det_jupyter.client import Client
-from det_jupyter.connection.autostart import ensure_master, find_master
-from det_jupyter.connection.session import Session, must_be_awake
+from det_jupyter.connection import Session, ensure_master, find_master, must_be_awake
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.messages.pages import ABSENT, MasterState

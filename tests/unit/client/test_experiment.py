@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.client import Checkpoint, Client, Experiment, Trial
 from det_jupyter.client.reasons import next_trial
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
     PROTOCOL,
     AllocationState,

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.messages import ContinueTrial, MasterInfo
 from det_jupyter.errors import ConfigError, MasterUnreachable
 from tests.integration.master_support import make_request

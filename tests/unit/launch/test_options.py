@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
+from det_jupyter.launch.chief_launcher import Job
+from det_jupyter.launch.computers import Computers, Run, computers_of, count_gpus
 from det_jupyter.launch.deepspeed import deepspeed_command
-from det_jupyter.launch.gathered import Job
 from det_jupyter.launch.horovod import horovodrun_command
 from det_jupyter.launch.mpi import mpirun_command
 from det_jupyter.launch.options import CommandLine, WrongUsage, parse_command_line, rank_command
-from det_jupyter.launch.place import Computers, Run, computers_of, count_gpus
 from det_jupyter.launch.torch_distributed import find_computers
 
 ARITY = {"nproc_per_node": 1, "np": 1, "standalone": 0}

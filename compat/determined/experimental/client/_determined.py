@@ -14,7 +14,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.drafts import read_file
 from det_jupyter.client.queries import make_query
 from det_jupyter.client.submission import prepare, submit
-from det_jupyter.connection.autostart import connect
+from det_jupyter.connection import connect
 from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._experiment import Experiment

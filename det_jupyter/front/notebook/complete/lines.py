@@ -16,7 +16,7 @@ from functools import cache, partial
 
 from det_jupyter.client import Client
 from det_jupyter.config.tree import all_paths
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from det_jupyter.contract.messages import ExperimentQuery
 from det_jupyter.errors import DetError
 from det_jupyter.front.notebook.complete.magic_parsers import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 
 from det_jupyter.client import Client
-from det_jupyter.connection.autostart import connect, ensure_master, require_master
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session, connect, ensure_master, require_master
 from det_jupyter.contract.values.reader import NOTEBOOK
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from det_jupyter.agent.starting.rank_processes import end_survivors, write_records
-from det_jupyter.connection.autostart import find_master
+from det_jupyter.connection import find_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.locks import take_lock

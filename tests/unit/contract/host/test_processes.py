@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.connection.autostart import find_master
-from det_jupyter.connection.session import must_be_awake
+from det_jupyter.connection import find_master, must_be_awake
 from det_jupyter.contract.host import paths, tensorboards
 from det_jupyter.contract.host.locks import holder_of, take_lock
 from det_jupyter.contract.host.processes import Process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.front.notebook.capture.refusals import refusal_of
 from det_jupyter.front.notebook.handles.live import LiveView

@@ -10,8 +10,8 @@ import pytest
 
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.journal import RankFailure, RankStarted, parse_line, to_line
-from det_jupyter.launch.failures import describe, journal_failure
-from det_jupyter.launch.place import Run
+from det_jupyter.launch.computers import Run
+from det_jupyter.launch.workers import describe, journal_failure
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from det_jupyter.contract.host.paths import write_private
 from det_jupyter.contract.host.rundir import STORE_VARIABLE
+from det_jupyter.launch.computers import Run, computers_of, count_gpus, find_run
 from det_jupyter.launch.options import CommandLine, WrongUsage, number
-from det_jupyter.launch.place import Run, computers_of, count_gpus, find_run
 from det_jupyter.launch.workers import Worker, exit_code, run_workers
 
 _LOOK_S = 0.2

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from det_jupyter.connection.session import Session
+from det_jupyter.connection import Session
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachable, NotFound
 from tests.problems import refusal, said

@@ -1,1 +1,0 @@
-"""How a program reaches the user's master: finds it, starts it, and sends it requests."""
