@@ -13,7 +13,7 @@ from det_jupyter.contract.messages import ContinueTrial, MasterInfo
 from det_jupyter.errors import ConfigError, MasterUnreachable
 from tests.integration.master_support import make_request
 from tests.problems import refusal
-from tests.unit.connection.test_session import info
+from tests.unit.test_connection import info
 from tests.unit.view.view_samples import experiment, trial
 
 
