@@ -1,0 +1,73 @@
+"""Ranks of a trial: when there are any, and what code in one returns."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from det_jupyter.client import Client, ExecutionError, Trial
+from det_jupyter.client.rank import Rank, _result
+from det_jupyter.contract.messages import AllocationState, State, TrialView
+from det_jupyter.errors import Conflict
+from tests.unit.view.view_samples import allocation, trial
+
+
+def handle_on(view: TrialView) -> Trial:
+    class Master:
+        def trial(self, trial_id: int) -> TrialView:
+            return view
+
+    return Trial(cast("Client", Master()), view.id)
+
+
+def output(kind: str, **content: Any) -> dict[str, Any]:
+    return {"msg_type": kind, "content": content}
+
+
+def test_a_running_trial_has_its_ranks() -> None:
+    ranks = handle_on(trial(allocation=allocation())).ranks
+    assert [rank.view.rank for rank in ranks] == [0, 1]
+    assert repr(ranks[1]).startswith("Rank 1 of trial 1 (pid ")
+
+
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        (trial(allocation=None, state=State.COMPLETED), "it is over"),
+        (trial(allocation=None, state=State.ACTIVE), "its ranks are starting; try again"),
+        (trial(allocation=allocation(AllocationState.QUEUED), waiting_for="needs 4 slots"),
+         "needs 4 slots"),
+    ],
+)  # fmt: skip
+def test_a_trial_without_ranks_says_why(view: TrialView, why: str) -> None:
+    with pytest.raises(Conflict, match=f"trial 1 has no ranks now: {why}"):
+        _ = handle_on(view).ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("[1, 2.5]", [1, 2.5]), ("'a'", "a"), ("tensor(3.)", "tensor(3.)"), ("f(", "f(")],
+)
+def test_plain_values_are_returned_as_values_and_others_as_their_text(
+    text: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = [
+        output("stream", text="printed\n"),
+        output("execute_result", data={"text/plain": text}),
+    ]
+    assert _result({"status": "ok"}, outputs, rank=1) == value
+    assert capsys.readouterr().out == "printed\n"
+
+
+def test_an_error_of_the_code_is_raised_with_its_rank() -> None:
+    content = {"status": "error", "ename": "NameError", "evalue": "x is not defined"}
+    with pytest.raises(ExecutionError, match="rank 1: NameError: x is not defined"):
+        _result(content, [], rank=1)
+
+
+def test_code_that_is_no_text_is_refused() -> None:
+    rank = handle_on(trial(allocation=allocation())).ranks[0]
+    assert isinstance(rank, Rank)
+    with pytest.raises(TypeError, match="expected Python code as a string"):
+        rank.execute(3)  # type: ignore[arg-type]
