@@ -31,13 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "reference":
         print(markdown(), end="")
         return 0
-    return _check(options.file, options.template)
-
-
-def _check(path: str, template_path: str | None) -> int:
     try:
-        mine = read_yaml(_read(path))
-        theirs = _read_template(path, mine, template_path)
+        mine = read_yaml(_read(options.file))
+        theirs = _read_template(options.file, mine, options.template)
     except OSError as error:
         print(f"{error.strerror}: {error.filename}", file=sys.stderr)
         return _UNREADABLE
@@ -58,7 +54,13 @@ def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
     beside = path[: path.rfind("/") + 1] + named
     for file in (f"{beside}.yaml", f"{beside}.yml", beside) if given is None else (given,):
         with suppress(FileNotFoundError) if given is None else nullcontext():
-            return _parsed_template(_read(file))
+            if not (text := _read(file)).strip():
+                return Reading()
+            theirs = read_yaml(text)
+            if take_template(theirs.document) != (None, []):
+                nested = Problem("template", "a template lies over no other; remove it")
+                theirs.problems.append(nested)
+            return theirs
     mine.problems.append(
         Problem(
             "template",
@@ -66,15 +68,6 @@ def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
         )
     )
     return Reading(is_document=False)
-
-
-def _parsed_template(text: str) -> Reading:
-    if not text.strip():
-        return Reading()
-    theirs = read_yaml(text)
-    if take_template(theirs.document) != (None, []):
-        theirs.problems.append(Problem("template", "a template lies over no other; remove it"))
-    return theirs
 
 
 def _parser() -> argparse.ArgumentParser:

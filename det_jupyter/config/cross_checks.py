@@ -13,7 +13,7 @@ from typing import Any
 from det_jupyter.config.migrate import RETIRED
 from det_jupyter.contract.schema.fields import as_whole
 from det_jupyter.contract.schema.key_paths import format_value, join, look_up, section
-from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.methods import find_section
@@ -119,17 +119,8 @@ def is_endless(document: Mapping[str, Any]) -> bool:
     searcher = section(document, "searcher")
     method = find_section(searcher)
     is_open = method is not None and method.is_endless(searcher)
-    return is_open and _is_command(document.get("entrypoint"))
-
-
-def _is_command(entrypoint: Any) -> bool:
-    words = entrypoint if isinstance(entrypoint, list) else [entrypoint]
-    if not words or not all(isinstance(word, str) for word in words):
-        return False
-    try:
-        return isinstance(parse_entrypoint(entrypoint), Program | Command)
-    except ValueError:
-        return False
+    entrypoint = try_parse_entrypoint(document.get("entrypoint"))
+    return is_open and isinstance(entrypoint, Program | Command)
 
 
 def _rungs(document: Mapping[str, Any]) -> Iterator[Problem]:

@@ -110,13 +110,10 @@ class ExperimentConfig(Section):
 
     def to_document(self) -> dict[str, Any]:
         """Return the effective document, of which `parse_config` makes an equal configuration."""
-        document = self.model_dump(mode="json", exclude=self._absent())
-        return {key: value for key, value in document.items() if value is not None}
-
-    def _absent(self) -> dict[str, set[str]]:
-        """Return the ignored keys that are not given, by section; the document lacks them."""
-        return {
+        absent = {  # the ignored keys that are not given
             name: {key for key in section.ignored_keys() if getattr(section, key) is None}
             for name, section in self
             if isinstance(section, Section)
         }
+        document = self.model_dump(mode="json", exclude=absent)
+        return {key: value for key, value in document.items() if value is not None}

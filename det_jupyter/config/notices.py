@@ -58,16 +58,13 @@ def notices(document: Mapping[str, Any]) -> list[str]:
 
 
 def _is_given(value: Any, path: str) -> bool:
-    default = _default_of(path)
-    return value != default if value is not None and default is not None else bool(value)
-
-
-def _default_of(path: str) -> Any:
+    """Return whether a value is there and not the default."""
     section, _, key = path.rpartition(".")
-    if not section:
-        return None
-    fields = type(ExperimentConfig.model_fields[section].default).model_fields
-    return fields[key].default if key in fields else None
+    default = None
+    if section:
+        fields = type(ExperimentConfig.model_fields[section].default).model_fields
+        default = fields[key].default if key in fields else None
+    return value != default if value is not None and default is not None else bool(value)
 
 
 def _conditional(document: Mapping[str, Any]) -> Iterator[str]:

@@ -143,7 +143,8 @@ def _name(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         metadata += more
     members = [member for member in get_args(annotation) if member is not NoneType]
     if get_origin(annotation) is list:
-        return f"list of {_plural(_name(members[0]))}"
+        noun, comma, rest = _name(members[0]).partition(",")
+        return f"list of {noun}{'' if noun == 'text' else 's'}{comma}{rest}"
     if annotation is Ignored:
         return ANYTHING
     if get_origin(annotation) is dict:
@@ -153,11 +154,6 @@ def _name(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     name = _NAMES.get(annotation, "mapping")
     bounds = list(_bounds(metadata))
     return f"{name}, {' and '.join(bounds)}" if bounds else name
-
-
-def _plural(name: str) -> str:
-    noun, comma, rest = name.partition(",")
-    return f"{noun}{'' if noun == 'text' else 's'}{comma}{rest}"
 
 
 def _bounds(metadata: Iterable[Any]) -> Iterator[str]:

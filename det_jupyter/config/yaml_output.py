@@ -51,7 +51,9 @@ def _section(
 ) -> Iterator[tuple[str, str]]:
     """Yield each line with its comment."""
     indent = "  " * depth
-    for key in _in_order(section, path):
+    order = list(_FIRST.get(path, ())) if path else list(ExperimentConfig.model_fields)
+    first = [key for key in order if key in section]
+    for key in [*first, *(key for key in section if key not in first)]:
         value, here = section[key], join(path, key)
         if value is None and not is_free(here):
             continue
@@ -68,12 +70,6 @@ def _section(
                 place = join(here, index)
                 words = sorted(_comments_on(item, place, origins) - {"default"})
                 yield f"{indent}- {_flow(item, place)}", ", ".join(words)
-
-
-def _in_order(section: Mapping[str, Any], path: str) -> list[str]:
-    first = list(_FIRST.get(path, ())) if path else list(ExperimentConfig.model_fields)
-    known = [key for key in first if key in section]
-    return [*known, *(key for key in section if key not in known)]
 
 
 def _fits_one_line(value: Any, path: str) -> bool:

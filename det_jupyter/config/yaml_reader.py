@@ -62,10 +62,6 @@ class Loader(yaml.SafeLoader):
         return node
 
 
-def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    return int(node.value.replace("_", ""), 0)
-
-
 def _install_scalars() -> None:
     letters = {"null": "~nN\0", "bool": "tTfF", "int": "-+0123456789", "float": "-+.0123456789"}
     for name, first in letters.items():
@@ -74,7 +70,7 @@ def _install_scalars() -> None:
         pattern = re.compile(f"^(?:{_SCALARS[name].pattern})$")
         Loader.add_implicit_resolver(f"{_TAG}{name}", pattern, initials)
     Loader.add_implicit_resolver(f"{_TAG}merge", re.compile("^<<$"), ["<"])
-    Loader.add_constructor(f"{_TAG}int", _construct_int)
+    Loader.add_constructor(f"{_TAG}int", lambda _, node: int(node.value.replace("_", ""), 0))
 
 
 _install_scalars()
@@ -245,8 +241,13 @@ def _wrong_key(node: yaml.Node) -> yaml.Node | None:
 
 
 def _of_key(key: yaml.Node) -> str:
-    hint = "; no template fills {{ }} in here" if isinstance(key, yaml.MappingNode) else ""
-    return f"a key has to be a name, got {_kind(key)}{hint}"
+    """Return the problem with a key that is no name."""
+    kind = "a sequence"
+    if isinstance(key, yaml.MappingNode):
+        kind = "a mapping; no template fills {{ }} in here"
+    elif isinstance(key, yaml.ScalarNode):
+        kind = "nothing"
+    return f"a key has to be a name, got {kind}"
 
 
 def _is_merge(key: yaml.Node) -> bool:
@@ -255,9 +256,3 @@ def _is_merge(key: yaml.Node) -> bool:
 
 def _is_name(key: yaml.Node) -> bool:
     return isinstance(key, yaml.ScalarNode) and bool(key.value)
-
-
-def _kind(node: yaml.Node) -> str:
-    if isinstance(node, yaml.ScalarNode):
-        return "nothing"
-    return "a mapping" if isinstance(node, yaml.MappingNode) else "a sequence"

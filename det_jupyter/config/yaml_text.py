@@ -53,8 +53,13 @@ def read_yaml(text: str) -> Reading:
     problems += more + reader.problems
     if not isinstance(document, dict):
         # If the text could not be read, this is reported already: it need not be empty.
-        found = problems if problems and document is None else [*problems, _no_document(document)]
-        return Reading(problems=found, is_document=False)
+        if document is not None:
+            text = f"got {format_value(document)}, expected `key: value` lines"
+            problems.append(Problem("", text))
+        elif not problems:
+            text = "the configuration is empty; it needs at least entrypoint and searcher"
+            problems.append(Problem("", text))
+        return Reading(problems=problems, is_document=False)
     return Reading(document=document, problems=problems, lines=reader.lines)
 
 
@@ -102,12 +107,6 @@ def _parse(text: str) -> tuple[yaml.Node | None, NodeReader, list[Problem]]:
         problems += more
         root = yaml.compose(text, Loader=Loader)
     return root, NodeReader(found), problems
-
-
-def _no_document(document: Any) -> Problem:
-    if document is None:
-        return Problem("", "the configuration is empty; it needs at least entrypoint and searcher")
-    return Problem("", f"got {format_value(document)}, expected `key: value` lines")
 
 
 def with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:

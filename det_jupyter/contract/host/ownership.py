@@ -22,6 +22,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from det_jupyter.errors import DetError
@@ -75,7 +76,9 @@ def _state(folder: Path) -> tuple[int, ...]:
 
 def find_problem_above(folder: Path) -> str:
     """Return how another user could replace the folder; "" if none can. It need not exist."""
-    trusted = {0, os.geteuid(), _owner_of(_home())}
+    trusted = {0, os.geteuid()}
+    with suppress(OSError):  # some services have no home
+        trusted.add(_home().stat().st_uid)
     for path in [*folder.parents, folder]:
         if not os.path.lexists(path):
             continue
@@ -162,13 +165,6 @@ def open_own(path: str | os.PathLike[str], flags: int) -> int:
         os.close(descriptor)
         raise DetError(f"{path} belongs to {_user(owner)}, not to {_user(os.geteuid())}")
     return descriptor
-
-
-def _owner_of(folder: Path) -> int:
-    try:
-        return folder.stat().st_uid
-    except OSError:  # some services have no home
-        return 0
 
 
 def _user(uid: int) -> str:

@@ -152,14 +152,11 @@ def length(amounts: Mapping[str, float]) -> str:
     >>> [length(a) for a in ({"epochs": 4.0}, {"batches": 2000}, {"epochs": 1}, {"wall_s": 2.5})]
     ['4 epochs', '2,000 batches', '1 epoch', '2.5 wall_s']
     """
-    return " ".join(
-        f"{_amount(amount)} {singular_unit(unit) if amount == 1 else unit}"
-        for unit, amount in amounts.items()
-    )
-
-
-def _amount(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+    parts = []
+    for unit, amount in amounts.items():
+        digits = f"{amount:,.0f}" if amount == int(amount) else f"{amount:,.4g}"
+        parts.append(f"{digits} {singular_unit(unit) if amount == 1 else unit}")
+    return " ".join(parts)
 
 
 def singular_unit(units: str) -> str:

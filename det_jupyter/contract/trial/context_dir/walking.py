@@ -225,7 +225,8 @@ class Walk:
         """Add a link; return whether it is a followed link to a folder, to walk into."""
         target = os.readlink(path)
         real = os.path.realpath(path)
-        followed = self._followed_above(name)
+        above = (str(each) for each in Path(name).parents)
+        followed = next((self._followed[each] for each in above if each in self._followed), ())
         if not _is_in(real, self._real):
             if self._follow_links:
                 return self._follow(name, path, real, followed)
@@ -261,10 +262,6 @@ class Walk:
         self.entries[self._path(name)] = Entry(kind="folder", source=path)
         self._followed[name] = (*followed, real)
         return True
-
-    def _followed_above(self, name: str) -> tuple[str, ...]:
-        above = (str(each) for each in Path(name).parents)
-        return next((self._followed[each] for each in above if each in self._followed), ())
 
     def _is_lost(self, name: str, link: str) -> bool:
         target = os.path.normpath(os.path.join(os.path.dirname(name), link))
