@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
-from det_jupyter.contract.trial.captured import code_of, load_capsule
+from det_jupyter.contract.trial.captured import code_key, code_of, load_capsule
 from det_jupyter.errors import ProtocolMismatch
 
 
@@ -48,3 +48,10 @@ def test_captured_code_is_text_by_label_and_by_path(tmp_path: Path) -> None:
         "Cell In[3]": "class T: ...\n",
         "helpers/nets.py": "WIDTH = 8\n",
     }
+
+
+def test_captured_code_with_another_module_lies_elsewhere() -> None:
+    one = Capsule(entrypoint="T", payload="1" * 64, sources="2" * 64, modules={"a.py": "3" * 64})
+    other = one.model_copy(update={"modules": {"a.py": "4" * 64}})
+    assert code_key(one) != code_key(other)
+    assert code_key(one) == code_key(one.model_copy())

@@ -1,4 +1,4 @@
-"""When learning rate schedulers step, what may be wrapped, and lengths in scripts."""
+"""When learning rate schedulers step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from det_jupyter.config import Length
+from det_jupyter.config import TrainingUnits
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import LRScheduler
-from det_jupyter.pytorch.rules import Batch, Counts, Epoch
-from det_jupyter.pytorch.steps.gradient_checks import check_not_shared, check_optimizer
+from det_jupyter.pytorch.steps.position import Position
 
 Mode = LRScheduler.StepMode
 
@@ -84,54 +83,35 @@ def test_a_mode_is_one_of_the_four_and_a_metric_is_given_by_hand() -> None:
     assert LRScheduler(plateau, Mode.MANUAL_STEP).scheduler is plateau
 
 
-def test_a_parameter_belongs_to_one_wrapped_model() -> None:
-    shared = nn.Linear(2, 2)
-    first, second = nn.Sequential(shared), nn.Sequential(nn.Linear(2, 2), shared)
-    check_not_shared(first, [])
-    check_not_shared(nn.Linear(2, 2), [first])
-    with pytest.raises(ConfigError, match=r"wrap_model: 1\.weight of this Sequential belongs to"):
-        check_not_shared(second, [first])
-    for parameter in shared.parameters():
-        parameter.requires_grad_(False)  # what is frozen is not exchanged
-    check_not_shared(second, [first])
-
-
-def test_an_optimizer_has_parameters_of_wrapped_models_alone() -> None:
-    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    own = torch.optim.SGD(model.parameters(), lr=0.1)
-    both = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
-    check_optimizer(own, [model], 1)
-    check_optimizer(both, [model, other], 2)
-    with pytest.raises(ConfigError, match="it has parameters of no wrapped model"):
-        check_optimizer(both, [model], 1)
-    with pytest.raises(ConfigError, match="got backward_passes_per_step 0, expected at least 1"):
-        check_optimizer(own, [model], 0)
-    with pytest.raises(TypeError, match=r"got Linear, expected a torch\.optim\.Optimizer"):
-        check_optimizer(model, [model], 1)
+def optimizer() -> torch.optim.SGD:
+    return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
 
 @pytest.mark.parametrize(
-    ("unit", "length", "period"),
+    ("mode", "frequency", "aggregation", "expected"),
     [
-        (Batch(100), Length("batches", 100), Length("batches", 100)),
-        (Epoch(3), Length("epochs", 3), Length("epochs", 3)),
-        (Batch(0), Length("batches", 0), Length("batches", 1)),  # as Determined takes it
-        (Epoch(-2), Length("epochs", -2), Length("epochs", 1)),
+        (Mode.STEP_EVERY_BATCH, 1, 1, {i: 1 for i in range(12)}),
+        (Mode.STEP_EVERY_BATCH, 3, 1, {2: 1, 5: 1, 8: 1, 11: 1}),
+        (Mode.STEP_EVERY_BATCH, 1, 4, {3: 4, 7: 4, 11: 4}),
+        (Mode.STEP_EVERY_BATCH, 3, 4, {3: 1, 7: 1, 11: 2}),
+        (Mode.STEP_EVERY_OPTIMIZER_STEP, 1, 4, {3: 1, 7: 1, 11: 1}),
+        (Mode.STEP_EVERY_OPTIMIZER_STEP, 8, 4, {7: 1}),
+        (Mode.STEP_EVERY_EPOCH, 1, 1, {5: 1, 11: 1}),
+        (Mode.STEP_EVERY_EPOCH, 2, 1, {11: 1}),
+        (Mode.STEP_EVERY_EPOCH, 1, 4, {3: 1, 11: 1}),
+        (Mode.MANUAL_STEP, 1, 1, {}),
     ],
 )
-def test_lengths_and_periods_of_a_script(
-    unit: Batch | Epoch, length: Length, period: Length
+def test_schedulers_step_with_the_optimizer_and_as_their_mode_says(
+    mode: Mode, frequency: int, aggregation: int, expected: dict[int, int]
 ) -> None:
-    assert (unit.to_length(), unit.to_period()) == (length, period)
-
-
-def test_counts_are_a_period_and_no_length() -> None:
-    assert Batch([5, 30]).to_period() == Counts("batches", [5, 30])
-    with pytest.raises(TypeError, match=r"got Epoch\(value=\[5\]\), expected one number: Epoch"):
-        Epoch([5]).to_length()
-
-
-@pytest.mark.parametrize("value", [True, 1.5, None])
-def test_what_is_no_amount_is_refused(value: Any) -> None:
-    with pytest.raises(TypeError, match="expected a whole number, or a container of them"):
-        Batch(value)
+    units = TrainingUnits(global_batch_size=1, batches_per_epoch=6)
+    scheduler = LRScheduler(torch.optim.lr_scheduler.StepLR(optimizer(), 1), mode, frequency)
+    steps = {}
+    for batch_idx in range(12):
+        position = Position(aggregation, batch_idx=batch_idx)
+        if position.is_step:
+            count = scheduler.steps_after(position.window, position.next_step, units.epoch_of)
+            if count:
+                steps[batch_idx] = count
+    assert steps == expected

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import (
+    PyTorchTrialContext,
+)
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.steps.position import Position
@@ -117,20 +121,6 @@ def test_a_step_of_an_optimizer_that_is_not_wrapped_is_refused() -> None:
         training.stepping.step(other, None, True, None)
 
 
-def test_gradients_cannot_be_kept_where_windows_have_several_batches() -> None:
-    training = Training(window=2)
-    training.backward(0, 1.0)
-    with pytest.raises(ConfigError, match="auto_zero_grads=False does not go with"):
-        training.step(zeroes=False)
-
-
-def test_a_clipping_that_is_no_function_is_refused() -> None:
-    training = Training()
-    training.backward(0, 1.0)
-    with pytest.raises(ConfigError, match="got a float as clip_grads, expected a function"):
-        training.step(1.0)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -152,3 +142,135 @@ def test_the_trials_own_step_is_allowed_where_it_is_the_same() -> None:
     training.backward(0, 1.0)
     training.optimizer.step()
     assert training.weight.item() == -1.0
+
+
+def context(size: int = 1, **changes: Any) -> PyTorchTrialContext:
+    arguments: dict[str, Any] = {
+        "distributed": DistributedContext(),
+        "device": torch.device("cpu"),
+        "hparams": {"global_batch_size": 64, "lr": 0.1},
+    }
+    made = PyTorchTrialContext(**(arguments | changes))
+    made.distributed.size = size
+    return made
+
+
+def test_gradients_of_a_window_are_averaged_before_they_are_clipped() -> None:
+    made = context()
+    position = made.position
+    position.aggregation_frequency, position.end = 4, 6
+    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    seen = []
+    for batch_idx in range(6):
+        made.stepping.begin_batch(batch_idx, Share(1, 1))
+        made.backward(model(torch.full((1, 1), 2.0)).sum())
+        made.step_optimizer(sgd, clip_grads=lambda ps: seen.append(ps[0].grad.item()))
+    assert seen == [2.0, 2.0]  # four batches, then the two that are left
+    with pytest.raises(ConfigError, match="auto_zero_grads=False"):
+        made.step_optimizer(sgd, auto_zero_grads=False)
+
+
+class Slow(torch.optim.Optimizer):
+    """Wraps another optimizer in the way that many do, without `Optimizer.__init__`."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        self.param_groups = inner.param_groups
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
+        self.inner.step()
+
+
+def test_an_optimizer_may_wrap_another_one() -> None:
+    made = context()
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
+    optimizer = made.wrap_optimizer(Slow(torch.optim.SGD(model.parameters(), lr=1.0)))
+    before = model.weight.item()
+    made.stepping.begin_batch(0, Share(1, 1))
+    made.backward(model(torch.ones(1, 1)).sum())
+    made.step_optimizer(optimizer)
+    assert model.weight.item() == pytest.approx(before - 1)
+    assert model.weight.grad is None
+
+
+class Counting(torch.optim.SGD):
+    """Has a `zero_grad` of its own."""
+
+    zeroed = 0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.zeroed += 1
+        super().zero_grad(set_to_none)
+
+
+def test_an_own_zero_grad_of_an_optimizer_is_called() -> None:
+    made = context()
+    model = made.wrap_model(nn.Linear(1, 1))
+    optimizer = made.wrap_optimizer(Counting(model.parameters(), lr=1.0))
+    made.stepping.begin_batch(0, Share(1, 1))
+    for _ in range(2):
+        made.backward(model(torch.ones(1, 1)).sum())
+        made.step_optimizer(optimizer)
+        assert [parameter.grad for parameter in model.parameters()] == [None, None]
+    assert optimizer.zeroed == 2
+    replaced: list[None] = []
+    vars(optimizer)["zero_grad"] = lambda: replaced.append(None)
+    made.step_optimizer(optimizer)
+    assert replaced == [None]
+
+
+@pytest.mark.parametrize(
+    ("share", "gradient"), [(Share(2, 8), 0.5), (Share(4, 8), 1.0), (Share(0, 8), 0.0)]
+)
+def test_a_rank_counts_by_its_records(share: Share, gradient: float) -> None:
+    made = context()
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
+    made.distributed.size = 2
+    made.stepping.begin_batch(0, share)
+    made.backward(model(torch.ones(1, 1)).sum())
+    made.backward(model(torch.ones(1, 1)), gradient=torch.tensor([[3.0]]))
+    assert model.weight.grad is not None
+    assert model.weight.grad.item() == 4 * gradient
+
+
+def test_what_clips_may_return_nothing_but_has_to_be_a_function() -> None:
+    made = context()
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
+    sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    made.stepping.begin_batch(0, Share(1, 1))
+    before = model.weight.item()
+    made.backward(model(torch.full((1, 1), 8.0)).sum())
+
+    def clip(parameters: list[torch.Tensor]) -> None:
+        for parameter in parameters:
+            assert parameter.grad is not None
+            parameter.grad.clamp_(-0.5, 0.5)
+
+    made.step_optimizer(sgd, clip_grads=clip)
+    assert model.weight.item() == before - 0.5
+    with pytest.raises(ConfigError, match="got a Tensor as clip_grads, expected a function"):
+        made.step_optimizer(sgd, clip_grads=torch.ones(1))  # type: ignore[arg-type]  # the mistake
+
+
+def test_scaled_gradients_are_clipped_at_their_own_size_and_the_scale_is_kept() -> None:
+    made = context()
+    made.experimental.use_amp()
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
+    first, second = (
+        made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.0)) for _ in range(2)
+    )
+    seen: list[float] = []
+    made.stepping.begin_batch(0, Share(1, 1))
+    made.backward(model(torch.full((1, 1), 0.5)).sum() / 2)
+    made.step_optimizer(first, lambda ps: seen.append(ps[0].grad.item()), auto_zero_grads=False)
+    made.step_optimizer(second)
+    made.stepping.after_step()
+    assert seen == [0.25]
+    assert made.scaler.state_dict()["_growth_tracker"] == 1  # updated once, not for each
+    with pytest.raises(ConfigError, match="call it before wrap_model"):
+        made.experimental.use_amp()
