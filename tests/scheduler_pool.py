@@ -1,4 +1,4 @@
-"""A pool whose facts change: what tests and benchmarks of the scheduler do things to."""
+"""A pool that can be changed, for tests and benchmarks of the scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools in a few words, and slow, plain versions of what the scheduler does fast."""
+"""Makers of pools for tests, and plain, slow versions of what the scheduler computes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def leave_and_queue_again(pool: Pool, request_id: str, again: str) -> None:
 
 
 def rebuilt(pool: Pool) -> Pool:
-    """Return a pool built anew, in another order, from what this one knows."""
+    """Return an equal pool that was filled in another order."""
     again = Pool(pool.rules)
     for group in reversed(list(pool.groups.values())):
         again.set_group(group)

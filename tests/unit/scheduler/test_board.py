@@ -1,4 +1,4 @@
-"""Where a gang is put: on which agent, on which slots, on how many agents."""
+"""Where a gang is placed: on which agents and slots, and on how many agents."""
 
 from __future__ import annotations
 

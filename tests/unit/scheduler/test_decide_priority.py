@@ -1,4 +1,4 @@
-"""Who is next by priority, who is passed by, and who has to leave."""
+"""By priority: which requests start, which are skipped, and which gangs have to leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random histories of a pool: what holds after every pass, whatever happened before."""
+"""Invariants of decisions, in random histories of a pool."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def groups(group_id: int) -> st.SearchStrategy[Group]:
 
 
 class Histories(RuleBasedStateMachine):
-    """Things happen to a pool; after each of them it decides."""
+    """Random changes of a pool; after each of them it decides."""
 
     rules_of_pool: PoolRules
     agents: dict[str, AgentSlots]
@@ -203,7 +203,7 @@ class Histories(RuleBasedStateMachine):
             assert most is None or not request.slots or self.pool.held(request.group) <= most
 
     def check_keeping(self, before: Pool, decisions: Decisions) -> None:
-        """Nobody starts where one ahead waits, but backfill that can be asked to leave.
+        """On agents kept for a request ahead nothing starts but backfill that can be preempted.
 
         And one for whom others were asked to leave there.
         """
@@ -254,7 +254,7 @@ class Histories(RuleBasedStateMachine):
         if first is None or not victims:
             return
         if any(request.promised for request in before.waiting()):
-            return  # what leaves already is somebody's
+            return  # slots of leaving gangs are promised
         leaving = [r.request.id for r in before.running.values() if r.is_leaving]
         assert not fits(before, first, leaving)
         assert fits(before, first, [*leaving, *victims])
@@ -295,7 +295,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def it_comes_to_rest(self) -> None:
-        """Asked again and again with nothing new, it asks nobody else and starts nobody else."""
+        """Repeated without changes, it preempts nothing and soon decides nothing."""
         if not hasattr(self, "pool"):
             return
         again = rebuilt(self.pool)

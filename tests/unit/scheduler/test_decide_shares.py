@@ -1,4 +1,4 @@
-"""Fair share and round robin: who is next, how slots come to be shared, who gives some back."""
+"""Fair share and round robin: the order of starts, the resulting shares, and exchanges."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shares(pool: Pool) -> dict[int, int]:
 
 
 def settle(pool: Pool, steps: int = 50) -> None:
-    """Let those who are asked to leave do so and queue again, until nobody is."""
+    """Let preempted gangs leave and queue again, until there is no further preemption."""
     for step in range(1, steps):
         decisions = pool.decide(float(step))
         leaving = [running for running in pool.running.values() if running.is_leaving]
@@ -56,11 +56,11 @@ def settle(pool: Pool, steps: int = 50) -> None:
         (two(), (8, 8), {1: 4, 2: 4}),
         (two(10, 30), (8, 8), {1: 2, 2: 6}),
         (two(10, 30), (40, 40), {1: 2, 2: 6}),
-        (two(), (10, 30), {1: 4, 2: 4}),  # by weight, not by how much is wanted
-        (two(), (2, 30), {1: 2, 2: 6}),  # who wants less leaves the rest to the others
+        (two(), (10, 30), {1: 4, 2: 4}),  # by weight, not by the number of requests
+        (two(), (2, 30), {1: 2, 2: 6}),  # what a group does not need goes to the others
         (two(most=3), (8, 8), {1: 3, 2: 5}),
         (two(0.5, 1.5), (8, 8), {1: 2, 2: 6}),
-        (two(1, 1000), (8, 8), {1: 1, 2: 7}),  # nobody is left with nothing
+        (two(1, 1000), (8, 8), {1: 1, 2: 7}),  # every group gets at least one slot
     ],
 )
 @pytest.mark.parametrize("rules", [FAIR, FAIR_PREEMPTIVE], ids=["", "preemption"])
@@ -187,7 +187,7 @@ def test_who_has_the_greatest_share_of_too_few_slots_keeps_them() -> None:
 
 
 def test_who_takes_stands_ahead_of_who_gave() -> None:
-    """What its experiment wants before counts: else the giver, queued again, would be ahead."""
+    """Requests ahead of it count: else the giver, queued again, would be ahead of it."""
     pool = make_pool(FAIR_PREEMPTIVE, "a:8 b:4", *two())
     hold(pool, ask("x1", 1, 1), "a:0")
     hold(pool, ask("x2", 1, 1), "a:1")
@@ -205,7 +205,7 @@ def test_an_experiment_takes_nothing_from_itself() -> None:
 
 @pytest.mark.parametrize("rules", [FAIR, FAIR_PREEMPTIVE, ROUND_ROBIN], ids=lambda r: r.policy)
 def test_large_gangs_neither_block_each_other_nor_starve(rules: PoolRules) -> None:
-    """Three experiments want the whole agent for each trial, one wants single slots."""
+    """Trials of three experiments need the whole agent, those of one a single slot."""
     groups = [Group(id=n, position=float(n)) for n in (1, 2, 3, 4)]
     pool = make_pool(rules, "a:4", *groups)
     for group in (1, 2, 3):

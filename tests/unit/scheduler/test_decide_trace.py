@@ -1,4 +1,4 @@
-"""Weeks of a pool with more than enough to do: all get through, and exchanges come to an end."""
+"""Weeks of an overloaded pool: all trials finish, and exchanges come to an end."""
 
 from __future__ import annotations
 

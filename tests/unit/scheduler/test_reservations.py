@@ -1,4 +1,4 @@
-"""Nobody is asked to leave twice for the same: cleared agents are promised to who asked."""
+"""Agents where gangs were preempted are promised to the request that needs them."""
 
 from __future__ import annotations
 

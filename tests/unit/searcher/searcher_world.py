@@ -1,4 +1,4 @@
-"""A world for a search: trials that train, report, rest and exit; it checks what a search owes."""
+"""Simulated trials for a search, with checks of the contract of its actions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_search(config: ExperimentConfig, snapshot: Mapping[str, Any] | None = N
 
 
 class World:
-    """Holds the trials of one search, and every promise that the search made about them."""
+    """The trials of one search, and the actions that the search took about them."""
 
     def __init__(self, config: ExperimentConfig, *, restarts: bool = False) -> None:
         self.config = config
@@ -55,7 +55,7 @@ class World:
         self.created: list[Create] = []
         self.targets: dict[int, TrainTo] = {}  # of trials that train
         self.trained: dict[int, int] = {}
-        self.closed: list[int] = []  # told to end
+        self.closed: list[int] = []  # by the search
         self.over: set[int] = set()
         self.asked: list[AskSampler | AskPruner] = []
         self.is_shut = False
@@ -65,7 +65,7 @@ class World:
         self.take(self.search.start())
 
     def take(self, actions: list[Action]) -> list[Action]:
-        """Do what the search says, and check that it may say so."""
+        """Carry out actions of the search, and check that each is allowed."""
         for action in actions:
             assert not self.is_shut, f"{action} after the end"
             match action:
@@ -90,7 +90,7 @@ class World:
         return actions
 
     def tell(self, call: Callable[[Search], list[Action]]) -> list[Action]:
-        """Tell the search something."""
+        """Pass an event to the search."""
         if self.restarts:
             snapshot = json.loads(json.dumps(self.search.snapshot(), allow_nan=False))
             self.search = make_search(self.config, snapshot)

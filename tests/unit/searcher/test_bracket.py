@@ -1,4 +1,4 @@
-"""Promotion against its rules written out as plainly as they are said, with sorted lists."""
+"""Promotion compared with a plain model of its rules, on sorted lists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlainResult:
 
 @dataclass
 class PlainAsha:
-    """Says "create", ("train", trial, rung) and ("close", trial)."""
+    """A plain model that returns "create", ("train", trial, rung) and ("close", trial)."""
 
     num_rungs: int
     divisor: float
@@ -126,7 +126,7 @@ def plainly(actions: list[Action], lengths: list[int]) -> list[Any]:
 
 
 def in_order(said: list[Any]) -> list[Any]:
-    """Return what was said, the closings sorted and last."""
+    """Return the actions, with the closings sorted and last."""
     closings = sorted(words for words in said if words[0] == "close")
     return [words for words in said if words[0] != "close"] + closings
 

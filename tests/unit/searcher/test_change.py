@@ -1,4 +1,4 @@
-"""A running search is given other limits."""
+"""Changes of the limits and hyperparameters of a running search."""
 
 from __future__ import annotations
 

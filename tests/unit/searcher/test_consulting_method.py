@@ -1,4 +1,4 @@
-"""A search whose method has others choose hyperparameters and judge trials."""
+"""Searches whose methods query a sampler and a pruner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.searcher.searcher_world import make_config, make_search
 
 
 class Asking:
-    """Asks for three trials at first and for one more after each; has every report judged."""
+    """Requests three trials at first and one more after each; queries the pruner every time."""
 
     max_trials = 4
     progress = 0.0

@@ -1,4 +1,4 @@
-"""ASHA in its three forms, and the tournament of brackets."""
+"""ASHA in its three forms, and searches of several brackets."""
 
 from __future__ import annotations
 

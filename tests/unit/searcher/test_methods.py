@@ -1,4 +1,4 @@
-"""The table of search methods: what it holds is enough, and no other place holds their names."""
+"""The table of search methods is enough: no other place lists their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search that asks for its hyperparameters, and the space as samplers see it."""
+"""The `optuna` search, and hyperparameters in the form that samplers work on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Answered(World):
     """A world in which the sampler answers at once, and the pruner never prunes."""
 
     def take(self, actions: list[Action]) -> list[Action]:
-        """Do what the search says, and answer what it asks."""
+        """Carry out actions, and answer the questions among them."""
         super().take(actions)
         for action in actions:
             match action:

@@ -1,4 +1,4 @@
-"""What a search would train: the tables of Determined, and bounds that real searches keep."""
+"""Previews: the tables of Determined, and bounds that simulated searches keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lengths of rungs, as checks of a configuration compute them and as its search has them."""
+"""The lengths of rungs in checks of a configuration agree with those of its search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rungs: their lengths, and who is among the best."""
+"""Rungs: their lengths, and which trials are among the best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every search owes to the machine: one conformance class, run over all methods."""
+"""The contract of searches: one conformance class, run over all methods."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class TestAdaptiveAshaInTime(SearchMethodContract):
 
 
 def resting(world: World) -> list[int]:
-    """Return the trials that neither train nor were told to end."""
+    """Return the trials that neither train nor were closed."""
     gone = {*world.targets, *world.closed, *world.over}
     return [index for index in range(len(world.created)) if index not in gone]
 

@@ -1,4 +1,4 @@
-"""Pools and facts to ask for reasons, and what doing as a remedy says means there."""
+"""Pools and facts for tests of reasons, and how each remedy is carried out there."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def end(minutes: float, first: float, last: float | None) -> Estimate:
 
 
 def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
-    """Do as a remedy says, one thing after the other; return the request's id from then on."""
+    """Carry out a remedy, step by step; return the id of the request from then on."""
     match remedy.verb:
         case "wait":
             _wait(remedy, pool, world, waiting)
@@ -203,7 +203,7 @@ def _end_some(pool: Pool, world: World, remedy: Remedy, waiting: Request) -> Non
 
 
 def _is_asked(pool: Pool, running: Running, waiting: Request) -> bool:
-    """Whether the pool itself asks this one to leave as soon as that helps."""
+    """Whether the scheduler preempts this gang as soon as that makes room."""
     theirs, mine = pool.groups[running.request.group], pool.groups[waiting.group]
     has_order = pool.rules.policy is Policy.PRIORITY and pool.rules.preemption
     return has_order and theirs.priority > mine.priority
@@ -231,7 +231,7 @@ def _remove_experiment(pool: Pool, group_id: int) -> None:
 
 
 def _move(pool: Pool, own: int, anchor_id: int) -> None:
-    """Adopt the anchor's priority, between it and whoever is ahead of it."""
+    """Move a group to the anchor's priority, right ahead of the anchor."""
     anchor = pool.groups[anchor_id]
     before = [
         group.position
@@ -260,7 +260,7 @@ def _give_out(pool: Pool, world: World, remedy: Remedy) -> None:
 
 
 def settle(pool: Pool, now: float) -> None:
-    """Let the pool decide, and those that it asks to leave queue again, until nothing changes."""
+    """Decide, and let preempted gangs queue again, until nothing is preempted."""
     for _ in range(4):
         asked = pool.decide(now).preemptions
         for gone in asked:
@@ -285,7 +285,7 @@ def why(pool: Pool, request_id: str, world: World) -> Reason:
 
 
 def offers(found: Reason) -> list[tuple[str, str]]:
-    """Return the remedies: what is said, and what to type."""
+    """Return the text of each remedy, and the lines to type."""
     return [(remedy.text, "\n".join(lines_of(remedy, NOTEBOOK))) for remedy in found.remedies]
 
 

@@ -1,4 +1,4 @@
-"""Reasons in corners of a pool: closed agents, agents to avoid, mixed fits, several strangers."""
+"""Reasons in rare cases: closed agents, agents to avoid, mixed fits, several foreign processes."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_of_more_agents_than_those_ahead_one_is_left() -> None:
 
 
 def test_a_process_that_uses_several_devices_gives_all_of_them_back() -> None:
-    """Slot 3 would be enough, and a whole agent of 4 is wanted: but process 1 uses 4 as well."""
+    """Slot 3 would be enough for a whole agent of 4, but process 1 uses slot 4 as well."""
     one, two = (DeviceProcess(pid=pid, command="python", idle_since=0.0) for pid in (1, 2))
     found = reason(
         World(

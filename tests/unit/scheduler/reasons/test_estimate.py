@@ -1,4 +1,4 @@
-"""When a trial ends, and when enough of them have."""
+"""Estimates of when trials end, and of when a waiting one starts."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_an_end_of_which_nothing_is_known_makes_no_room_that_is_not_there() -> N
 def test_a_trial_starts_by_the_time_that_its_reason_expects(
     world: World, data: st.DataObject
 ) -> None:
-    """Whoever runs ends as expected or, where nobody knows, never; nobody else comes."""
+    """Gangs end as estimated, or never without an estimate; no other requests come."""
     # Where few keep agents, one that is as near may be kept instead, and the first be taken.
     world.rules = replace(world.rules, reservation_depth=32)
     lived(world, data)

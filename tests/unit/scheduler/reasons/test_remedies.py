@@ -1,4 +1,4 @@
-"""The commonest waits on a shared computer: what is said is true, and there is a way out."""
+"""The commonest waits on a shared computer: their reasons are true and have remedies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def last_words(found: Reason) -> str:
 
 
 def a_search(priority: int, slots: int, rules: PoolRules = PoolRules()) -> World:  # noqa: B008
-    """4 trials of a search hold all of 4 slots; another trial wants some."""
+    """4 trials of a search hold all of 4 slots; another trial needs some."""
     return World(
         agents=[agent("a", 4)],
         groups=[Group(id=3, position=3.0), Group(id=5, priority=priority, position=5.0)],
@@ -179,7 +179,7 @@ def test_a_smaller_trial_is_submitted_instead_of_the_one_that_waits() -> None:
         "resources.slots_per_trial 2, which starts at once",
         "%det_experiment kill 2\nresources: {slots_per_trial: 2}",
     )
-    # Whoever waits behind it would take the two slots in between.
+    # The request behind it would take the two slots in between.
     world.queue = [ask(9, 2, 4), ask(10, 3, 2)]
     assert "kill_and_submit" not in [remedy.verb for remedy in reason(world).remedies]
     # A search that runs is not worth killing.

@@ -1,4 +1,4 @@
-"""Reasons word by word: each cause as people read it, and what it offers to type."""
+"""Reasons word by word: the sentence of each cause, and the lines of its remedies."""
 
 from __future__ import annotations
 

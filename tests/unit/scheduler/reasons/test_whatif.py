@@ -1,4 +1,4 @@
-"""Questions to a pool: what starts after changes, and how often the scheduler is asked."""
+"""What-ifs: what starts after changes, and how often the scheduler decides for that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.scheduler.reasons.reasons_world import World, agent, ask, gang, 
 
 
 def two_holders() -> World:
-    """Trials 7 and 8 hold 2 slots each of 4; trials 9 and 10 want 4 and 2."""
+    """Trials 7 and 8 hold 2 slots each of 4; trials 9 and 10 need 4 and 2."""
     return World(
         agents=[agent("a", 4)],
         groups=groups(3, 4, 5, 6),

@@ -1,4 +1,4 @@
-"""Numbers, names, times and lists as reasons say them."""
+"""Numbers, names, times and lists in the sentences of reasons."""
 
 from __future__ import annotations
 
