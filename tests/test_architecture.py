@@ -77,7 +77,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "starting": set(),
         "runs": {"starting"},
         "sampler": {"devices", "starting", "runs"},
-        "link": {"devices", "runs", "sampler"},
+        "link": {"devices", "runs", "sampler", "starting"},
     },
     "master": {
         "": {"background", "http", "machine.model", "sampling", "service"},

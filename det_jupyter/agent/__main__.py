@@ -33,6 +33,11 @@ def main() -> int:
         help="offer a simulated agent of this name with N CPU places; may be repeated",
     )
     parser.add_argument(
+        "--credentials",
+        action="store_true",
+        help="read AgentCredentials from stdin, as JSON: the master is on another computer",
+    )
+    parser.add_argument(
         "--leave-after-s",
         type=float,
         default=60.0,
@@ -43,8 +48,12 @@ def main() -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request otherwise
+    # Read before the fork server is started, which must not inherit it.
+    credentials = sys.stdin.read() if options.credentials else ""
     lock = take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
     if lock is None:
+        if credentials:
+            sys.exit(f"another agent uses {paths.data_dir()}")
         return 0
     most_files, problem = raise_file_limit()  # each mapped blob keeps a file open
     if problem:
@@ -58,7 +67,7 @@ def main() -> int:
 
     from det_jupyter.agent.run_agent import run_agent
 
-    asyncio.run(run_agent(first, lifeline_fd, options))
+    asyncio.run(run_agent(first, lifeline_fd, options, credentials))
     return 0
 
 

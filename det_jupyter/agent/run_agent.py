@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import time
 import uuid
@@ -20,9 +21,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from det_jupyter.agent.devices.offered_slots import offered_agents, threads_per_slot
 from det_jupyter.agent.devices.watch import watch, watch_plan
-from det_jupyter.agent.link.agent_service import AgentService, serve
+from det_jupyter.agent.link.agent_service import AgentService, fence, serve
+from det_jupyter.agent.link.fetching import RunFiles
+from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.run import adopt_runs
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.runs.stopped_processes import report_stopped
@@ -36,6 +41,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.daemons import keep_trimmed
 from det_jupyter.contract.host.ownership import find_problem_above
+from det_jupyter.contract.messages import AgentCredentials
 
 logger = logging.getLogger(__name__)
 
@@ -43,15 +49,21 @@ _PREFIX = "det-"
 _MOST_BYTES = 100 - len("/det-12345678/12345/pymp-999/listener-12345678")  # of 103 to 107
 
 
-async def run_agent(first: ZygoteProcess, lifeline_fd: int, options: argparse.Namespace) -> None:
+async def run_agent(
+    first: ZygoteProcess, lifeline_fd: int, options: argparse.Namespace, credentials: str
+) -> None:
     """Serve until the master orders an agent to leave, or until no agent is needed any more.
 
     Args:
         first: The fork server of this process's interpreter, just started.
         lifeline_fd: Read end of a pipe that closes when this process ends.
         options: The command line (`__main__.py`).
+        credentials: JSON of AgentCredentials, if the master is on another computer; or "".
     """
-    offers = offered_agents(options.agent, os.environ, hostname=socket.gethostname())
+    remote = _parse_credentials(credentials) if credentials else None
+    files = RunFiles(remote) if remote else None
+    name = remote.agent if remote else socket.gethostname()
+    offers = offered_agents(options.agent, os.environ, hostname=name)
     adopted = adopt_runs(now=time.time())
     with socket_folder() as folder:
         spawner = Spawner()
@@ -64,12 +76,14 @@ async def run_agent(first: ZygoteProcess, lifeline_fd: int, options: argparse.Na
             lifeline_fd=lifeline_fd,
             socket_dir=folder,
             num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
+            prepare=files.prepare if files else None,
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.leave_ordered.set)
         session = uuid.uuid4().hex
+        uploads = Uploads(remote, runner.news.set) if remote else None
         services = []
         sampled = {}
         watches = [loop.create_task(keep_trimmed(paths.agent_log().name, "zygote-*.out"))]
@@ -84,8 +98,12 @@ async def run_agent(first: ZygoteProcess, lifeline_fd: int, options: argparse.Na
                 runner=runner,
                 is_watched=devices is not None,
                 samples=box,
+                credentials=remote,
+                uploads=uploads,
             )
             services.append(service)
+            if remote:
+                watches.append(loop.create_task(fence(service, runner)))
             if devices is not None:
                 watching = watch(
                     devices,
@@ -102,7 +120,16 @@ async def run_agent(first: ZygoteProcess, lifeline_fd: int, options: argparse.Na
         finally:
             for task in watches:
                 task.cancel()
+            if uploads:
+                await uploads.close()
             await zygotes.close()
+
+
+def _parse_credentials(text: str) -> AgentCredentials:
+    try:
+        return AgentCredentials.model_validate_json(text)
+    except ValidationError:
+        sys.exit("stdin: expected the credentials of an agent, as JSON")
 
 
 @contextmanager

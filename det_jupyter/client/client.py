@@ -14,6 +14,8 @@ from pydantic import TypeAdapter
 from det_jupyter.client.requests import make_request
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
+    AddAgent,
+    AgentCredentials,
     AgentView,
     ChangeRequest,
     CheckpointView,
@@ -101,6 +103,21 @@ class Client:
         # If the master has exited since the last request, this connects to its successor; the
         # request that follows must not be sent twice.
         self.session.get("/master")
+
+    def add_agent(self, agent_id: str, address: str = "") -> AgentCredentials:
+        """Let an agent on another computer connect; return its credentials.
+
+        Args:
+            agent_id: Its name.
+            address: Of the master's computer, as the agent reaches it. "": the address on the
+                interface of the default route.
+        """
+        path = f"/agents/{quote(agent_id, safe='')}/credentials"
+        return self._again(AgentCredentials, path, AddAgent(address=address))
+
+    def remove_agent(self, agent_id: str) -> None:
+        """Refuse an agent of another computer from now on. What runs there ends after 25 s."""
+        self.session.delete(f"/agents/{quote(agent_id, safe='')}/credentials")
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""

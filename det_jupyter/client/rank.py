@@ -93,6 +93,9 @@ class Rank:
     def _connected(self) -> BlockingKernelClient:
         from jupyter_client.blocking.client import BlockingKernelClient
 
+        host = self.view.host
+        if host and not self.view.process.is_here:
+            raise self._silent(f"it is on {host}, and only ranks of this computer can be reached")
         kernel = BlockingKernelClient()
         deadline = time.monotonic() + _KERNEL_UP_S
         while not Path(self.view.connection_file).exists():  # written soon after the first step

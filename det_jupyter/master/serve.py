@@ -30,11 +30,13 @@ from det_jupyter.master.background.agent_supervisor import AgentSupervisor, shut
 from det_jupyter.master.background.cleanup import clean_up, keep_series
 from det_jupyter.master.background.consult import consult
 from det_jupyter.master.background.deleting import delete
+from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
 from det_jupyter.master.sampling.samplers import Samplers
+from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
@@ -110,7 +112,15 @@ class _Program:
         self._service = service
         self._listener = listener
         self._info = _describe_master(listener, service.default_storage)
-        self._app = create_app(service, self._info, request_stop=self._request_stop)
+        access = AgentAccess(paths.data_dir() / "agents")
+        self._agent_listener = AgentListener(service, access, self._info.data_dir)
+        self._has_remote_agents = bool(access.agents)
+        self._app = create_app(
+            service,
+            self._info,
+            request_stop=self._request_stop,
+            more_routes=[access_routes(service, access, self._agent_listener)],
+        )
         self._server = Server(self._app, on_started=self._announce)
         self._supervisor = supervisor
         self._stop_requested = asyncio.Event()
@@ -122,6 +132,8 @@ class _Program:
             loop.add_signal_handler(number, self._request_stop, False)
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         stop = asyncio.create_task(self._stop_requested.wait())
+        if self._has_remote_agents:
+            await self._listen_to_agents()
         others = [
             asyncio.create_task(self._supervisor.run()),
             asyncio.create_task(self._stop_when_idle(self._app)),
@@ -142,7 +154,15 @@ class _Program:
         finally:
             _remove_file(self._info)
             self._server.should_exit = True
+            await self._agent_listener.close()
             await serving
+
+    async def _listen_to_agents(self) -> None:
+        try:
+            await self._agent_listener.open()
+        except DetError as error:  # the port is taken; agents of this computer need no port
+            self._service.file_problems.append(str(error))
+            logger.error("%s", error)
 
     def _request_stop(self, everything: bool) -> None:
         logger.info("asked to stop%s", " with everything" if everything else "")

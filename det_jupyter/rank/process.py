@@ -85,6 +85,8 @@ def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
 
 def _captured(spec: RankSpec) -> dict[str, str]:
     digest = spec.plan.capsule.environment
+    if spec.environment is not None:
+        return spec.environment
     if digest is None:
         return {}
     kept = json.loads(BlobStore(Path(spec.data_dir) / "blobs").read(digest))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,15 +23,20 @@ from det_jupyter._version import __version__
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link.master_link import MasterLink, open_link
 from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import (
     PROTOCOL,
+    AgentCommand,
+    AgentCredentials,
     AgentReports,
     DevicesSeen,
     RegisterAgent,
     RunReport,
+    StartGang,
 )
 from det_jupyter.errors import MasterUnreachable
 
@@ -44,6 +50,8 @@ _PAUSES_S = (0.1, 1.0)  # first and longest pause between two attempts to connec
 _IDLE_POLL_S = 0.2  # how often `serve` checks whether this process is needed
 _DEVICES_S = 2.0  # how long a slow driver may delay the first registration
 _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
+FENCE_S = 25.0  # without an answer of the master, until a remote agent ends its gangs
+_REMOTE_ENDING_S = 10.0  # to report ends after the checkpoints, which have to arrive
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 
 
@@ -55,6 +63,8 @@ class AgentService:
         session: Random id of this agent process.
         is_watched: Whether `note_devices` will be called; then registration waits for it.
         samples: The samples of this computer.
+        credentials: If the master is on another computer.
+        uploads: Brings checkpoints there.
     """
 
     def __init__(
@@ -65,23 +75,33 @@ class AgentService:
         runner: Runner,
         is_watched: bool = False,
         samples: SampleBox | None = None,
+        credentials: AgentCredentials | None = None,
+        uploads: Uploads | None = None,
     ) -> None:
         self._offer = offer
         self._session = session
         self._runner = runner
         self._runs = runner.runs_of(offer.agent_id)
-        self._outbox = Outbox(self._runs, samples)
+        self._outbox = Outbox(self._runs, samples, uploads)
         self._seen: DevicesSeen | None = None
         self._devices_seen = asyncio.Event()
         if not is_watched:
             self._devices_seen.set()
+        self._credentials = credentials
         self._is_linked = False
         self._linked_until = time.monotonic()
+        self._link: MasterLink | None = None
 
     @property
     def unlinked_s(self) -> float:
         """Seconds since this agent last had a connection to a master; 0 while it has one."""
         return 0.0 if self._is_linked else time.monotonic() - self._linked_until
+
+    @property
+    def unanswered_s(self) -> float:
+        """Seconds since the master last answered or sent a heartbeat."""
+        answered_at = self._link.answered_at if self._link is not None else self._linked_until
+        return time.monotonic() - answered_at
 
     def note_devices(self, seen: DevicesSeen) -> None:
         """Send the processes on the devices, now and with each registration."""
@@ -91,8 +111,9 @@ class AgentService:
         self._runner.news.set()
 
     async def report_exits(self) -> None:
-        """Wait until the master has stored the ends of all runs, but at most `_ENDING_S`."""
-        deadline = time.monotonic() + _ENDING_S
+        """Wait until the master has stored the ends of all runs, but not for long."""
+        patience_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
+        deadline = time.monotonic() + patience_s
         while self._is_linked and time.monotonic() < deadline:
             if all(run.exit_sent_at is not None for run in self._runs.values()):
                 return
@@ -119,8 +140,12 @@ class AgentService:
             pause_s = min(2 * pause_s, longest_s)
 
     async def _serve_connection(self) -> None:
-        async with open_link(agent_id=self._offer.agent_id, session=self._session) as link:
-            offsets = await link.register(self._registration())
+        async with open_link(
+            agent_id=self._offer.agent_id, session=self._session, credentials=self._credentials
+        ) as link:
+            ahead_s = await link.clock_ahead_s() if self._credentials else 0.0
+            offsets = await link.register(self._registration(ahead_s))
+            self._link = link
             self._outbox.reconnected(offsets.offsets)
             logger.info("agent=%s linked to the master", self._offer.agent_id)
             self._is_linked = True
@@ -132,7 +157,7 @@ class AgentService:
                 self._is_linked = False
                 self._linked_until = time.monotonic()
 
-    def _registration(self) -> RegisterAgent:
+    def _registration(self, clock_ahead_s: float) -> RegisterAgent:
         runs, own = self._runs.values(), Process.of(os.getpid())
         return RegisterAgent(
             protocol=PROTOCOL,
@@ -145,15 +170,24 @@ class AgentService:
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},
             problems=list(self._offer.problems),
+            versions=installed_versions() if self._credentials else {},
+            clock_ahead_s=clock_ahead_s,
         )
 
     async def _carry_out_commands(self, link: MasterLink) -> None:
         async for command in link.commands():
             try:
-                self._runner.carry_out(command, agent_id=self._offer.agent_id)
+                self._runner.carry_out(self._adapted(command), agent_id=self._offer.agent_id)
             except Exception:  # a command that fails must not end other gangs
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
+
+    def _adapted(self, command: AgentCommand) -> AgentCommand:
+        """Return a command with the interpreter of this computer, if the master is elsewhere."""
+        if self._credentials is None or not isinstance(command, StartGang):
+            return command
+        plan = command.plan.model_copy(update={"python": sys.executable})
+        return command.model_copy(update={"plan": plan})
 
     async def _send_reports(self, link: MasterLink) -> None:
         sent_at = time.monotonic()
@@ -186,6 +220,19 @@ class AgentService:
                 await self._runner.news.wait()
         except TimeoutError:
             return
+
+
+async def fence(service: AgentService, runner: Runner) -> None:
+    """End all gangs whenever the master has not answered for FENCE_S, until cancelled.
+
+    The master starts their trials elsewhere LOST_S (agent_supervisor.py) after the last report of
+    this agent, which is later. So a trial never has two gangs.
+    """
+    while True:
+        if runner.has_living_gangs and service.unanswered_s > FENCE_S:
+            logger.error("the master has not answered for %g s: the gangs are ended", FENCE_S)
+            await runner.abandon(_ENDING_S)
+        await asyncio.sleep(_IDLE_POLL_S)
 
 
 async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after_s: float) -> None:

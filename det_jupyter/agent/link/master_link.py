@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import ssl
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import quote
@@ -13,7 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
     AgentCommand,
+    AgentCredentials,
     AgentReports,
+    ClockReading,
     MasterInfo,
     Offsets,
     RegisterAgent,
@@ -25,19 +29,42 @@ _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
 _SILENCE_S = 15.0  # the master sends an empty line at least every 5 s
 _ANSWER_S = 60.0  # storing a batch may have to wait for a busy disk
 _CONNECT_S = 2.0
+_NUM_READINGS = 4  # of the master's clock; the first includes the TLS handshake
+
+
+def agent_path(agent_id: str) -> str:
+    """Return the path of an agent's routes."""
+    return f"/api/v1/agents/{quote(agent_id, safe='')}"
 
 
 class MasterLink:
     """A connection to one master. Its methods raise MasterUnreachable if a request fails."""
 
     def __init__(self, http: httpx.AsyncClient, *, agent_id: str, session: str) -> None:
+        self.answered_at = time.monotonic()
         self._http = http
-        self._base = f"/api/v1/agents/{quote(agent_id, safe='')}"
+        self._base = agent_path(agent_id)
         self._session = session
 
     async def register(self, registration: RegisterAgent) -> Offsets:
         """Register the agent; return how many bytes of each run's files the master has stored."""
         return await self._post("register", registration.model_dump_json())
+
+    async def clock_ahead_s(self) -> float:
+        """Measure how far this computer's clock is ahead of the master's.
+
+        The error is at most half of the fastest of a few requests (Cristian's algorithm).
+        """
+        readings = []
+        for _ in range(_NUM_READINGS):
+            with _raising_unreachable("clock"):
+                before = time.time()
+                answer = await self._http.get(f"{self._base}/clock")
+                after = time.time()
+                answer.raise_for_status()
+                at = ClockReading.model_validate_json(answer.content).at
+            readings.append((after - before, (before + after) / 2 - at))
+        return min(readings)[1]
 
     async def report(self, reports: AgentReports) -> Offsets:
         """Send a batch of reports; when this returns, the master has stored it.
@@ -52,6 +79,7 @@ class MasterLink:
             answer = await self._http.post(f"{self._base}/{verb}", content=body)
             if answer.status_code != httpx.codes.OK:
                 raise MasterUnreachable(_refusal_text(verb, answer.status_code, answer.content))
+            self.answered_at = time.monotonic()
             return Offsets.model_validate_json(answer.content)
 
     async def commands(self) -> AsyncIterator[AgentCommand]:
@@ -67,6 +95,7 @@ class MasterLink:
                     content = await answer.aread()
                     raise MasterUnreachable(_refusal_text("commands", answer.status_code, content))
                 async for line in _lines(answer.aiter_bytes()):
+                    self.answered_at = time.monotonic()
                     if line.strip():  # an empty line is a heartbeat
                         yield _COMMAND.validate_json(line)
 
@@ -101,24 +130,54 @@ def _refusal_text(verb: str, status_code: int, content: bytes) -> str:
 
 
 @asynccontextmanager
-async def open_link(*, agent_id: str, session: str) -> AsyncIterator[MasterLink]:
-    """Open a connection to the master whose address is in `master.json` now.
+async def open_link(
+    *, agent_id: str, session: str, credentials: AgentCredentials | None = None
+) -> AsyncIterator[MasterLink]:
+    """Open a connection to the master.
+
+    Args:
+        agent_id: The agent.
+        session: Random id of the agent process.
+        credentials: If the master is on another computer. None: its address is in `master.json`.
 
     Raises:
         MasterUnreachable: There is no such file, or another version has written it.
     """
+    async with open_http(credentials) as http:
+        yield MasterLink(http, agent_id=agent_id, session=session)
+
+
+def open_http(credentials: AgentCredentials | None) -> httpx.AsyncClient:
+    """Return an HTTP client of the master; see `open_link`.
+
+    Raises:
+        MasterUnreachable: There is no `master.json`, or another version has written it.
+    """
+    master = credentials or _read_master_file()
+    return httpx.AsyncClient(
+        base_url=master.url,
+        headers={"Authorization": f"Bearer {master.token}", "Content-Type": "application/json"},
+        timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
+        trust_env=False,  # no proxy between two processes of one user
+        verify=_trusting(credentials.certificate) if credentials else False,
+    )
+
+
+def _trusting(certificate: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts this certificate alone, at whatever address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the address may change; the certificate may not
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+def _read_master_file() -> MasterInfo:
     try:  # a master of another version may have written it, and would refuse this agent
-        info = MasterInfo.model_validate_json(paths.read_private(paths.master_file()))
+        return MasterInfo.model_validate_json(paths.read_private(paths.master_file()))
     except FileNotFoundError:
         raise MasterUnreachable(f"there is no {paths.master_file()}") from None
     except ValidationError:
         raise MasterUnreachable(
             f"{paths.master_file()} was written by another version of det_jupyter"
         ) from None
-    async with httpx.AsyncClient(
-        base_url=info.url,
-        headers={"Authorization": f"Bearer {info.token}", "Content-Type": "application/json"},
-        timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
-        trust_env=False,  # no proxy between two processes of one user
-    ) as http:
-        yield MasterLink(http, agent_id=agent_id, session=session)

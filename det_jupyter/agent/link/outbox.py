@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.file_chunks import BAR_ENDS, Stream
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.sampler.box import SampleBox
@@ -42,10 +43,17 @@ class Outbox:
     Args:
         runs: The agent's runs by id (a live mapping).
         samples: The samples of the agent's computer.
+        uploads: Brings checkpoints to a master on another computer.
     """
 
-    def __init__(self, runs: Mapping[str, Run], samples: SampleBox | None = None) -> None:
+    def __init__(
+        self,
+        runs: Mapping[str, Run],
+        samples: SampleBox | None = None,
+        uploads: Uploads | None = None,
+    ) -> None:
         self._runs = runs
+        self._uploads = uploads
         self._samples = samples or SampleBox()
         self._num_batches = 0
         self._devices: DevicesSeen | None = None  # the latest report
@@ -58,7 +66,7 @@ class Outbox:
     def next_batch(self, now: float) -> Batch:
         """Return the reports to send now (`now` is monotonic); only samples are marked as sent."""
         runs = list(self._runs.values())
-        batch = _BatchBuilder(now)
+        batch = _BatchBuilder(now, self._uploads)
         batch.reports += [run.started for run in runs if run.started]
         if self._devices is not None and not self._are_devices_sent:
             batch.reports.append(self._devices)
@@ -147,9 +155,11 @@ class Outbox:
 class _BatchBuilder:
     """A batch to which files are added until it is full."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, uploads: Uploads | None) -> None:
         self.reports: list[AgentReport] = []
         self.unfinished: set[str] = set()  # runs with more to send than fits
+        self._held: set[str] = set()  # runs with a checkpoint that has to arrive first
+        self._uploads = uploads
         self._unreadable: set[str] = set()  # runs with a file that cannot be read now
         self._room_bytes = BATCH_BYTES
         self._now = now
@@ -171,8 +181,15 @@ class _BatchBuilder:
             if self._room_bytes <= 0:
                 self.unfinished.add(stream.allocation_id)
                 return
-            self.reports.append(chunk)
-            self._room_bytes -= chunk.size_bytes
+            sendable: Chunk | None = chunk
+            if self._uploads is not None and stream.is_journal:
+                sendable = self._uploads.sendable(chunk)
+            if sendable is not None:
+                self.reports.append(sendable)
+                self._room_bytes -= sendable.size_bytes
+            if sendable is None or sendable.size_bytes < chunk.size_bytes:
+                self._held.add(stream.allocation_id)
+                return
 
     def has_more_of(self, run: Run) -> bool:
-        return run.id in self.unfinished or run.id in self._unreadable
+        return run.id in self.unfinished | self._unreadable | self._held

@@ -48,6 +48,8 @@ class Run:
     dir: RunDir
     # Folder of the ranks' IPC sockets; None if the ranks exited with an earlier agent process.
     sockets: Path | None
+    # On a remote agent: values of the variables that the configuration only names.
+    environment: dict[str, str] | None = field(default=None, repr=False)
     streams: list[Stream] = field(init=False)  # the files to send, journals first
     started: GangStarted | None = None  # report of the start, until the master confirms it
     # Report of the end, which is sent again until the master closes the run.
@@ -89,6 +91,11 @@ class Run:
         self.sockets.mkdir(mode=0o700)
         control_page.create_page(self.dir.control)
         paths.write_private(self.dir.plan, self.plan.model_dump_json())
+
+    def set_plan(self, plan: GangPlan) -> None:
+        """Replace the plan, also in its file."""
+        self.plan = plan
+        paths.write_private(self.dir.plan, plan.model_dump_json())
 
     def prepare_working_folder(self) -> None:
         """Unpack the context directory; without one, check that the working folder exists.

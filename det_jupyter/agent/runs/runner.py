@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
@@ -85,6 +85,9 @@ class _ActiveRun:
         self.kill()
 
 
+Prepare: TypeAlias = Callable[[Run], Awaitable[None]]
+
+
 class LivingGang(NamedTuple):
     """A gang whose ranks exist, with their pids by rank."""
 
@@ -102,6 +105,7 @@ class Runner:
         lifeline_fd: Read end of a pipe that closes when this process exits.
         socket_dir: Short 0700 folder for IPC sockets.
         num_threads: Threads of each rank.
+        prepare: Fetches what a run needs to this computer. None: the master is here.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Runner:
         lifeline_fd: int,
         socket_dir: Path,
         num_threads: int,
+        prepare: Prepare | None = None,
     ) -> None:
         self.news = asyncio.Event()  # there may be something to report
         self.leave_ordered = asyncio.Event()
@@ -125,6 +130,7 @@ class Runner:
         self._launcher = launcher
         self._lifeline_fd = lifeline_fd
         self._num_threads = num_threads
+        self._prepare = prepare
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
     def runs_of(self, agent_id: str) -> Mapping[str, Run]:
@@ -237,6 +243,8 @@ class Runner:
         """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
         check_agents(run.plan, self._runs)
+        if self._prepare is not None:
+            await self._prepare(run)
         await asyncio.to_thread(run.prepare_working_folder)
         specs = partial(
             make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads

@@ -47,6 +47,7 @@ def make_specs(run: Run, *, lifeline_fd: int, num_threads: int) -> list[RankSpec
             socket_dir=str(run.sockets),
             store=str(store),
             secret=secret,
+            environment=run.environment,
         )
         for place in places
     ]

@@ -10,10 +10,11 @@ import hashlib
 import mmap
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import DetError, NotFound
 
 
 class BlobStore:
@@ -49,6 +50,34 @@ class BlobStore:
                 os.unlink(scratch)
             raise
         return digest
+
+    @contextmanager
+    def receiving(self, digest: str) -> Iterator[Callable[[bytes], object]]:
+        """Give a function that takes the blob's bytes, part by part; store them at the end.
+
+        Raises:
+            DetError: They are not the bytes of this blob; nothing is stored.
+        """
+        path, found = self.path(digest), hashlib.sha256()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+
+                def take(part: bytes) -> None:
+                    found.update(part)
+                    file.write(part)
+
+                yield take
+                file.flush()
+                os.fsync(file.fileno())
+            if found.hexdigest() != digest:
+                raise DetError(f"blob {digest[:12]} arrived with other bytes")
+            os.replace(scratch, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(scratch)
+            raise
 
     def read(self, digest: str) -> bytes:
         """Return the blob's bytes."""

@@ -145,6 +145,8 @@ class GangSpec(Wire):
     store: str  # file in a 0700 folder, over which the ranks of this start find each other
     # Hex digits with which the ranks sign what they send to each other.
     secret: str = Field(repr=False)
+    # Values of the variables that the configuration only names; None: they are in a blob.
+    environment: dict[str, str] | None = Field(default=None, repr=False)
 
 
 class RankSpec(GangSpec):

@@ -127,6 +127,52 @@ class RegisterAgent(Wire):
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
     problems: list[str] = []  # with its settings, in sentences
+    # Of an agent on another computer: its environment, and how far its clock is ahead of the
+    # master's.
+    versions: dict[str, PrintableText] = {}  # of python and torch
+    clock_ahead_s: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+
+
+class AgentCredentials(Wire):
+    """What an agent on another computer connects to the master with. It is given over stdin."""
+
+    agent: str  # its name
+    url: str  # of the master's listener for such agents, https://...
+    certificate: str  # PEM: the one certificate that the agent trusts
+    token: str = Field(repr=False)
+
+
+class RemoteStart(Wire):
+    """What an agent on another computer needs to start a gang."""
+
+    storage: str | None  # location of the experiment's checkpoints; None: the master brings them
+    probe: str = ""  # a file that the master has just made there; the agent removes it
+    # Checkpoints that the run may read and that are in the master's own folder: sizes of files.
+    checkpoints: dict[str, dict[str, int]] = {}
+
+
+class ClockReading(Wire):
+    """The time on the master's clock."""
+
+    at: Timestamp
+
+
+class StoredFiles(Wire):
+    """Files of a checkpoint, by their paths in it, with sizes in bytes."""
+
+    files: dict[str, int]
+
+
+class StoredCheckpoint(Wire):
+    """Where the master has stored a checkpoint."""
+
+    path: str
+
+
+class AddAgent(Wire):
+    """A request for the credentials of an agent on another computer; they replace earlier ones."""
+
+    address: str = ""  # of this computer, as the agent reaches it; "": found by the default route
 
 
 class OtherVersion(Wire):

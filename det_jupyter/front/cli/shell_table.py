@@ -80,6 +80,20 @@ def _with_bundle(member: Verb | Group) -> Verb | Group:
     return replace(member, members=(*member.members, bundle))
 
 
+def _with_run(member: Verb | Group) -> Verb | Group:
+    """Add `run` to the group `agent`: it is for the other computer's shell."""
+    if not isinstance(member, Group) or member.name != "agent":
+        return member
+    run = Verb("run", "offer this computer's slots to a master on another one, until Ctrl-C",
+               cli.agent_verbs.run,
+               (argument("--credentials", metavar="FILE", default="-",
+                         help="what `det agent add` printed there (default: stdin)"),
+                argument("--home", metavar="FOLDER",
+                         help="where its files go, on a disk of this computer (default: in the "
+                              "folder of temporary files)")))  # fmt: skip
+    return replace(member, members=(*member.members, run))
+
+
 def _followable(member: Verb | Group) -> Verb | Group:
     """Add `--follow` to the verbs that create experiments."""
     if isinstance(member, Verb) and member.name in ("continue", "fork"):
@@ -171,7 +185,7 @@ SHELL = Group(
     absent=OF_DET,
     members=(
         _EXPERIMENT,
-        *map(_with_bundle, OTHERS),
+        *(_with_run(_with_bundle(member)) for member in OTHERS),
         _MASTER,
         _TENSORBOARD,
         Verb(

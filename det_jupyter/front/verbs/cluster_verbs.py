@@ -70,6 +70,18 @@ def list_agents(call: Call) -> str:
     return _written(call, [agents_listing(call.client.cluster(limit=0))])
 
 
+def add_agent(call: Call) -> str:
+    """Return the credentials of an agent on another computer, as JSON."""
+    return call.client.add_agent(call.options.agent, call.options.address).model_dump_json()
+
+
+def remove_agent(call: Call) -> str:
+    """Refuse an agent of another computer from now on."""
+    agent = call.options.agent
+    call.client.remove_agent(agent)
+    return f"agent {agent} cannot connect any more; what runs there ends, and starts elsewhere"
+
+
 def list_tasks(call: Call) -> str:
     """Return a row for each trial that holds slots or waits for them."""
     tasks = call.client.tasks(limit=WHOLE)

@@ -80,6 +80,13 @@ AGENT_GROUP = Group(
              verbs.cluster_verbs.switch_agents, _AGENT_OR_ALL),
         Verb("disable", "give its slots out no more; what runs there is asked to leave",
              verbs.cluster_verbs.switch_agents, (*_AGENT_OR_ALL, _DRAIN)),
+        Verb("add", "let an agent on another computer connect; prints its credentials",
+             verbs.cluster_verbs.add_agent,
+             (_AGENT, argument("--address", default="", metavar="HOST",
+                               help="this computer, as the other one reaches it")),
+             starts_master=True),
+        Verb("remove", "refuse an agent of another computer from now on",
+             verbs.cluster_verbs.remove_agent, (_AGENT,)),
     ),
 )  # fmt: skip
 TASK_GROUP = Group(

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 CHECK_S = 0.2
 AWAY_S = 1.0
 LOST_S = 30.0
+_REMOTE = "it cannot be reached; it ends what runs there when that lasts 25 s"
 _GANGS_S, _AGENT_S = 10.0, 5.0  # timeouts for them to end when the master ends
 
 
@@ -53,12 +54,18 @@ class AgentSupervisor:
         """Check the agents several times a second, until cancelled."""
         while True:
             try:
-                for what in self._engine.keep(self._service.links.connected()):
+                for what in self._engine.keep(self.connected()):
                     logger.info("started %s", what)
                 self._check_agents()
             except Exception:  # a full disk, for example; it is tried again
                 logger.exception("looking after the agents failed")
             await asyncio.sleep(CHECK_S)
+
+    def connected(self) -> list[str]:
+        """Return the connected agents that are the engine's."""
+        agents = self._service.machine.state.agents
+        connected = self._service.links.connected()
+        return [id for id in connected if id not in agents or not agents[id].is_remote]
 
     def _check_agents(self) -> None:
         links = self._service.links
@@ -87,7 +94,9 @@ class AgentSupervisor:
         If any agent is connected, it is the one that the engine keeps running, and others have
         exited.
         """
-        if self._service.links.connected():
+        if agent.is_remote:
+            return None if self._service.links.silent_s(agent.id) >= self._lost_s else _REMOTE
+        if self.connected():
             return None
         process = Process(agent.pid, agent.birth, agent.hostname)
         return self._engine.why_silent(agent.id, process)
@@ -136,7 +145,7 @@ async def _dismiss_agents(service: Service, supervisor: AgentSupervisor) -> None
     commanded: set[str] = set()
     while True:
         # An agent that was started a moment ago receives the command once it has registered.
-        for agent_id in set(service.links.connected()) - commanded:
+        for agent_id in set(supervisor.connected()) - commanded:
             commanded.add(agent_id)
             service.links.send(agent_id, Leave())
         if ending.done():

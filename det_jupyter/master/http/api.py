@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from det_jupyter._version import __version__
 from det_jupyter.contract.messages import MasterInfo, Refusal
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.responses import DiskSpace, add_error_handlers
+from det_jupyter.master.http.routes_agents import agent_routes
 from det_jupyter.master.http.routes_changes import change_routes
 from det_jupyter.master.http.routes_cluster import cluster_routes, master_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
@@ -21,7 +22,11 @@ API = "/api/v1"
 
 
 def create_app(
-    service: Service, info: MasterInfo, *, request_stop: Callable[[bool], None]
+    service: Service,
+    info: MasterInfo,
+    *,
+    request_stop: Callable[[bool], None],
+    more_routes: Iterable[APIRouter] = (),
 ) -> Guard:
     """Return the ASGI application.
 
@@ -29,6 +34,7 @@ def create_app(
         info: Describes the master; every request must carry its token.
         request_stop: Called to stop the program. Its argument is whether running trials are
             killed; else they go on under their agent.
+        more_routes: Routes of the program.
     """
     app = FastAPI(
         title="det_jupyter master",
@@ -42,6 +48,7 @@ def create_app(
     add_error_handlers(app, disk_space, service)
     app.include_router(master_routes(service, info, request_stop, disk_space), prefix=API)
     for routes in (
+        agent_routes,
         change_routes,
         search_routes,
         cluster_routes,
@@ -49,4 +56,6 @@ def create_app(
         result_routes,
     ):
         app.include_router(routes(service), prefix=API)
+    for router in more_routes:
+        app.include_router(router, prefix=API)
     return Guard(app, info.token)

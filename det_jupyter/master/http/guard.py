@@ -70,8 +70,8 @@ class Guard:
         elif not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
             problem = "Authorization: expected the token that the master's file names"
             await closing_refusal(401, problem)(scope, receive, send)
-        elif _content_length(headers) > MOST_BODY_BYTES:
-            await closing_refusal(413, _TOO_LARGE)(scope, receive, send)
+        elif problem := too_large(headers):
+            await closing_refusal(413, problem)(scope, receive, send)
         else:
             await self._serve(scope, receive, send)
 
@@ -79,7 +79,7 @@ class Guard:
         is_users = "/agents/" not in scope["path"]
         self._num_open += is_users
         try:
-            await self._app(scope, _Body(receive), send)
+            await self._app(scope, bounded_body(receive), send)
         except Exception:  # the app has answered it, unless a response had begun
             logger.exception("%s %s failed", scope["method"], scope["path"])
         finally:
@@ -93,6 +93,13 @@ class Guard:
         return 0.0 if self._num_open else time.monotonic() - self._last_request_at
 
 
-def _content_length(headers: Mapping[bytes, bytes]) -> int:
+def bounded_body(receive: Receive) -> Receive:
+    """Return a channel that receives a request's body, bounded in size and time."""
+    return _Body(receive)
+
+
+def too_large(headers: Mapping[bytes, bytes]) -> str:
+    """Return why a body of the announced length is refused; "" if it is not."""
     length = headers.get(b"content-length", b"")
-    return int(length) if length.isdigit() else 0  # without the header, _Body counts
+    is_large = length.isdigit() and int(length) > MOST_BODY_BYTES  # else _Body counts
+    return _TOO_LARGE if is_large else ""

@@ -9,25 +9,20 @@ from fastapi import APIRouter, Query, Response
 
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import (
-    AgentCommand,
-    AgentReports,
     AgentView,
     ClusterView,
     ExperimentView,
     JobEntry,
     MasterInfo,
-    Offsets,
-    OtherVersion,
     PoolStatus,
     Reason,
-    RegisterAgent,
     TaskEntry,
     Wire,
 )
 from det_jupyter.contract.messages.status import api_name, experiment_status
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import Problem
-from det_jupyter.master.http.responses import DiskSpace, JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.http.responses import DiskSpace, JsonResponse, new_routes
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.pool_views import job_entries
@@ -113,22 +108,6 @@ def master_routes(
     async def agents() -> Response:
         """Return the agents, and what runs in their slots."""
         return JsonResponse(service.views.agents())
-
-    @routes.post("/agents/{agent_id}/register", response_model=Offsets)
-    async def register(agent_id: str, registration: RegisterAgent | OtherVersion) -> Response:
-        """Register an agent; return how many bytes are stored of each file of its runs."""
-        return JsonResponse(service.register(agent_id, registration))
-
-    @routes.get("/agents/{agent_id}/commands", response_model=AgentCommand)
-    async def commands(agent_id: str, session: str) -> Response:
-        """Stream commands for an agent as JSON lines, endlessly."""
-        link = service.links.get(agent_id, session)
-        return LinesResponse(link.stream(HEARTBEAT_S))
-
-    @routes.post("/agents/{agent_id}/reports", response_model=Offsets)
-    async def reports(agent_id: str, reports: AgentReports) -> Response:
-        """Store a batch of reports; return how many bytes are stored of each file in it."""
-        return JsonResponse(service.take_reports(agent_id, reports))
 
     return routes
 

@@ -17,8 +17,10 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import methodcaller
+from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from det_jupyter.contract.host.daemons import raise_file_limit
 from det_jupyter.contract.host.pending_connections import (
@@ -26,7 +28,6 @@ from det_jupyter.contract.host.pending_connections import (
     MOST_PENDING,
     PendingConnections,
 )
-from det_jupyter.master.http.guard import Guard
 
 # asyncio accepts up to `backlog` connections in one iteration of its loop. Each may wait for a
 # head, and four such iterations run before the first connection can be closed.
@@ -41,9 +42,18 @@ class Server(uvicorn.Server):
     Args:
         app: The application.
         on_started: Called once, when the server accepts connections.
+        certificate: PEM file of the certificate to serve it over TLS with; None: plain HTTP.
+        key: PEM file of the certificate's private key.
     """
 
-    def __init__(self, app: Guard, *, on_started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        on_started: Callable[[], None],
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
         # Chosen here: uvicorn would try more parsers than the two that are tested.
         parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
         most_files, _ = raise_file_limit()
@@ -61,6 +71,8 @@ class Server(uvicorn.Server):
             limit_concurrency=most_files // _FILES_PER_CONNECTION,
             timeout_keep_alive=75,  # longer than our clients keep a connection
             timeout_graceful_shutdown=3,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
         config.load()
         most = min(MOST_PENDING, most_files // 4)

@@ -24,6 +24,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import assert_never
 
 from pydantic import BaseModel, ValidationError
@@ -39,7 +40,7 @@ from det_jupyter.contract.messages import (
     SystemSampled,
     Unreadable,
 )
-from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, parse_line
+from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Record, parse_line
 from det_jupyter.contract.run.output_lines import parse_printed
 from det_jupyter.contract.values.bounds import Count
 from det_jupyter.contract.values.text import error_line
@@ -72,9 +73,18 @@ def store_reports(
     agent_id: str,
     reports: Iterable[AgentReport],
     run_verdicts: RunVerdicts,
+    clock_ahead_s: float = 0.0,
 ) -> Offsets:
-    """Store a batch of reports in order; return the new offset of each of its streams."""
-    intake = _Intake(transaction, agent_id, run_verdicts)
+    """Store a batch of reports in order; return the new offset of each of its streams.
+
+    Args:
+        transaction: Where they are stored.
+        agent_id: The agent that has sent them.
+        reports: The reports.
+        run_verdicts: Computes verdicts on runs from them.
+        clock_ahead_s: How far the agent's clock is ahead of this computer's; times are corrected.
+    """
+    intake = _Intake(transaction, agent_id, run_verdicts, clock_ahead_s)
     for report in reports:
         intake.take(report)
     return intake.finish()
@@ -83,7 +93,14 @@ def store_reports(
 class _Intake:
     """Stores one batch."""
 
-    def __init__(self, transaction: Transaction, agent_id: str, run_verdicts: RunVerdicts) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        agent_id: str,
+        run_verdicts: RunVerdicts,
+        clock_ahead_s: float,
+    ) -> None:
+        self._clock_ahead_s = clock_ahead_s
         self._transaction = transaction
         self._run_verdicts = run_verdicts
         self._agent_id = agent_id
@@ -109,6 +126,8 @@ class _Intake:
             self._take(report)
 
     def _take(self, report: AgentReport) -> None:
+        if self._clock_ahead_s:
+            report = self._on_our_clock(report)
         match report:
             case Chunk():
                 self._take_chunk(report)
@@ -129,6 +148,28 @@ class _Intake:
                 self._take_unreadable(report)
             case _:
                 assert_never(report)
+
+    def _on_our_clock(self, report: AgentReport) -> AgentReport:
+        """Return a report with its times on this computer's clock; `_parse` does it in files."""
+        match report:
+            case GangStarted() | GangExited() | DevicesSeen():
+                return report.model_copy(update={"at": self._our_time(report.at)})
+            case SystemSampled():
+                samples = [
+                    sample.model_copy(update={"at": self._our_time(sample.at)})
+                    for sample in report.samples
+                ]
+                return report.model_copy(update={"samples": samples})
+            case _:
+                return report
+
+    def _our_time(self, at: float) -> float:
+        return max(0.0, at - self._clock_ahead_s)
+
+    def _parse(self, line: str) -> Record:
+        """Return the record of a journal's line, with its time as on this computer's clock."""
+        record = parse_line(line)
+        return replace(record, at=self._our_time(record.at)) if self._clock_ahead_s else record
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
         """Return trial and run of a rank; None if the run is unknown or over."""
@@ -263,7 +304,7 @@ class _Intake:
             self._take_line_by_line(source, lines)
             return
         metrics: list[BatchMetrics | MetricsReported] = []  # consecutive records
-        for record in map(parse_line, lines):
+        for record in map(self._parse, lines):
             if self._is_given_up(source):
                 return
             is_validation = getattr(record, "group", "") == "validation"
@@ -286,7 +327,7 @@ class _Intake:
                 experiment_id=source.experiment_id,
                 is_fatal=(kind := _KIND.search(line)) is not None and kind[1] in NEEDED,
             ):
-                take_record(self._transaction, self._run_verdicts, source, parse_line(line))
+                take_record(self._transaction, self._run_verdicts, source, self._parse(line))
 
     def _is_given_up(self, source: Source) -> bool:
         experiment = self._transaction.machine.state.experiments.get(source.experiment_id)

@@ -141,10 +141,14 @@ class AgentLinks:
             if link.is_streaming and self._running_s - link.reported_at > SILENT_S
         ]
         for agent_id in silent:
-            link = self._links.pop(agent_id)
+            self.drop(agent_id)
+        return silent
+
+    def drop(self, agent_id: str) -> None:
+        """Close the link to an agent, if there is one."""
+        if link := self._links.pop(agent_id, None):
             link.close()
             self._dropped_at[agent_id] = link.reported_at
-        return silent
 
     def send(self, agent_id: str, command: AgentCommand) -> None:
         """Queue a command if the agent is registered; else the machine repeats it later."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import assert_never
 
 from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.versions import find_difference
 from det_jupyter.contract.messages import (
     PROTOCOL,
     AgentReports,
@@ -79,6 +80,7 @@ class Service:
         self.default_storage = ""  # folder that replaces one which cannot be written to
         self._refusals: dict[str, str] = {}  # of agents of other versions
         self.file_problems: list[str] = []  # of files that users write
+        self._clocks_ahead_s: dict[str, float] = {}  # of agents, ahead of this computer's
         self._agent_problems: dict[str, list[str]] = {}  # of options and variables of agents
         self._clock = clock
         self._matcher = Matcher()
@@ -208,8 +210,19 @@ class Service:
 
     # agents
 
-    def register(self, agent_id: str, registration: RegisterAgent | OtherVersion) -> Offsets:
+    def register(
+        self,
+        agent_id: str,
+        registration: RegisterAgent | OtherVersion,
+        *,
+        is_remote: bool = False,
+    ) -> Offsets:
         """Register an agent; return how many bytes of its runs' files are stored.
+
+        Args:
+            agent_id: Its name.
+            registration: What it has sent.
+            is_remote: Whether it is on another computer, by the listener that it uses.
 
         Raises:
             ProtocolMismatch: The agent has another version.
@@ -226,10 +239,15 @@ class Service:
                 f"of this version takes over; `kill {pid}`{on} ends it with them now"
             )
             raise ProtocolMismatch(self._refusals[agent_id])
+        if is_remote and (difference := find_difference(agent_id, registration.versions)):
+            self.links.refuse(agent_id)
+            self._refusals[agent_id] = difference
+            raise ProtocolMismatch(difference)
         self._refusals.pop(agent_id, None)
+        self._clocks_ahead_s[agent_id] = registration.clock_ahead_s
         with self._transaction() as transaction:
             is_taken = transaction.take(
-                AgentRegistered.built_from(registration, agent_id=agent_id)
+                AgentRegistered.built_from(registration, agent_id=agent_id, is_remote=is_remote)
             )
         if not is_taken:
             raise Conflict(f"the master failed to take agent {agent_id} on; see master.log")
@@ -269,7 +287,13 @@ class Service:
                 seldom needed.
         """
         with self._transaction(is_careful=is_careful) as transaction:
-            offsets = store_reports(transaction, agent_id, reports.reports, self._run_verdicts)
+            offsets = store_reports(
+                transaction,
+                agent_id,
+                reports.reports,
+                self._run_verdicts,
+                self._clocks_ahead_s.get(agent_id, 0.0),
+            )
             self._run_verdicts.publish(transaction)
         self._run_verdicts.committed()
         self._act(transaction)

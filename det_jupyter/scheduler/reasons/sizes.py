@@ -28,7 +28,7 @@ def values_that_fit(
     totals = Counter[str]()
     for agent in agents:
         totals[agent.kind] += len(agent.slots)
-    most = 0 if is_single_agent else max(totals.values(), default=0)
+    most = 0 if is_single_agent or not rules.spans_agents else max(totals.values(), default=0)
     wholes = (
         slots
         for slots in range(largest + 1, most + 1)

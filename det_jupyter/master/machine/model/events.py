@@ -145,6 +145,7 @@ class AgentRegistered(Wire):
     slots: list[SlotView]
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}
+    is_remote: bool = False  # connected by the listener for agents of other computers
 
 
 class AgentAway(Wire):

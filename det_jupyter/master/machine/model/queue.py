@@ -135,7 +135,7 @@ class Queue:
         state = self._state
         config = state.pool_configs[name]
         return Snapshot(
-            rules=to_rules(config),
+            rules=to_rules(config, self._state.agents_of(name)),
             agents={agent.id: agent_slots(agent, config) for agent in state.agents_of(name)},
             groups=dict(self.groups),
             waiting={
@@ -171,8 +171,8 @@ def group_of(experiment: Experiment) -> Group:
     )
 
 
-def to_rules(config: PoolConfig) -> PoolRules:
-    """Return the rules of a pool."""
+def to_rules(config: PoolConfig, agents: Iterable[Agent]) -> PoolRules:
+    """Return the rules of a pool with these agents."""
     scheduler = config.scheduler
     return PoolRules(
         policy=Policy(scheduler.type),
@@ -181,6 +181,7 @@ def to_rules(config: PoolConfig) -> PoolRules:
         allow_heterogeneous_fits=scheduler.allow_heterogeneous_fits,
         max_aux_per_agent=config.max_aux_containers_per_agent,
         reservation_depth=scheduler.reservation_depth,
+        spans_agents=not any(agent.is_remote for agent in agents),
     )
 
 

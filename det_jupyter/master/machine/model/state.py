@@ -171,6 +171,7 @@ class Agent(Wire):
     problem: str = ""  # why it is not connected, and what to do
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
+    is_remote: bool = False  # on another computer: it ends its gangs when the master is away
 
 
 class MachineState(Wire):

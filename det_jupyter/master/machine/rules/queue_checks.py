@@ -165,5 +165,7 @@ def find_pool_problem(
         is_single_agent: Whether all of them must be on one agent.
     """
     config = state.pool_configs[name]
-    agents = [agent_slots(agent, config, is_whole=True) for agent in state.agents_of(name)]
-    return find_impossibility(slots, is_single_agent, agents, to_rules(config), name)
+    agents = state.agents_of(name)
+    slots_of = [agent_slots(agent, config, is_whole=True) for agent in agents]
+    rules = to_rules(config, agents)
+    return find_impossibility(slots, is_single_agent, slots_of, rules, name)

@@ -1,0 +1,169 @@
+"""Fetches what a run on another computer than the master's needs before it starts.
+
+    blobs            what the notebook captured and the context directory, by content: each comes
+                     once, and is kept until it was not used for a week
+    checkpoints      those in the master's own folder that the run begins with
+    environment      values of variables, which may be secrets: only held in memory
+
+A folder that the configuration names for checkpoints must be the same on both computers: the
+master makes a file there, and the agent has to find it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from det_jupyter.agent.link.master_link import agent_path, open_http
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.starting.rank_processes import StartFailed
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import AgentCredentials, CheckpointRef, RemoteStart
+from det_jupyter.contract.trial.captured import blobs_of
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import DetError, LaunchError, MasterUnreachable
+
+_AT_ONCE = 4
+_PART_BYTES = 1 << 20
+_KEPT_S = 7 * 24 * 3600.0
+
+
+class RunFiles:
+    """Prepares the files of this agent's runs.
+
+    Args:
+        credentials: Of the agent.
+    """
+
+    def __init__(self, credentials: AgentCredentials) -> None:
+        self._credentials = credentials
+        self._base = agent_path(credentials.agent)
+        self._blobs = BlobStore(paths.data_dir() / "blobs")
+        self._checkpoints = paths.data_dir() / "checkpoints"
+
+    async def prepare(self, run: Run) -> None:
+        """Fetch what the run needs; set its environment, and where its checkpoints are.
+
+        Raises:
+            LaunchError: The folder of its checkpoints is not the master's.
+            StartFailed: Something could not be fetched or stored this time.
+        """
+        try:
+            async with open_http(self._credentials) as http:
+                await self._prepare(http, run)
+        except (httpx.HTTPError, OSError, MasterUnreachable, DetError) as error:
+            if isinstance(error, LaunchError):
+                raise
+            raise StartFailed(
+                f"what the run needs could not be fetched from {self._credentials.url}: "
+                f"{error_text(error)}"
+            ) from None
+
+    async def _prepare(self, http: httpx.AsyncClient, run: Run) -> None:
+        answer = await http.post(f"{self._base}/runs/{run.id}/start")
+        answer.raise_for_status()
+        start = RemoteStart.model_validate_json(answer.content)
+        if start.storage is not None and start.probe:
+            _check_shared(self._credentials.agent, Path(start.storage), start.probe)
+        limit = asyncio.Semaphore(_AT_ONCE)
+        capsule = run.plan.capsule
+        await _all(self._fetch_blob(http, digest, limit) for digest in blobs_of(capsule))
+        for uuid, files in start.checkpoints.items():
+            if uuid in {ref.uuid for ref in (run.plan.checkpoint, run.plan.warm_start) if ref}:
+                await self._fetch_checkpoint(http, uuid, files, limit)
+        run.set_plan(
+            run.plan.model_copy(
+                update={
+                    "checkpoint": self._here(run.plan.checkpoint, start),
+                    "warm_start": self._here(run.plan.warm_start, start),
+                }
+            )
+        )
+        run.environment = {}
+        if capsule.environment is not None:
+            answer = await http.get(f"{self._base}/blobs/{capsule.environment}")
+            answer.raise_for_status()
+            run.environment = json.loads(answer.content)["values"]
+
+    def _here(self, ref: CheckpointRef | None, start: RemoteStart) -> CheckpointRef | None:
+        """Return a checkpoint with its path on this computer."""
+        if ref is None or ref.uuid not in start.checkpoints:
+            return ref
+        return ref.model_copy(update={"path": str(self._checkpoints / ref.uuid)})
+
+    async def _fetch_blob(
+        self, http: httpx.AsyncClient, digest: str, limit: asyncio.Semaphore
+    ) -> None:
+        with suppress(FileNotFoundError):
+            os.utime(self._blobs.path(digest))  # it is used
+            return
+        async with limit, http.stream("GET", f"{self._base}/blobs/{digest}") as answer:
+            answer.raise_for_status()
+            with self._blobs.receiving(digest) as take:
+                async for part in answer.aiter_bytes(_PART_BYTES):
+                    await asyncio.to_thread(take, part)
+
+    async def _fetch_checkpoint(
+        self, http: httpx.AsyncClient, uuid: str, files: dict[str, int], limit: asyncio.Semaphore
+    ) -> None:
+        folder = self._checkpoints / uuid
+        if folder.is_dir():
+            os.utime(folder)
+            return
+        draft = self._checkpoints / f".fetched-{uuid}"
+        shutil.rmtree(draft, ignore_errors=True)
+        base = f"{self._base}/checkpoints/{uuid}/files"
+        await _all(_fetch_file(http, f"{base}/{name}", draft / name, limit) for name in files)
+        draft.rename(folder)
+
+    def remove_unused(self, now: float | None = None) -> None:
+        """Remove blobs and checkpoints that were not used for a week."""
+        before = (time.time() if now is None else now) - _KEPT_S
+        found = [*self._blobs.root.glob("??/*"), *self._checkpoints.glob("*")]
+        for path in found:
+            with suppress(OSError):
+                if path.stat().st_mtime < before:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+async def _fetch_file(
+    http: httpx.AsyncClient, url: str, path: Path, limit: asyncio.Semaphore
+) -> None:
+    async with limit, http.stream("GET", url) as answer:
+        answer.raise_for_status()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            async for part in answer.aiter_bytes(_PART_BYTES):
+                await asyncio.to_thread(file.write, part)
+
+
+async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run the tasks; if one raises, cancel the others, and raise its error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                group.create_task(task)
+    except* Exception as errors:
+        raise errors.exceptions[0] from None
+
+
+def _check_shared(agent: str, folder: Path, probe: str) -> None:
+    """Check that a folder is the one that the master has, and remove the master's file in it."""
+    try:
+        (folder / probe).unlink()
+    except OSError as error:
+        raise LaunchError(
+            f"checkpoint_storage: {folder} on agent {agent} is not the folder that the master's "
+            f"computer has ({error.strerror}); mount it on both computers, or leave host_path "
+            "out: then the agent brings its checkpoints to the master"
+        ) from None

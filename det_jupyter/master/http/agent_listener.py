@@ -1,0 +1,188 @@
+"""The listener for agents on other computers: TLS, and only what such an agent needs.
+
+Each agent has a token of its own, which is good for its own routes. Users' requests are not
+served here: those need the master's token, and the loopback (guard.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from fastapi import APIRouter, FastAPI, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from det_jupyter.contract.messages import AddAgent, AgentCredentials, Refusal, Wire
+from det_jupyter.errors import Conflict, DetError
+from det_jupyter.master.http.guard import bounded_body, too_large
+from det_jupyter.master.http.responses import (
+    DiskSpace,
+    JsonResponse,
+    add_error_handlers,
+    closing_refusal,
+    new_routes,
+)
+from det_jupyter.master.http.routes_agents import agent_routes, remote_routes
+from det_jupyter.master.http.server import Server
+from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.master.service.service import Service
+
+logger = logging.getLogger(__name__)
+
+API = "/api/v1"
+
+
+class AgentGuard:
+    """Passes requests on to the app that bring the token of the agent whose route it is.
+
+    Args:
+        find_agent: Returns the agent whose token it is, or None.
+    """
+
+    def __init__(self, app: ASGIApp, find_agent: Callable[[str], str | None]) -> None:
+        self._app = app
+        self._find_agent = find_agent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = dict(scope["headers"])
+        kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        agent = self._find_agent(token) if kind == "Bearer" else None
+        if agent is None:
+            problem = "Authorization: expected the token of an agent that was added"
+            await closing_refusal(401, problem)(scope, receive, send)
+        elif not scope["path"].startswith(f"{API}/agents/{agent}/"):
+            problem = f"this token is for the routes of agent {agent} only"
+            await closing_refusal(403, problem)(scope, receive, send)
+        elif problem := too_large(headers):
+            await closing_refusal(413, problem)(scope, receive, send)
+        else:
+            try:
+                await self._app(scope, bounded_body(receive), send)
+            except Exception:  # answered already, unless an answer had begun
+                logger.exception("%s %s failed", scope["method"], scope["path"])
+
+
+def create_agent_app(service: Service, access: AgentAccess, data_dir: str) -> AgentGuard:
+    """Return the ASGI application of the listener."""
+    app = FastAPI(
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
+    )
+    add_error_handlers(app, DiskSpace(data_dir), service)
+    app.include_router(agent_routes(service, is_remote=True), prefix=API)
+    inbox = CheckpointInbox(service.store.path.parent)
+    app.include_router(remote_routes(service, inbox), prefix=API)
+    return AgentGuard(app, access.agent_of)
+
+
+class AgentListener:
+    """Listens while any agent of another computer may connect."""
+
+    def __init__(self, service: Service, access: AgentAccess, data_dir: str) -> None:
+        self._app = create_agent_app(service, access, data_dir)
+        self._access = access
+        self._serving: asyncio.Task[None] | None = None
+        self._server: Server | None = None
+
+    async def open(self) -> int:
+        """Listen on all interfaces, unless this is done already; return the port.
+
+        Raises:
+            DetError: The port that agents connect to is taken by another program.
+        """
+        if self._serving is not None and not self._serving.done():
+            assert self._access.port is not None
+            return self._access.port
+        listener = _bind(self._access.port)
+        port: int = listener.getsockname()[1]
+        if port != self._access.port:
+            self._access.set_port(port)
+        started = asyncio.Event()
+        self._server = Server(
+            self._app,
+            on_started=started.set,
+            certificate=self._access.certificate,
+            key=self._access.key,
+        )
+        self._serving = asyncio.create_task(self._serve(self._server, listener))
+        await started.wait()
+        logger.info("agents of other computers can connect to port %d", port)
+        return port
+
+    async def _serve(self, server: Server, listener: socket.socket) -> None:
+        with listener:
+            await server.serve(sockets=[listener])
+
+    async def close(self) -> None:
+        """Stop listening, and close the connections."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            with suppress(asyncio.CancelledError):
+                await self._serving
+
+
+def _bind(port: int | None) -> socket.socket:
+    """Return a socket on all interfaces; on a new port if none is given."""
+    # Of type IPPROTO_TCP: else asyncio leaves Nagle's algorithm on (serve.py).
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("", port or 0))
+    except OSError as error:
+        listener.close()
+        raise DetError(
+            f"agents of other computers connect to port {port}, which cannot be opened: "
+            f"{error.strerror}; end the program that uses it, or remove and add the agents again"
+        ) from None
+    return listener
+
+
+def access_routes(service: Service, access: AgentAccess, listener: AgentListener) -> APIRouter:
+    """Return the routes by which users let agents of other computers connect."""
+    routes = new_routes()
+
+    @routes.post("/agents/{agent_id}/credentials", response_model=AgentCredentials)
+    async def add(agent_id: str, body: AddAgent) -> Response:
+        """Let an agent on another computer connect; return its credentials."""
+        agent = service.machine.state.agents.get(agent_id)
+        if agent is not None and not agent.is_remote:
+            raise Conflict(f"{agent_id} is the name of an agent of this computer; choose another")
+        address = body.address or _outward_address()
+        token = access.add(agent_id)
+        port = await listener.open()
+        return JsonResponse(
+            AgentCredentials(
+                agent=agent_id,
+                url=f"https://{f'[{address}]' if ':' in address else address}:{port}",
+                certificate=access.certificate.read_text(encoding="ascii"),
+                token=token,
+            )
+        )
+
+    @routes.delete("/agents/{agent_id}/credentials", response_model=Wire)
+    async def remove(agent_id: str) -> Response:
+        """Refuse an agent of another computer from now on; what runs there ends."""
+        access.remove(agent_id)
+        service.links.drop(agent_id)
+        return JsonResponse(Wire())
+
+    return routes
+
+
+def _outward_address() -> str:
+    """Return the address of this computer on the interface of its default route."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation; nothing is sent
+        except OSError:
+            return socket.gethostname()
+        address: str = probe.getsockname()[0]
+        return address

@@ -1,0 +1,170 @@
+"""Routes that agents use: registration, commands, reports, and blobs for those elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import FileResponse
+
+from det_jupyter.config.storages import location_of
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import (
+    AgentCommand,
+    AgentReports,
+    ClockReading,
+    Offsets,
+    OtherVersion,
+    RegisterAgent,
+    RemoteStart,
+    StoredCheckpoint,
+    StoredFiles,
+    Wire,
+)
+from det_jupyter.contract.trial.captured import blobs_of, private_blobs_of
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.errors import Conflict, NotFound
+from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.machine.model.state import Trial
+from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, readable_checkpoints
+from det_jupyter.master.service.service import Service
+from det_jupyter.storage.kinds import folder_at
+
+_PROBE_PREFIX = ".det-probe-"
+_PROBE_S = 60.0  # the age at which a probe is removed
+HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
+
+
+def agent_routes(service: Service, *, is_remote: bool = False) -> APIRouter:
+    """Return the routes of every agent.
+
+    Args:
+        is_remote: Whether those who use them are on other computers.
+    """
+    routes = new_routes()
+
+    @routes.post("/agents/{agent_id}/register", response_model=Offsets)
+    async def register(agent_id: str, registration: RegisterAgent | OtherVersion) -> Response:
+        """Register an agent; return how many bytes are stored of each file of its runs."""
+        return JsonResponse(service.register(agent_id, registration, is_remote=is_remote))
+
+    @routes.get("/agents/{agent_id}/commands", response_model=AgentCommand)
+    async def commands(agent_id: str, session: str) -> Response:
+        """Stream commands for an agent as JSON lines, endlessly."""
+        link = service.links.get(agent_id, session)
+        return LinesResponse(link.stream(HEARTBEAT_S))
+
+    @routes.post("/agents/{agent_id}/reports", response_model=Offsets)
+    async def reports(agent_id: str, reports: AgentReports) -> Response:
+        """Store a batch of reports; return how many bytes are stored of each file in it."""
+        return JsonResponse(service.take_reports(agent_id, reports))
+
+    return routes
+
+
+def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
+    """Return the routes of agents that cannot read the master's data folder."""
+    routes = new_routes()
+    blobs = BlobStore(service.store.path.parent / "blobs")
+
+    @routes.get("/agents/{agent_id}/clock", response_model=ClockReading)
+    async def clock(agent_id: str) -> Response:
+        """Return the time on the master's clock."""
+        return JsonResponse(ClockReading(at=time.time()))
+
+    @routes.get("/agents/{agent_id}/blobs/{digest}")
+    async def blob(agent_id: str, digest: str) -> Response:
+        """Return a blob of a trial that holds slots of this agent."""
+        capsules = [
+            service.machine.state.experiment(trial.experiment_id).capsule
+            for trial in _trials_on(service, agent_id)
+        ]
+        if not any(digest in blobs_of(each) | private_blobs_of(each) for each in capsules):
+            raise NotFound(f"blob {digest[:12]} is not part of a trial on agent {agent_id}")
+        path = blobs.path(digest)
+        if not path.is_file():
+            raise NotFound(f"blob {digest[:12]} is not stored any more")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    @routes.post("/agents/{agent_id}/runs/{allocation_id}/start", response_model=RemoteStart)
+    async def start(agent_id: str, allocation_id: str) -> Response:
+        """Return what the agent needs to start a run that it was ordered to start."""
+        trial = next(
+            (
+                trial
+                for trial in _trials_on(service, agent_id)
+                if trial.allocation is not None and trial.allocation.id == allocation_id
+            ),
+            None,
+        )
+        if trial is None:
+            raise NotFound(f"run {allocation_id} is not on agent {agent_id}")
+        experiment = service.machine.state.experiment(trial.experiment_id)
+        location = location_of(experiment.config["checkpoint_storage"])
+        files = {uuid: inbox.files(uuid) for uuid in readable_checkpoints(trial)}
+        return JsonResponse(
+            RemoteStart(
+                storage=location,
+                probe=await asyncio.to_thread(_make_probe, location) if location else "",
+                checkpoints={uuid: each for uuid, each in files.items() if each},
+            )
+        )
+
+    @routes.get("/agents/{agent_id}/checkpoints/{uuid}/files/{name:path}")
+    async def checkpoint_file(agent_id: str, uuid: str, name: str) -> Response:
+        """Return a file of a checkpoint that a trial on this agent may read."""
+        if not any(uuid in readable_checkpoints(t) for t in _trials_on(service, agent_id)):
+            raise NotFound(f"checkpoint {uuid} is not one of a trial on agent {agent_id}")
+        path = inbox.path(uuid, name)
+        if not path.is_file():
+            raise NotFound(f"checkpoint {uuid} has no file {name}")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    @routes.put("/agents/{agent_id}/checkpoints/{uuid}/files/{name:path}", response_model=Wire)
+    async def put_part(
+        agent_id: str, uuid: str, name: str, offset: Annotated[Whole, Query(ge=0)], body: Request
+    ) -> Response:
+        """Store a part of a file of a checkpoint that a trial on this agent has saved."""
+        if not _trials_on(service, agent_id):
+            raise Conflict(f"agent {agent_id} has no trial")
+        await asyncio.to_thread(inbox.put, uuid, name, offset, await body.body())
+        return JsonResponse(Wire())
+
+    @routes.post("/agents/{agent_id}/checkpoints/{uuid}", response_model=StoredCheckpoint)
+    async def commit(agent_id: str, uuid: str, stored: StoredFiles) -> Response:
+        """Make the parts that were put a checkpoint, and return its path."""
+        if not _trials_on(service, agent_id):
+            raise Conflict(f"agent {agent_id} has no trial")
+        path = await asyncio.to_thread(inbox.commit, uuid, stored.files)
+        return JsonResponse(StoredCheckpoint(path=path))
+
+    return routes
+
+
+def _trials_on(service: Service, agent_id: str) -> list[Trial]:
+    return service.machine.indexes.trials_on_agent(agent_id)
+
+
+def _make_probe(location: str) -> str:
+    """Make a file in a folder of checkpoints; the agent removes it, if it has the same folder.
+
+    Returns:
+        The file's name; "" if the location is no folder.
+    """
+    folder = folder_at(location)
+    if folder is None:
+        return ""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in folder.glob(f"{_PROBE_PREFIX}*"):  # of agents that have another folder
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < time.time() - _PROBE_S:
+                path.unlink()
+    descriptor, name = tempfile.mkstemp(prefix=_PROBE_PREFIX, dir=folder)
+    os.close(descriptor)
+    return Path(name).name

@@ -1,0 +1,159 @@
+"""Which agents of other computers may connect, and the certificate that they trust.
+
+    <data>/agents/access.json        the port, and the digest of each agent's token
+    <data>/agents/certificate.pem    self-signed; the agents trust this one alone
+    <data>/agents/key.pem
+
+A token is shown once, when it is made; only its SHA-256 is stored. The port is chosen once, so
+that agents find the next master at the same address.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+import secrets
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.ownership import make_private
+from det_jupyter.contract.messages import Wire
+from det_jupyter.errors import ConfigError, DetError, NotFound, Problem
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_YEARS = 10  # that the certificate is valid
+_COMMON_NAME = "det_jupyter master"
+
+
+class _Access(Wire):
+    """The content of access.json."""
+
+    port: int | None = None
+    digests: dict[str, str] = {}  # of the tokens, by agent
+
+
+class AgentAccess:
+    """The tokens of agents on other computers, in a folder of the master.
+
+    Args:
+        folder: Made when the first agent is added.
+
+    Raises:
+        DetError: access.json is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._access = self._read()
+
+    def _read(self) -> _Access:
+        path = self._folder / "access.json"
+        try:
+            return _Access.model_validate_json(paths.read_private(path))
+        except FileNotFoundError:
+            return _Access()
+        except ValidationError:
+            raise DetError(
+                f"{path} is damaged; remove it, and add the agents of other computers again"
+            ) from None
+
+    @property
+    def certificate(self) -> Path:
+        """The file of the certificate."""
+        return self._folder / "certificate.pem"
+
+    @property
+    def key(self) -> Path:
+        """The file of the certificate's private key."""
+        return self._folder / "key.pem"
+
+    @property
+    def port(self) -> int | None:
+        """The port that agents connect to; None until one was chosen."""
+        return self._access.port
+
+    @property
+    def agents(self) -> list[str]:
+        """The names of the agents that may connect."""
+        return sorted(self._access.digests)
+
+    def set_port(self, port: int) -> None:
+        """Store the port for the masters to come."""
+        self._write(self._access.model_copy(update={"port": port}))
+
+    def add(self, agent_id: str) -> str:
+        """Let an agent connect; return its new token. An earlier token of it is void.
+
+        Raises:
+            ConfigError: It is no name for an agent.
+            DetError: A certificate is needed and cannot be made.
+        """
+        if not _NAME.fullmatch(agent_id):
+            given = f"got {agent_id[:80]!r}, expected up to 63 letters, digits, '.', '_' and '-'"
+            raise ConfigError([Problem("agent", given)])
+        make_private(self._folder, "")
+        if not (self.certificate.exists() and self.key.exists()):
+            self._make_certificate()
+        token = secrets.token_urlsafe(32)
+        digests = self._access.digests | {agent_id: _digest(token)}
+        self._write(self._access.model_copy(update={"digests": digests}))
+        return token
+
+    def remove(self, agent_id: str) -> None:
+        """Make an agent's token void.
+
+        Raises:
+            NotFound: No agent of this name was added.
+        """
+        if agent_id not in self._access.digests:
+            known = ", ".join(self.agents) or "none"
+            raise NotFound(f"no agent {agent_id} was added; those that were: {known}")
+        digests = {name: d for name, d in self._access.digests.items() if name != agent_id}
+        self._write(self._access.model_copy(update={"digests": digests}))
+
+    def agent_of(self, token: str) -> str | None:
+        """Return the agent whose token this is; None if it is none's."""
+        digest = _digest(token)  # of 256 random bits: comparing digests leaks nothing of use
+        return next((name for name, d in self._access.digests.items() if d == digest), None)
+
+    def _write(self, access: _Access) -> None:
+        paths.write_private(self._folder / "access.json", access.model_dump_json())
+        self._access = access
+
+    def _make_certificate(self) -> None:
+        try:
+            from cryptography import x509
+            from cryptography.hazmat.primitives import hashes, serialization
+            from cryptography.hazmat.primitives.asymmetric import ec
+        except ImportError:
+            raise DetError(
+                "agents on other computers connect over TLS, and making a certificate needs the "
+                "package cryptography: pip install 'det-jupyter[cluster]'"
+            ) from None
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _COMMON_NAME)])
+        now = datetime.datetime.now(datetime.UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
+            .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        encoding = serialization.Encoding.PEM
+        private = key.private_bytes(
+            encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        paths.write_private(self.key, private)
+        paths.write_private(self.certificate, certificate.public_bytes(encoding))
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

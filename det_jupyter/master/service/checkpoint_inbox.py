@@ -1,0 +1,122 @@
+"""Checkpoints that agents of other computers bring to the master's own folder.
+
+    put (parts of files, in any order)  ->  a draft in the folder
+    commit (the sizes of all files)     ->  the checkpoint; or the files that are not complete
+
+A draft is lost with the master; the agent then brings the checkpoint again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from det_jupyter.contract.messages import CheckpointRef
+from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.master.machine.model.state import Trial
+from det_jupyter.storage.contract import StorageDraft, is_name, path_of
+from det_jupyter.storage.directory import DirectoryStorage
+
+MOST_PART_BYTES = 8 * 1024 * 1024
+
+
+class CheckpointInbox:
+    """Receives checkpoints. Its methods block; for one checkpoint they are called in turn.
+
+    Args:
+        data_dir: The master's data folder.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._storage = DirectoryStorage(data_dir / "checkpoints", is_own=True)
+        self._drafts: dict[str, StorageDraft] = {}
+
+    def files(self, uuid: str) -> dict[str, int]:
+        """Return the files of a checkpoint with their sizes; empty if it is not in the folder."""
+        return self._storage.files(uuid)
+
+    def path(self, uuid: str, name: str) -> Path:
+        """Return the path of a file of a checkpoint.
+
+        Raises:
+            CheckpointError: The name leads out of the checkpoint.
+        """
+        return self._storage.root / _checked(uuid) / _inside(name)
+
+    def put(self, uuid: str, name: str, offset: int, part: bytes) -> None:
+        """Write a part of a file of a checkpoint that is being brought.
+
+        Args:
+            uuid: The checkpoint.
+            name: The file's path in the checkpoint.
+            offset: Where the part begins in the file.
+            part: The bytes.
+
+        Raises:
+            CheckpointError: The name leads out of the checkpoint.
+        """
+        draft = self._drafts.get(_checked(uuid))
+        if draft is None:
+            draft = self._drafts[uuid] = self._storage.begin(uuid)
+        path = draft.path / _inside(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.seek(offset)
+            file.write(part)
+
+    def commit(self, uuid: str, files: Mapping[str, int]) -> str:
+        """Make what was put the checkpoint, and return its path. Repeatable.
+
+        Args:
+            uuid: The checkpoint.
+            files: The sizes of all its files.
+
+        Raises:
+            Conflict: Not all of them were put, since the master has restarted, say.
+        """
+        if not self._storage.files(_checked(uuid)):
+            draft = self._drafts.pop(uuid, None)
+            sizes = {} if draft is None else _sizes(draft.path)
+            if draft is None or sizes != dict(files):
+                if draft is not None:
+                    draft.discard()
+                raise Conflict(f"checkpoint {uuid}: not all files have arrived; bring it again")
+            draft.commit()
+        return path_of(self._storage, uuid)
+
+    def discard_all(self) -> None:
+        """Remove what was not committed."""
+        for draft in self._drafts.values():
+            draft.discard()
+        self._drafts.clear()
+
+
+def readable_checkpoints(trial: Trial) -> set[str]:
+    """Return the uuids of the checkpoints that a run of the trial may read."""
+    allocation = trial.allocation
+    refs: list[CheckpointRef | None] = [trial.latest_checkpoint, trial.warm_start]
+    refs.append(allocation.starts_from if allocation is not None else None)
+    return {ref.uuid for ref in refs if ref is not None} | set(trial.checkpoints)
+
+
+def _checked(uuid: str) -> str:
+    if not is_name(uuid):
+        raise CheckpointError(f"got {uuid[:80]!r}, expected the name of a checkpoint")
+    return uuid
+
+
+def _inside(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise CheckpointError(f"got {name[:80]!r}, expected the path of a file in a checkpoint")
+    return path
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

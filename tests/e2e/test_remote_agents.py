@@ -1,0 +1,227 @@
+"""Agents of other computers: each has a home of its own, and reaches the master over TLS alone.
+
+They run on this computer, so a path of the master would be found here; no test may depend on that:
+what a run needs has to be below the home of its agent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import AgentCredentials
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from tests.processes import DetHome, det_home, processes_below, wait_until
+from tests.trials import slow, small_config, submit, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 60
+
+
+@dataclass
+class Node:
+    """An agent with its home, as on a computer of its own."""
+
+    credentials: AgentCredentials
+    home: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self) -> None:
+        home = {paths.HOME_VARIABLE: str(self.home), "DET_JUPYTER_CPU_SLOTS": "2"}
+        self.home.mkdir(exist_ok=True)
+        with open(self.home / "log", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "det_jupyter.agent", "--credentials"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=os.environ | home,
+            )
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(self.credentials.model_dump_json().encode())
+        self.processes.append(process)
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        self.processes[-1].send_signal(number)
+        self.processes[-1].wait(20)
+
+    def wait_until_connected(self, client: Client) -> None:
+        def is_connected() -> bool:
+            return any(a.id == self.credentials.agent and a.connected for a in client.agents())
+
+        wait_until(is_connected, f"{self.credentials.agent} is connected")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    """Return a private det_jupyter whose own agent has too few slots for the trials here."""
+    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "1"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nodes(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
+    """Return the agents `b` and `c`, with two slots each."""
+    client, folder = home.client(), tmp_path_factory.mktemp("nodes")
+    nodes = {name: Node(client.add_agent(name, "127.0.0.1"), folder / name) for name in ("b", "c")}
+    for node in nodes.values():
+        node.start()
+    try:
+        for node in nodes.values():
+            node.wait_until_connected(client)
+        yield nodes
+    finally:
+        for node in nodes.values():
+            if node.processes[-1].poll() is None:
+                node.end()
+        client.session.close()
+        assert not processes_below(folder)
+
+
+def agents_of(experiment: Experiment) -> list[str]:
+    allocation = experiment.view.trials[0].allocation
+    return [] if allocation is None else sorted(set(allocation.agent_ids))
+
+
+def final_weights(experiment: Experiment) -> dict[str, torch.Tensor]:
+    last = max(experiment.checkpoints(), key=lambda c: c.steps_completed)
+    assert last.steps_completed == STEPS
+    weights: dict[str, torch.Tensor] = last.load().model.state_dict()
+    return weights
+
+
+def losses(experiment: Experiment) -> tuple[list[int], list[float | None]]:
+    (found,) = [c for c in experiment.curves() if (c.group, c.name) == ("batches", "loss")]
+    return found.steps, found.values
+
+
+def test_trial_trains_elsewhere_and_its_checkpoints_arrive(
+    client: Client, home: DetHome, nodes: dict[str, Node]
+) -> None:
+    experiment = submit(client, small_config())
+    experiment.wait(60)
+    checkpoints = experiment.checkpoints()
+    assert losses(experiment)[0] == list(range(1, STEPS + 1))
+    assert all(
+        Path(each.path).parent == home.path / "data" / "checkpoints" for each in checkpoints
+    )
+    assert final_weights(experiment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
+    client: Client, nodes: dict[str, Node], number: int
+) -> None:
+    undisturbed = submit(client, small_config())
+    undisturbed.wait(60)
+    experiment = submit(client, slow(0.05))
+    wait_for_steps(experiment, 25)
+    (first,) = agents_of(experiment)
+    nodes[first].end(number)
+    if number == signal.SIGKILL:  # else its successor says at once that the run is lost
+        nodes[first].start()
+    experiment.wait(90)
+    if number == signal.SIGTERM:
+        assert agents_of(experiment) != [first]
+        nodes[first].start()
+    nodes[first].wait_until_connected(client)
+    expected, found = final_weights(undisturbed), final_weights(experiment)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert losses(experiment) == losses(undisturbed)
+
+
+def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
+    client: Client, nodes: dict[str, Node]
+) -> None:
+    experiment = submit(client, slow(0.05))
+    wait_for_steps(experiment, 5)
+    tokens = [node.credentials.token.encode() for node in nodes.values()]
+    for path in (path for node in nodes.values() for path in node.home.rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(token in content for token in tokens), path
+    experiment.kill()
+
+
+def test_gang_does_not_span_computers(client: Client, nodes: dict[str, Node]) -> None:
+    with pytest.raises(ConfigError, match=r"got 4, but pool default has .*values that can run"):
+        submit(client, small_config(resources={"slots_per_trial": 4}))
+
+
+def requests(node: Node, token: str | None = None) -> httpx.Client:
+    context = ssl.create_default_context(cadata=node.credentials.certificate)
+    context.check_hostname = False
+    token = node.credentials.token if token is None else token
+    return httpx.Client(
+        base_url=f"{node.credentials.url}/api/v1",
+        headers={"Authorization": f"Bearer {token}"},
+        verify=context,
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/agents/b/clock", 200),
+        ("/agents/c/clock", 403),
+        ("/agents/b%2f..%2fc/clock", 404),
+        ("/experiments", 403),
+        ("/master", 403),
+        ("/agents/b/blobs/" + "0" * 64, 404),
+        ("/agents/b/checkpoints/x/files/..%2F..%2Fdet.sqlite3", 404),
+    ],
+)
+def test_token_is_good_for_the_agents_own_routes_only(
+    nodes: dict[str, Node], path: str, status: int
+) -> None:
+    with requests(nodes["b"]) as http:
+        assert http.get(path).status_code == status
+
+
+def test_unknown_token_and_other_certificate_are_refused(
+    home: DetHome, nodes: dict[str, Node]
+) -> None:
+    with requests(nodes["b"], "guess") as http:
+        assert http.get("/agents/b/clock").status_code == 401
+    master = paths.read_private(home.path / "runtime" / "master.json")
+    with requests(nodes["b"], token="x" if not master else master[:20]) as http:
+        assert http.get("/agents/b/clock").status_code == 401
+    with (
+        httpx.Client(base_url=nodes["b"].credentials.url) as http,
+        pytest.raises(httpx.ConnectError, match="certificate"),
+    ):
+        http.get("/api/v1/agents/b/clock")
+
+
+def test_master_that_restarts_is_found_at_the_same_port(
+    client: Client, home: DetHome, nodes: dict[str, Node]
+) -> None:
+    experiment = submit(client, slow(0.05))
+    wait_for_steps(experiment, 5)
+    home.master().kill()
+    experiment.wait(60)
+    assert losses(experiment)[0] == list(range(1, STEPS + 1))
+
+
+def test_removed_agent_is_refused(client: Client, nodes: dict[str, Node]) -> None:
+    with pytest.raises(NotFound, match="no agent d was added; those that were: b, c"):
+        client.remove_agent("d")
+    with pytest.raises(Conflict, match="is the name of an agent of this computer"):
+        client.add_agent(next(a.id for a in client.agents() if a.id not in nodes))
+    client.remove_agent("c")
+    with requests(nodes["c"]) as http:
+        assert http.get("/agents/c/clock").status_code == 401
