@@ -1,8 +1,6 @@
-"""Small parts of contexts: where Python stopped, which modules are whose, a folder as it is."""
+"""Modules at the top of a context, and files that Python cannot parse."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,6 @@ from det_jupyter.contract.trial.context_dir.python_modules import (
     is_builtin_or_frozen,
     modules_among,
 )
-from det_jupyter.contract.trial.context_dir.walking import LiveEntries
 
 
 @pytest.mark.parametrize(
@@ -59,20 +56,5 @@ def test_modules_that_no_folder_can_replace(module: str, expected: bool) -> None
     assert is_builtin_or_frozen(module) is expected
 
 
-def test_a_folder_is_looked_up_as_it_is(tmp_path: Path) -> None:
-    entries = LiveEntries(tmp_path)
-    assert list(entries) == []
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").touch()
-    (tmp_path / "run.sh").touch(mode=0o755)
-    (tmp_path / "a.py").touch(mode=0o644)
-    assert list(entries) == ["a.py", "package", "package/__init__.py", "run.sh"]
-    assert len(entries) == 4
-    assert (entries["package"].kind, entries["package"].source) == (
-        "folder", str(tmp_path / "package"),
-    )  # fmt: skip
-    assert [(entries[name].kind, entries[name].is_executable) for name in ("a.py", "run.sh")] == [
-        ("file", False), ("file", True),
-    ]  # fmt: skip
-    with pytest.raises(KeyError):
-        entries["nothing"]
+def test_a_program_that_is_too_deep_cannot_be_read() -> None:
+    assert find_syntax_error("-" * 100_000 + "1", "t.py").startswith("t.py cannot be read: ")
