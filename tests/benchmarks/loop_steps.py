@@ -85,7 +85,7 @@ class Rows:
 
 
 class Stopwatch:
-    """PublishedParts of every batch when its step begins, and knows how long the timed ones took.
+    """Is called at the start of every batch, and measures the cost of the timed ones.
 
     Args:
         batches: How many are timed; a multiple of 100.
