@@ -31,7 +31,7 @@ class Checkpoint:
 
     @property
     def uuid(self) -> str:
-        """Its name, unique for ever."""
+        """Its unique name."""
         return self.view.uuid
 
     @property
@@ -47,7 +47,7 @@ class Checkpoint:
 
     @property
     def steps_completed(self) -> int:
-        """Batches that the trial had trained."""
+        """Number of batches that the trial had trained."""
         return self.view.steps_completed
 
     @property

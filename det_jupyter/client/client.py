@@ -151,7 +151,9 @@ class Client:
             answer = self.session.post(path, body, repeatable=request.is_repeatable)
         return TypeAdapter(request.answer).validate_python(answer)
 
-    def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
+    def continue_experiment(
+        self, experiment_id: int, request: ContinueExperiment
+    ) -> ExperimentView:
         """Continue an experiment that has ended, under its own number."""
         self._find_master()
         path = f"/experiments/{experiment_id}/continue"
@@ -177,7 +179,7 @@ class Client:
         """Return the trials that hold slots."""
         return self._get_all(TrialView, "/trials/holding")
 
-    def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
+    def continue_trial(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial further, as a new experiment; created once, like `create`."""
         return self._submit(f"/trials/{trial_id}/continue", request)
 
@@ -213,7 +215,7 @@ class Client:
         return self._get(LogPage, path, trial_id=trial_id, **_given(query))
 
     def timings(self, trial_id: int, *, after: int | None = None) -> list[TimingsView]:
-        """Return how long the parts of a trial's batches took."""
+        """Return the durations of the parts of a trial's batches, `after` a record's id."""
         return self._get_all(TimingsView, f"/trials/{trial_id}/timings", after=after)
 
     def series(self, trial_id: int, query: SeriesQuery) -> SeriesPage:
@@ -239,7 +241,7 @@ class Client:
         return self._get(ClusterView, "/cluster", limit=limit, experiment_id=experiment_id)
 
     def jobs(self) -> list[JobEntry]:
-        """Return the experiments that are not over, in the order of the queue."""
+        """Return the experiments that have not ended, in the order of the queue."""
         return self._get_all(JobEntry, "/jobs")
 
     def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
@@ -310,5 +312,5 @@ def _template_path(name: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    # Dots too: httpx would take a name of dots for a step up.
+    # Dots too: httpx would resolve a name of dots as a parent folder.
     return quote(name, safe="").replace(".", "%2E")

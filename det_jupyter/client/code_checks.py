@@ -39,7 +39,7 @@ from det_jupyter.errors import Problem
 _MAX_NAMES = 12  # listed in a message
 # Packages that ranks import: a module of the context with such a name would hide them.
 _IN_RANKS = ("IPython", "det_jupyter", "ipykernel", "numpy", "pydantic", "torch", "yaml", "zmq")
-_OURS = ("det_jupyter", "determined")  # Determined's launchers mean ours
+_OURS = ("det_jupyter", "determined")  # Determined's launchers are replaced by ours
 _LAUNCHERS = "there are torch_distributed, deepspeed, horovod, mpi and wrap_rank"
 _DYNAMIC = re.compile(r"\b(?:globals|exec|setattr|__getattr__)\b")  # names may be defined by these
 _FIRST_WORD = re.compile(r"[\w./+-]+")

@@ -25,7 +25,7 @@ from det_jupyter.contract.values.text import printable, shortened
 from det_jupyter.errors import CaptureError
 
 _HOOK = "startup-hook.sh"  # which Determined sources in each container, before the ranks start
-_MAX_LINES, _LONGEST_LINE = 5, 80  # of it, in a notice
+_MAX_LINES, _LONGEST_LINE = 5, 80  # of the hook, in a notice
 
 
 def find_context_notices(plan: ContextPlan, entrypoint: Any) -> list[str]:
@@ -50,7 +50,7 @@ def find_unrun_hook(plan: ContextPlan, entrypoint: Any) -> Iterator[str]:
         return
     try:
         lines = plan.read(_HOOK).decode("utf-8", "replace").splitlines()
-    except CaptureError:  # it is reported where it is packed
+    except CaptureError:  # reported when the context is packed
         return
     does = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     front = [shortened(printable(line), _LONGEST_LINE) for line in does[:_MAX_LINES]]
@@ -73,7 +73,7 @@ def _command_for(plan: ContextPlan, text: str) -> str:
     if meaning is None or isinstance(meaning, Captured):
         return ""
     if isinstance(meaning, Imported) and text == f"{meaning.module}:{meaning.name}":
-        is_trial = _is_trial(plan, meaning)  # `--trial` takes nothing else
+        is_trial = _is_trial(plan, meaning)  # required by `--trial`
         return f"python3 -m det_jupyter.launch.torch_distributed --trial {text}" * is_trial
     return text
 
@@ -88,7 +88,7 @@ def _is_trial(plan: ContextPlan, entrypoint: Imported) -> bool:
     with suppress(CaptureError, OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         body = parse_module(plan.read(file)).body
     trials = {"PyTorchTrial"}
-    for node in body:  # a base stands above what is made of it
+    for node in body:  # a base class is defined before its subclasses
         if isinstance(node, ast.ClassDef):
             if trials & {ast.unparse(base).rpartition(".")[2] for base in node.bases}:
                 trials.add(node.name)

@@ -136,7 +136,7 @@ def _rehearsal(plan: Plan, recipe: Recipe) -> str:
         parts.append(f"warmup={_TUNED_AFTER}")
     frequency = optimizations.get("aggregation_frequency", 1)
     if frequency > 1 and recipe.name != NO_EXCHANGE:
-        parts.append(f"every={frequency}")  # else most slices would have no exchange
+        parts.append(f"every={frequency}")  # otherwise most batches would have no exchange
     return " ".join(filter(None, parts))
 
 

@@ -28,10 +28,10 @@ from det_jupyter.view.live import LiveExperiment
 
 _GROUP = "rehearsal"  # of the metrics that a run reports
 _LEAST_TIMED_S = 1.0  # the ranks flush their timings about twice a second
-_TRIES = 3  # of a run that more urgent work preempts
+_TRIES = 3  # runs of a recipe that more urgent work preempts
 
 
-class Diagnosing:
+class DiagnosisRuns:
     """The runs of one diagnosis.
 
     Args:

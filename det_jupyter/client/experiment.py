@@ -19,7 +19,7 @@ from det_jupyter.client.compare import (
 from det_jupyter.client.derived import choose_trial
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
 from det_jupyter.client.diagnosis_result import Diagnosis
-from det_jupyter.client.diagnosis_runs import Diagnosing
+from det_jupyter.client.diagnosis_runs import DiagnosisRuns
 from det_jupyter.client.event_files import EventFiles, write_event_files
 from det_jupyter.client.exports import Code, metric_columns, trial_rows
 from det_jupyter.client.follow import call_at_end, wait_for_end
@@ -67,7 +67,7 @@ from det_jupyter.view.live import LiveExperiment
 
 
 class ShownConfig(EffectiveConfig):
-    """An effective configuration that shows itself as YAML."""
+    """An effective configuration that prints as YAML."""
 
     def __repr__(self) -> str:
         return self.yaml
@@ -174,7 +174,7 @@ class Experiment:
             NotFound: No trial has reported the metric yet.
             Conflict: The search has no length to train to, or the trial trains now.
         """
-        return self._handle(self._client.train_on(self.best_trial().id, ContinueTrial()).id)
+        return self._handle(self._client.continue_trial(self.best_trial().id, ContinueTrial()).id)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints, oldest first."""
@@ -397,7 +397,7 @@ class Experiment:
         )
 
     def curves(self, *, max_points: int | None = None) -> list[Curve]:
-        """Return every metric, each with its steps and values."""
+        """Return every metric of every trial, each with its steps and values."""
         return self._client.curves(self.id, max_points=max_points)
 
     def metrics(self) -> Any:
@@ -591,7 +591,7 @@ class Experiment:
         chosen = choose_trial(view, trial)
         plan = plan_diagnosis(view, chosen, recipes=recipes, seconds=seconds, rounds=rounds)
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
-        runs = Diagnosing(self._client, plan, self._plain_handle, deadline=deadline, keep=keep)
+        runs = DiagnosisRuns(self._client, plan, self._plain_handle, deadline=deadline, keep=keep)
         return runs.run()
 
     def _handle(self, experiment_id: int) -> Self:

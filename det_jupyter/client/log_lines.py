@@ -38,7 +38,7 @@ class LogLines(list[LogLine]):
 
     @property
     def heading(self) -> str:
-        """How many lines of how many these are; empty if these are all.
+        """The number of these lines and of all that match; "" if these are all.
 
         >>> LogLines([], 0).heading, LogLines([], 4312).heading, LogLines([], None).heading
         ('', '0 of 4,312 lines', '0 of many lines')

@@ -40,7 +40,7 @@ class Rank:
 
     @property
     def connection_file(self) -> str:
-        """For `jupyter console --existing`."""
+        """Path of the kernel's connection file, for `jupyter console --existing`."""
         return self.view.connection_file
 
     def execute(self, code: str, *, timeout: float = ANSWER_TIMEOUT_S) -> Any:

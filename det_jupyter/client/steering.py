@@ -36,7 +36,7 @@ def continue_experiment(
     client: Client, experiment_id: int, config: Mapping[str, Any] | None
 ) -> None:
     """Continue an experiment that has ended; see `Experiment.continue_`."""
-    client.go_on(experiment_id, _read_changes(config))
+    client.continue_experiment(experiment_id, _read_changes(config))
 
 
 def submit_fork(

@@ -242,7 +242,7 @@ def find_slot_problems(
         return [
             Problem("resources.resource_pool", f"got {name!r}, expected one of {', '.join(known)}")
         ]
-    # A value of the wrong kind is reported already.
+    # A value of a wrong type is reported already.
     if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
         return []
     problem = client.find_impossibility(

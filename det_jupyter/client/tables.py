@@ -82,7 +82,7 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def check_target(file: str | Path) -> Path:
-    """Return the path of a file that `write` can write.
+    """Check that `write` can write this file, and return its path.
 
     Raises:
         DetError: The suffix, the folder or a missing library prevents it.

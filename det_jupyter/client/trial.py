@@ -76,7 +76,7 @@ class Trial:
         """Its ranks.
 
         Raises:
-            Conflict: It does not run now.
+            Conflict: It is not running.
         """
         view = self.view
         if view.allocation is None or not view.allocation.ranks:
@@ -211,7 +211,7 @@ class Trial:
         return [TrialChange(view) for view in self._client.trial(self.id).changes]
 
     def timings(self) -> dict[str, list[float | None]]:
-        """Return how long the parts of its batches took, if `profiling.enabled` recorded that.
+        """Return the durations of the parts of its batches, if `profiling.enabled` recorded them.
 
         Lists of equal length, which a DataFrame accepts: `batch_idx`, `samples_per_second`
         (of all ranks together), and seconds on the chief: `batch`, `dataloader_next`, `to_device`,
@@ -260,7 +260,7 @@ class Trial:
 
     @property
     def verdict(self) -> ShownVerdict:
-        """What limits it, in one sentence with shares, evidence and advice, fetched now."""
+        """What limits its training: a sentence with shares, evidence and advice, fetched now."""
         view = self.view
         config = {} if view.verdict else self._client.experiment(view.experiment_id).config
         return shown_verdict(view.verdict, config)
@@ -285,7 +285,7 @@ class Trial:
             ConfigError: It has no checkpoint.
             Conflict: It trains now.
         """
-        view = self._client.train_on(self.id, make_request(ContinueTrial, length=length))
+        view = self._client.continue_trial(self.id, make_request(ContinueTrial, length=length))
         if self._experiment_of is not None:
             return self._experiment_of(view.id)
         from det_jupyter.client.experiment import Experiment

@@ -44,7 +44,7 @@ class DetMagics(Magics):
 
     @line_cell_magic
     def det(self, line: str, cell: str | None = None) -> Any:
-        """See slots and queues (`%det slots`), keep templates (`%%det template set NAME`).
+        """See slots and queues (`%det slots`), store templates (`%%det template set NAME`).
 
         `%det --help` lists all that it can do.
         """
@@ -57,7 +57,7 @@ class DetMagics(Magics):
 
     @line_cell_magic
     def det_script(self, line: str, cell: str | None = None) -> None:
-        """Keep a cell as a file of the context directory; as a line magic, list such files.
+        """Store a cell as a file of the context directory; as a line magic, list such files.
 
         `%%det_script train.py` above the code, then `entrypoint: python3 train.py`, or
         `entrypoint: train:main`, in the YAML of `%%det_experiment`. The file is written nowhere

@@ -170,7 +170,7 @@ def _describe_retention(
     return f"Nothing of experiment {given.id} was to be deleted; {reason}."
 
 
-def go_on(call: Call) -> Experiment:
+def continue_experiment(call: Call) -> Experiment:
     """Continue an experiment that has ended, under its own number."""
     experiment = call.experiment(call.options.id)
     experiment.continue_(_overrides(call))

@@ -35,7 +35,7 @@ _IDLE_S = 60.0  # a kernel that did not use its device for so long was probably 
 _POLICIES = {"priority": "priority", "fair_share": "fair share", "round_robin": "round robin"}
 
 
-def ledger_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> str:
+def slots_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> str:
     """Return all slots, pool by pool and agent by agent, and how to free idle ones."""
     if not view.pools:
         return "There is no pool."

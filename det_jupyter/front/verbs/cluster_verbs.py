@@ -23,10 +23,10 @@ from det_jupyter.front.verbs.cluster_tables import (
 )
 from det_jupyter.front.verbs.cluster_text import (
     agent_title,
-    ledger_text,
     pool_line,
     queue_text,
     slot_signs,
+    slots_text,
     summary,
 )
 from det_jupyter.front.verbs.grammar import Call
@@ -41,7 +41,7 @@ _MOST_NAMED = 5  # trials, by their numbers
 
 def show_slots(call: Call) -> str:
     """Return what runs on each slot, agent by agent."""
-    ledger = ledger_text(call.client.cluster(limit=0), call.reader, with_all=call.options.all)
+    ledger = slots_text(call.client.cluster(limit=0), call.reader, with_all=call.options.all)
     return "\n".join([ledger, *problem_notes(call.client)])
 
 

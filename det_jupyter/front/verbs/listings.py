@@ -205,7 +205,7 @@ def _sort_key(cell: Cell) -> tuple[int, float, str]:
 
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], style: str = "") -> str:
-    """Return a table as HTML; `style` is added to each cell, as a `style` attribute."""
+    """Return a table as HTML; `style` is an attribute, as text, for each of its cells."""
     head = "".join(f"<th{style}>{escape(name)}</th>" for name in header)
     body = "".join(
         f"<tr>{''.join(f'<td{style}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows

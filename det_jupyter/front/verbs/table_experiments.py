@@ -207,7 +207,7 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("retention", "keep its best checkpoints, delete others",
          verbs.changing.set_retention, (ID, *_RETENTION, YES)),
     Verb("continue", "go on with it after its end",
-         verbs.changing.go_on, (ID, CONFIG, _CONFIG_FILE), takes_text=True,
+         verbs.changing.continue_experiment, (ID, CONFIG, _CONFIG_FILE), takes_text=True,
          starts_master=True),
     Verb("fork", "submit it anew, with changes, as another experiment",
          verbs.changing.fork, (ID, CONFIG, _CONFIG_FILE, _SOURCE, QUEUE_ANYWAY), takes_text=True,

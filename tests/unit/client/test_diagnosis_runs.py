@@ -10,7 +10,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
 from det_jupyter.client.diagnosis_result import Diagnosis
-from det_jupyter.client.diagnosis_runs import Diagnosing
+from det_jupyter.client.diagnosis_runs import DiagnosisRuns
 from det_jupyter.contract.messages import (
     CreateExperiment,
     Curve,
@@ -111,7 +111,7 @@ def diagnose(master: FakeMaster, *, keep: bool = False, **chosen: Any) -> Diagno
     given: dict[str, Any] = {"recipes": None, "seconds": 5.0, "rounds": 2, **chosen}
     plan = plan_diagnosis(experiment(), trial(), **given)
     client = cast(Client, master)
-    return Diagnosing(client, plan, master.handle, deadline=1e12, keep=keep).run()
+    return DiagnosisRuns(client, plan, master.handle, deadline=1e12, keep=keep).run()
 
 
 FIRST = ["as it is", "recorded batches", "aggregation_frequency: 1000"]

@@ -102,6 +102,6 @@ def test_a_refused_submission_is_done_with(master: Master) -> None:
 
 def test_a_trial_trained_on_is_submitted_with_a_key_too(master: Master) -> None:
     master.breaks = 1
-    client_of(master).train_on(1, ContinueTrial(length=5))
+    client_of(master).continue_trial(1, ContinueTrial(length=5))
     first, second = master.keys
     assert first == second != ""

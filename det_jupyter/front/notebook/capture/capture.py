@@ -68,7 +68,7 @@ def capture(
         if problem := find_entrypoint_problem(entrypoint, namespace):
             raise ConfigError(problem)
         given = namespace[entrypoint]
-    blobs = _Blobs(blobs.root)
+    blobs = _CheckedBlobStore(blobs.root)
     cells = Cells.of(namespace, shell)
     survey = survey_trial(entrypoint, given, namespace, _own_names(shell))
     problems = [
@@ -139,7 +139,7 @@ def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
     )
 
 
-def traps_of(
+def find_entrypoint_traps(
     entrypoint: str, namespace: Mapping[str, Any], shell: InteractiveShell | None
 ) -> list[str]:
     """Return notices about mistakes in the code of an entrypoint; [] if it does not exist."""
@@ -150,7 +150,7 @@ def traps_of(
     return find_code_traps(value, survey.functions)
 
 
-class _Blobs(BlobStore):
+class _CheckedBlobStore(BlobStore):
     """Raises a DetError about a full disk, which otherwise looks like a failure of pickling."""
 
     def put(self, data: bytes | bytearray | memoryview) -> str:

@@ -30,11 +30,11 @@ from det_jupyter.front.verbs.cluster_text import (
     followers_title,
     group_entries,
     idle_hints,
-    ledger_text,
     pool_line,
     queue_text,
     slot_signs,
     slot_text,
+    slots_text,
     summary,
 )
 from det_jupyter.front.verbs.cluster_verbs import FRONT, WHOLE, problem_notes
@@ -88,8 +88,8 @@ def slots(*, all: bool = False) -> Displayed[ClusterView]:
     notes = problem_notes(client)
     return Displayed(
         client.cluster(limit=0),
-        lambda view: "\n".join([ledger_text(view, NOTEBOOK, with_all=all), *notes]),
-        lambda view: ledger_page(view, notes),
+        lambda view: "\n".join([slots_text(view, NOTEBOOK, with_all=all), *notes]),
+        lambda view: slots_page(view, notes),
     )
 
 
@@ -115,7 +115,7 @@ def jobs() -> Displayed[list[JobEntry]]:
     )
 
 
-def ledger_page(view: ClusterView, notes: Sequence[str] = ()) -> str:
+def slots_page(view: ClusterView, notes: Sequence[str] = ()) -> str:
     """Return all slots as boxes, agent by agent, with the notes below."""
     is_short = sum(len(a.slots) for p in view.pools for a in p.agents) <= MOST_LINES
     parts = []

@@ -25,7 +25,7 @@ from det_jupyter.contract.values.entrypoints import (
     try_parse_entrypoint,
 )
 from det_jupyter.errors import Problem
-from det_jupyter.front.notebook.capture.capture import traps_of
+from det_jupyter.front.notebook.capture.capture import find_entrypoint_traps
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.slots_and_queue import Displayed
 from det_jupyter.front.notebook.submit.checks import find_class_problems
@@ -67,7 +67,7 @@ def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Displaye
     draft = read_draft(cell, options)
     view = preview_draft(connection.client(), draft, options.seconds_per_batch)
     entrypoint = str(draft.merged().get("entrypoint"))
-    for notice in view.notices + traps_of(entrypoint, shell.user_ns, shell):
+    for notice in view.notices + find_entrypoint_traps(entrypoint, shell.user_ns, shell):
         print(f"Note: {notice}")
     return displayed_preview(view, time.time())
 

@@ -22,9 +22,9 @@ from det_jupyter.contract.messages import PlannedBracket, PreviewView, State
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import DetError
-from det_jupyter.front.notebook.handles.slots_and_queue import ledger_page, queue_page, tables_page
+from det_jupyter.front.notebook.handles.slots_and_queue import queue_page, slots_page, tables_page
 from det_jupyter.front.verbs.cluster_tables import agents_listing, jobs_listings
-from det_jupyter.front.verbs.cluster_text import ledger_text, queue_text
+from det_jupyter.front.verbs.cluster_text import queue_text, slots_text
 from det_jupyter.front.verbs.listings import Listing
 from det_jupyter.front.verbs.search_preview import render_page, render_text
 from det_jupyter.front.verbs.word_completion import words_after
@@ -244,24 +244,22 @@ PAGES: dict[str, Callable[[], str]] = {
     "text of a short preview": lambda: render_text(short_preview(), AT),
     "page of a preview": lambda: render_page(preview_of(), AT),
     "page of a short preview": lambda: render_page(short_preview(), AT),
-    "page of slots": lambda: ledger_page(busy_cluster(), ["a <note>"]),
-    "page of no slots": lambda: ledger_page(cluster()),
-    "page of many slots": lambda: ledger_page(cluster(pool(*HUGE))),
-    "page of many agents": lambda: ledger_page(cluster(pool(*MANY)))[-400:],
+    "page of slots": lambda: slots_page(busy_cluster(), ["a <note>"]),
+    "page of no slots": lambda: slots_page(cluster()),
+    "page of many slots": lambda: slots_page(cluster(pool(*HUGE))),
+    "page of many agents": lambda: slots_page(cluster(pool(*MANY)))[-400:],
     "page of a queue": lambda: queue_page(busy_cluster()),
     "page of no queue": lambda: queue_page(cluster()),
     "page of tables": lambda: tables_page(
         [agents_listing(busy_cluster()), agents_listing(cluster()), *_jobs()], 2
     ),
-    "text of no slots": lambda: ledger_text(cluster(), NOTEBOOK),
-    "text of many slots": lambda: ledger_text(cluster(pool(*HUGE)), NOTEBOOK),
-    "text of all of many slots": lambda: ledger_text(
-        cluster(pool(*HUGE)), NOTEBOOK, with_all=True
-    ),
-    "text of many agents": lambda: ledger_text(cluster(pool(*MANY)), NOTEBOOK)[-300:],
-    "text of a pool without agents": lambda: ledger_text(cluster(pool(name="night")), NOTEBOOK),
-    "text of 64 slots": lambda: ledger_text(cluster(pool(agent(*map(slot, range(64))))), NOTEBOOK),
-    "page of 64 slots": lambda: ledger_page(cluster(pool(agent(*map(slot, range(64))))))[-90:],
+    "text of no slots": lambda: slots_text(cluster(), NOTEBOOK),
+    "text of many slots": lambda: slots_text(cluster(pool(*HUGE)), NOTEBOOK),
+    "text of all of many slots": lambda: slots_text(cluster(pool(*HUGE)), NOTEBOOK, with_all=True),
+    "text of many agents": lambda: slots_text(cluster(pool(*MANY)), NOTEBOOK)[-300:],
+    "text of a pool without agents": lambda: slots_text(cluster(pool(name="night")), NOTEBOOK),
+    "text of 64 slots": lambda: slots_text(cluster(pool(agent(*map(slot, range(64))))), NOTEBOOK),
+    "page of 64 slots": lambda: slots_page(cluster(pool(agent(*map(slot, range(64))))))[-90:],
     "page of a preview with many": lambda: render_page(many_preview(), AT),
     "words": lambda: "\n".join(f"{line}: {' '.join(words(line))}" for line in TYPED),
     "text of no queue": lambda: queue_text(cluster()),

@@ -13,7 +13,7 @@ import pytest
 from det_jupyter.client.reasons import reason_page, reason_text
 from det_jupyter.contract.messages import State
 from det_jupyter.contract.values.reader import NOTEBOOK
-from det_jupyter.front.notebook.handles.slots_and_queue import ledger_page, queue_page, tables_page
+from det_jupyter.front.notebook.handles.slots_and_queue import queue_page, slots_page, tables_page
 from det_jupyter.front.verbs.cluster_tables import (
     agents_listing,
     jobs_data,
@@ -22,7 +22,7 @@ from det_jupyter.front.verbs.cluster_tables import (
     slots_listing,
     tasks_listing,
 )
-from det_jupyter.front.verbs.cluster_text import ledger_text, queue_text
+from det_jupyter.front.verbs.cluster_text import queue_text, slots_text
 from det_jupyter.front.verbs.listings import Listing
 from tests.unit.front.verbs.cluster_samples import (
     AT,
@@ -44,7 +44,7 @@ TODAY = f"{datetime.now():%Y-%m-%d}"
 
 
 def test_the_ledger_says_who_is_on_every_slot() -> None:
-    assert ledger_text(cluster(pool(busy_agent(), num_waiting=2)), NOTEBOOK).splitlines() == [
+    assert slots_text(cluster(pool(busy_agent(), num_waiting=2)), NOTEBOOK).splitlines() == [
         "Pool default (priority, preemption): 8 slots: 2 used, 1 leaving, 3 free, 1 occupied, "
         "1 disabled; 2 trials waiting",
         "  Agent left  ██▓▞x···",
@@ -67,7 +67,7 @@ def test_every_pool_and_agent_has_a_line() -> None:
     night = pool(name="night", policy="fair_share", preemption=False)
     gone = agent(slot(0), name="right", connected=False, pool="default")
     here = agent(slot(0), slot(1), hostname="box", num_aux=1)
-    assert ledger_text(cluster(pool(here, gone), night), NOTEBOOK).splitlines() == [
+    assert slots_text(cluster(pool(here, gone), night), NOTEBOOK).splitlines() == [
         "Pool default (priority, preemption): 2 slots: 2 free",
         "  Agent left on box  ··  2 slots: 2 free  1 trial without slots",
         "    [0-1] ····  free",
@@ -75,13 +75,13 @@ def test_every_pool_and_agent_has_a_line() -> None:
         "Pool night (fair share): no slots",
         "  no agents",
     ]
-    assert ledger_text(cluster(), NOTEBOOK) == "There is no pool."
+    assert slots_text(cluster(), NOTEBOOK) == "There is no pool."
 
 
 def test_the_ranks_of_a_gang_side_by_side_are_one_line() -> None:
     other: dict[str, Any] = {"experiment_id": 4, "trial_id": 8, "allocation_id": "4.8.1"}
     slots = [held(0, 2), held(1, 3), held(2, 0, **other), held(3, 1, processes=[kernel()])]
-    assert ledger_text(cluster(pool(agent(*slots))), NOTEBOOK).splitlines()[2:5] == [
+    assert slots_text(cluster(pool(agent(*slots))), NOTEBOOK).splitlines()[2:5] == [
         "    [0-1] ████  used: experiment 3 “resnet” trial 7 ranks 2-3 · priority 42 "
         "· since 14:02",
         "    [2]   ████  used: experiment 4 “resnet” trial 8 rank 0 · priority 42 · since 14:02",
@@ -92,15 +92,15 @@ def test_the_ranks_of_a_gang_side_by_side_are_one_line() -> None:
 
 def test_many_agents_are_a_line_each_and_then_a_number() -> None:
     agents = [agent(*(held(i, i) for i in range(8)), name=f"a{n}") for n in range(1000)]
-    lines = ledger_text(cluster(pool(*agents)), NOTEBOOK).splitlines()
+    lines = slots_text(cluster(pool(*agents)), NOTEBOOK).splitlines()
     assert len(lines) == 42
     assert lines[1] == "  Agent a0  ████████  8 slots: 8 used"
     assert lines[-1] == "  … and 960 more agents: 7,680 slots: 7,680 used"
-    assert len(ledger_text(cluster(pool(*agents)), NOTEBOOK, with_all=True).splitlines()) == 2001
+    assert len(slots_text(cluster(pool(*agents)), NOTEBOOK, with_all=True).splitlines()) == 2001
 
 
 def test_an_agent_with_many_slots_is_one_line_of_signs() -> None:
-    text = ledger_text(cluster(pool(agent(*(slot(i) for i in range(1000))))), NOTEBOOK)
+    text = slots_text(cluster(pool(agent(*(slot(i) for i in range(1000))))), NOTEBOOK)
     assert text.splitlines()[1:] == [f"  Agent left  {'·' * 64}…"]
 
 
@@ -109,7 +109,7 @@ def test_only_idle_kernels_are_pointed_out_and_each_once() -> None:
     script = kernel(pid=2, kernel_id=None, notebook=None, command="train.py", user="")
     nameless = kernel(pid=3, notebook=None)
     slots = [slot(i, "occupied", processes=[busy, script, nameless]) for i in range(2)]
-    lines = ledger_text(cluster(pool(agent(*slots))), NOTEBOOK).splitlines()
+    lines = slots_text(cluster(pool(agent(*slots))), NOTEBOOK).splitlines()
     assert [line for line in lines if "!kill" in line] == [
         "The kernel of an unknown notebook (pid 3 on agent left) holds 14 GB and has been idle "
         "for 2.5 h. Shut it down in Jupyter, or free it with:  !kill 3"
@@ -122,10 +122,10 @@ def test_names_stay_on_one_line_and_short() -> None:
     named = agent(held(0, 0, experiment_name=name), name="left\nright")
     waiting = entry(experiment_name=name)
     view = cluster(pool(named, num_waiting=1), queue=(waiting,))
-    assert len(ledger_text(view, NOTEBOOK).splitlines()) == 3
-    assert "“<b>a</b> xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…”" in ledger_text(view, NOTEBOOK)
+    assert len(slots_text(view, NOTEBOOK).splitlines()) == 3
+    assert "“<b>a</b> xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…”" in slots_text(view, NOTEBOOK)
     assert len(queue_text(view).splitlines()) == 3
-    for page in (ledger_page(view), queue_page(view)):
+    for page in (slots_page(view), queue_page(view)):
         assert "<b>a</b>" not in page
 
 
@@ -318,10 +318,10 @@ class Tags(HTMLParser):
 def test_pages_are_whole_and_have_no_scripts() -> None:
     view = cluster(pool(busy_agent(), num_waiting=3), queue=(entry(),))
     agents = [agent(*(held(i, i) for i in range(8)), name=f"a{n}") for n in range(1000)]
-    told = ledger_page(view, ["Note: <pools.yaml>"])
+    told = slots_page(view, ["Note: <pools.yaml>"])
     assert told.endswith("<p>Note: &lt;pools.yaml&gt;</p></div>")
     tables = [slots_listing(view), *jobs_listings([], [pool()], "ann")]
-    pages = [ledger_page(view), ledger_page(cluster(pool(*agents))), ledger_page(cluster()),
+    pages = [slots_page(view), slots_page(cluster(pool(*agents))), slots_page(cluster()),
              queue_page(view), queue_page(cluster()), tables_page(tables, 3),
              reason_page(reason())]  # fmt: skip
     allowed = {"div", "p", "b", "i", "span", "br", "code", "ol", "ul", "li", "table", "thead",
@@ -336,14 +336,14 @@ def test_pages_are_whole_and_have_no_scripts() -> None:
 
 
 def test_a_page_names_what_a_box_stands_for() -> None:
-    page = ledger_page(cluster(pool(busy_agent())))
+    page = slots_page(cluster(pool(busy_agent())))
     assert "slot 0 (H100): used: experiment 3 “resnet” trial 7 rank 0" in page
     assert "<b>0</b> used<br>exp 3 trial 7" in page
     assert "<b>3</b> occupied<br>eda.ipynb" in page
 
 
 def test_a_time_that_is_not_today_has_its_date() -> None:
-    text = ledger_text(cluster(pool(agent(held(0, 0, since=AT - 86_400 * 3)))), NOTEBOOK)
+    text = slots_text(cluster(pool(agent(held(0, 0, since=AT - 86_400 * 3)))), NOTEBOOK)
     day = datetime.fromtimestamp(AT - 86_400 * 3)
     assert f"since {day:%b} {day.day}, 14:30" in text
 

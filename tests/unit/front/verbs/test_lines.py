@@ -116,7 +116,9 @@ class Master:
             case _:
                 return self.view
 
-    def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
+    def continue_experiment(
+        self, experiment_id: int, request: ContinueExperiment
+    ) -> ExperimentView:
         self.asked.append((experiment_id, request.config))
         return self.view
 

@@ -71,7 +71,7 @@ class Master:
         self.asked.append(request)
         return self.view
 
-    def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
+    def continue_trial(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         self.asked.append((trial_id, request.length))
         return self.view.model_copy(update={"id": 8})
 
