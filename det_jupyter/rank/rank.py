@@ -42,7 +42,7 @@ from det_jupyter.core.journal import Journal
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.training.events import Reason
+from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith, explain, finish_failed, leave_copy, make_failure
 from det_jupyter.rank.entrypoint import load_entrypoint

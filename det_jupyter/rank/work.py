@@ -46,7 +46,7 @@ from det_jupyter.contract.values.entrypoints import Command, Program
 from det_jupyter.contract.values.text import shortened
 from det_jupyter.core import Context, StepCounter
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.training.events import Reason
+from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.rank.endings import check_exit, describe_exit, finish_python
 from det_jupyter.rank.entrypoint import listed, put_first
 

@@ -23,8 +23,8 @@ from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.state import Parts
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.checkpoints.training_state import Parts
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.storage.directory import DirectoryStorage
 
 _ROUNDS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory
+from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory
 
 pytestmark = [
     pytest.mark.gpu,

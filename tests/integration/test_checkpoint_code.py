@@ -28,8 +28,8 @@ from det_jupyter.pytorch import (
 )
 from det_jupyter.pytorch.checkpoints.origin import LOAD_DATA_FILE, Origin, name_of_class
 from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.state import Parts
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.checkpoints.training_state import Parts
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.storage.directory import DirectoryStorage
 
 MODULE = "def doubled(x):\n    return 2 * x\n"

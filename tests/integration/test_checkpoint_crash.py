@@ -17,8 +17,8 @@ from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints import saver as saving
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.restore import read_state
-from det_jupyter.pytorch.checkpoints.state import STATE_FILE, Parts
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE, Parts
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.storage.directory import DirectoryStorage
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.stored import stored

@@ -26,9 +26,9 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_training,
 )
 from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.state import Parts
+from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.rng import seed_everything
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage
 from tests.integration.parallel_ranks import RankRunner
 from tests.unit.pytorch.thread_ranks import ThreadRank

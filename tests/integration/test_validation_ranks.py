@@ -17,7 +17,7 @@ from det_jupyter.pytorch.metrics.evaluation import open_stream, validate
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch, TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from tests.integration.parallel_ranks import RankRunner
 

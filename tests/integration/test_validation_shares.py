@@ -23,7 +23,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, Reducer
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.evaluation import open_stream, validate
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 

@@ -1,4 +1,4 @@
-"""Reading the state of a training run from a checkpoint, and restoring it (see state.py).
+"""Reading the state of a training run from a checkpoint, and restoring it (training_state.py).
 
 A run that continues on the same number of ranks gets the whole state back, bit for bit. On another
 number of ranks it gets the same records in the same order, and the sum of an unfinished window's
@@ -18,8 +18,8 @@ import torch
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.checkpoints.snapshot import restore_arrays
-from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, Parts
+from det_jupyter.pytorch.checkpoints.state_snapshot import restore_arrays
+from det_jupyter.pytorch.checkpoints.training_state import FORMAT, STATE_FILE, Parts
 from det_jupyter.pytorch.rng import derive_seed, seed_everything, set_states
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 

@@ -22,7 +22,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_training,
 )
 from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.state import Parts
+from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.rules import Start
 from det_jupyter.storage import reading
 

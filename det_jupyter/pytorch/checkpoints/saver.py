@@ -24,8 +24,13 @@ from det_jupyter.core.drafts import CheckpointDraft
 from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.checkpoints.snapshot import SnapshotMemory
-from det_jupyter.pytorch.checkpoints.state import Parts, collect_state, snapshot_state, write_state
+from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory
+from det_jupyter.pytorch.checkpoints.training_state import (
+    Parts,
+    collect_state,
+    snapshot_state,
+    write_state,
+)
 
 
 class _Write:

@@ -19,7 +19,7 @@ import torch
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.together import settle
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, restore_arrays
+from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory, restore_arrays
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,

@@ -43,7 +43,7 @@ from det_jupyter.pytorch.reducers.builtin_reducers import (
     reducers_by_name,
 )
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, length_function, overrides
 

@@ -11,7 +11,7 @@ from det_jupyter.pytorch.metrics.series import Window
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch, TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 _MAX_BATCHES_IN_NOTE = 5
 

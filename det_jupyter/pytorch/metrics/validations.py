@@ -15,7 +15,7 @@ from det_jupyter.pytorch.data import BatchStream
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
 from det_jupyter.pytorch.rules import Rules
 from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric
 

@@ -3,7 +3,7 @@
     build     data, schedule
     restore   models, optimizers, ..., generators
     batch     to the device, train_batch, learning rate schedulers, metrics
-    event     reports, validations, checkpoints, the end (events.py)
+    event     reports, validations, checkpoints, the end (batch_events.py)
 
 Between two events a batch costs little besides the trial's own code: no collective but DDP's, no
 wait for the device, no write.
@@ -24,7 +24,7 @@ from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.core import Context
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
-from det_jupyter.pytorch.checkpoints.state import Parts
+from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.series import as_metrics
@@ -34,17 +34,17 @@ from det_jupyter.pytorch.parallel import explain_sharding_error
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.rules import Rules, Start
 from det_jupyter.pytorch.timings.rank_timings import open_timings
+from det_jupyter.pytorch.training.batch_events import Events, Reason
 from det_jupyter.pytorch.training.building import (
     build_loader,
     check_agreement,
     warn_of_single_records,
 )
-from det_jupyter.pytorch.training.events import Events, Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.live_orders import LiveOrders
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.training.schedule import Schedule, training_units
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, length_function
 

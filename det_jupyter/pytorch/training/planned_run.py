@@ -21,8 +21,8 @@ from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import build_trial
-from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.rehearsal import Rehearsal

@@ -12,8 +12,8 @@ Only `experiment.diagnose()` sets the variable, to run its recipes. Changes that
 can express are made there; others are made here: `replay=16` trains the first 16 batches over and
 over from memory, `workers=1` gives the training data more loader workers.
 
-All ranks end at the same batch, because the chief's request to leave is exchanged (events.py). If
-the run has to leave earlier for another reason, it ends without a report.
+All ranks end at the same batch, because the chief's request to leave is exchanged
+(batch_events.py). If the run has to leave earlier for another reason, it ends without a report.
 """
 
 from __future__ import annotations

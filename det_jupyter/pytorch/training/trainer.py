@@ -39,8 +39,8 @@ from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
 from det_jupyter.pytorch.rules import Batch, Epoch, Period, Policy, Rules, Start, TrainUnit
+from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import check_wrapped
-from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.init import is_whole
 from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.printing import PrintedRecords

@@ -22,8 +22,8 @@ from det_jupyter.pytorch.steps.learning_rates import LargeBatch, LRScheduler
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
 from det_jupyter.pytorch.steps.stepping import Stepping
-from det_jupyter.pytorch.trial.info import TrialInfo
 from det_jupyter.pytorch.trial.tensorboard import Instruments
+from det_jupyter.pytorch.trial.trial_info import TrialInfo
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.pytorch.checkpoints.compare import Difference, compare, contents, main
-from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE
+from det_jupyter.pytorch.checkpoints.training_state import FORMAT, STATE_FILE
 
 NAN = math.nan
 

@@ -11,7 +11,7 @@ import torch
 
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.restore import read_state
-from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, write_state
+from det_jupyter.pytorch.checkpoints.training_state import FORMAT, STATE_FILE, write_state
 from det_jupyter.storage.directory import DirectoryStorage
 
 

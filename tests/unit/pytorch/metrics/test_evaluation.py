@@ -20,7 +20,7 @@ from det_jupyter.pytorch import (
     Reducer,
 )
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 DATA = DataLoader(torch.utils.data.TensorDataset(torch.arange(5.0)), 2)
 

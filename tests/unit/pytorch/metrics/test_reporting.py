@@ -15,7 +15,7 @@ from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from tests.unit.pytorch.thread_ranks import ThreadRank, results
 
 

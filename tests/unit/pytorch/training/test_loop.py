@@ -86,7 +86,7 @@ def test_the_batches_since_the_last_flush_are_told_before_leaving(
             self.due_at = steps_completed + 1
             return verdict
 
-    monkeypatch.setattr("det_jupyter.pytorch.training.events.Agreement", Asked)
+    monkeypatch.setattr("det_jupyter.pytorch.training.batch_events.Agreement", Asked)
     monkeypatch.setattr(PrintedRecords, "write", RecordList.write)  # all, as in an experiment
     records = train(tmp_path, range(100), validation_period=None)
     told = [record for record in records if isinstance(record, BatchMetrics)]

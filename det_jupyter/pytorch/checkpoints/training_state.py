@@ -29,10 +29,10 @@ from det_jupyter.contract.host.disk_space import why_no_room
 from det_jupyter.core.together import gather_later
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.checkpoints.snapshot import Path as StatePath
-from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory
+from det_jupyter.pytorch.checkpoints.state_snapshot import Path as StatePath
+from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory
 from det_jupyter.pytorch.rng import get_states
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 STATE_FILE = "state_dict.pt"

@@ -10,8 +10,8 @@ import pytest
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.trial.callback import EarlyStopping, PyTorchCallback
-from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.pytorch.trial.info import TrialInfo
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
+from det_jupyter.pytorch.trial.trial_info import TrialInfo
 from tests.problems import said
 
 HOOKS: dict[str, tuple[Any, ...]] = {

@@ -34,7 +34,7 @@ from det_jupyter.pytorch.training.live_orders import LiveOrders
 from det_jupyter.pytorch.training.rank_watch import RankWatch
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.training.schedule import Schedule
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 Reason = Literal["completed", "preempted", "stopped"]

@@ -26,15 +26,15 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_models,
     restore_training,
 )
-from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, restore_arrays
-from det_jupyter.pytorch.checkpoints.state import (
+from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory, restore_arrays
+from det_jupyter.pytorch.checkpoints.training_state import (
     STATE_FILE,
     Parts,
     collect_state,
     snapshot_state,
     write_state,
 )
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from tests.problems import said
 
 
