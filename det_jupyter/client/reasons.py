@@ -22,7 +22,7 @@ from det_jupyter.contract.messages import (
     TrialView,
     Verdict,
 )
-from det_jupyter.contract.messages.resources import lines_of
+from det_jupyter.contract.messages.resources import command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.diagnosis.sentences import TOO_EARLY
 from det_jupyter.errors import Conflict, NotFound
@@ -52,7 +52,7 @@ def reason_text(reason: Reason, reader: Reader) -> str:
         lines.append(f"  {_heading(reason)}")
     for remedy in reason.remedies:
         lines.append(f"    • {remedy.text}")
-        lines += [f"        {line}" for line in lines_of(remedy, reader)]
+        lines += [f"        {line}" for line in command_lines(remedy, reader)]
     return "\n".join(lines)
 
 
@@ -64,7 +64,9 @@ def reason_page(reason: Reason) -> str:
     if reason.remedies:
         items = "".join(
             f"<li>{escape(remedy.text)}"
-            + "".join(f"<br><code>{escape(line)}</code>" for line in lines_of(remedy, NOTEBOOK))
+            + "".join(
+                f"<br><code>{escape(line)}</code>" for line in command_lines(remedy, NOTEBOOK)
+            )
             + "</li>"
             for remedy in reason.remedies
         )

@@ -27,7 +27,7 @@ from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notice
 from det_jupyter.config.migrate import migrate
 from det_jupyter.config.storages import location_of, with_storage
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.host.ownership import find_open
+from det_jupyter.contract.host.ownership import find_world_writable
 from det_jupyter.contract.messages import Capsule, CreateExperiment
 from det_jupyter.contract.trial.context_dir import ContextPlan, pack_context, plan_context
 from det_jupyter.contract.values.entrypoints import entrypoint_text, try_parse_entrypoint
@@ -258,7 +258,7 @@ def find_open_storage(document: Mapping[str, Any]) -> list[str]:
     if folder is None:
         return []
     real = folder.resolve()
-    place = find_open(*(path for path in (real, *real.parents) if path.is_dir()))
+    place = find_world_writable(*(path for path in (real, *real.parents) if path.is_dir()))
     if place is None:
         return []
     return [

@@ -147,13 +147,13 @@ class _Steps:
             del converted["batches_per_step"]
             if converted.get("scheduling_unit") is None:
                 converted["scheduling_unit"] = unit
-                self._note("batches_per_step", f"read as scheduling_unit: {unit}")
+                self._add_notice("batches_per_step", f"read as scheduling_unit: {unit}")
             else:
                 remark = "ignored but as the length of a step: scheduling_unit is given"
-                self._note("batches_per_step", remark)
+                self._add_notice("batches_per_step", remark)
         for path in _PERIODS:
             if length := self._length(converted.get(path)):
-                self._note(path, self._read_as(length, ""))
+                self._add_notice(path, self._read_as(length, ""))
             if (steps := as_whole(converted.get(path))) is not None and steps >= 0:
                 converted[path] = {"batches": steps * self.size}
         if isinstance(searcher := converted.get("searcher"), Mapping):
@@ -167,16 +167,16 @@ class _Steps:
                 converted[key] = length.to_document()
         if length := self._length(searcher.get("max_length")):
             write = f"; for as many batches write {{batches: {searcher['max_length']}}}"
-            self._note("searcher.max_length", self._read_as(length, "") + write)
+            self._add_notice("searcher.max_length", self._read_as(length, "") + write)
         for old, new in _RENAMED.items():
             if (length := self._length(searcher.get(old))) is None:
                 continue
             del converted[old]
             if converted.get(new) is None:
                 converted[new] = length.to_document()
-                self._note(f"searcher.{old}", self._read_as(length, f"{new}: "))
+                self._add_notice(f"searcher.{old}", self._read_as(length, f"{new}: "))
             else:
-                self._note(f"searcher.{old}", f"ignored: searcher.{new} is given")
+                self._add_notice(f"searcher.{old}", f"ignored: searcher.{new} is given")
         return converted
 
     def _length(self, steps: Any) -> Length | None:
@@ -188,7 +188,7 @@ class _Steps:
         written = f"{key}{{{length.unit}: {length.amount}}}"
         return f"{steps} of {self.size} batches ({self.source}), read as {written}"
 
-    def _note(self, path: str, remark: str) -> None:
+    def _add_notice(self, path: str, remark: str) -> None:
         self.notices.append(f"{path}: {remark}.")
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
-from det_jupyter.contract.host.rundir import append
+from det_jupyter.contract.host.rundir import append_to_journal
 from det_jupyter.contract.values.text import signal_name
 from det_jupyter.launch.computers import Run
 from det_jupyter.launch.copies import Copies, Tail
@@ -64,7 +64,7 @@ def journal_failure(run: Run, rank: int, error: str) -> None:
         error=error,
         traceback=f"It printed at last:\n{printed}\n" if printed.strip() else "",
     )
-    append(journal, to_line(record))
+    append_to_journal(journal, to_line(record))
 
 
 def _has_failure(journal: Path) -> bool:

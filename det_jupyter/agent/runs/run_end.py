@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
-from det_jupyter.contract.host.rundir import RunDir, append
+from det_jupyter.contract.host.rundir import RunDir, append_to_journal
 from det_jupyter.contract.messages import CrashOutput, GangExited, GangPlan
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.journal import RunEnded, TargetReached, to_line
@@ -162,7 +162,7 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
         lines = to_line(TargetReached(at=exited.at, steps_completed=steps, target=target))
     reason: Literal["completed", "preempted"] = "preempted" if is_preempted else "completed"
     lines += to_line(RunEnded(at=exited.at, reason=reason, steps_completed=steps))
-    append(folder.journal(0), lines)
+    append_to_journal(folder.journal(0), lines)
 
 
 def _journal_records(journal: Path) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import LivingGang
 from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.host.run_processes import processes_of
-from det_jupyter.contract.host.rundir import append
+from det_jupyter.contract.host.rundir import append_to_journal
 from det_jupyter.contract.run.journal import Notice, to_line
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ def _report(pid: int, run: Run, rank: int) -> None:
     )
     logger.warning("allocation=%s: %s", run.id, text)
     try:
-        append(run.dir.journal(rank), to_line(Notice(at=time.time(), rank=rank, text=text)))
+        append_to_journal(
+            run.dir.journal(rank), to_line(Notice(at=time.time(), rank=rank, text=text))
+        )
     except OSError as error:  # the disk is full, or user code has removed the folder
         logger.warning("allocation=%s: the notice cannot be written: %s", run.id, error)

@@ -88,14 +88,14 @@ def find_problem_above(folder: Path) -> str:
     real = folder.resolve()
     if (owner := real.parent.stat().st_uid) not in trusted:
         return f"{real.parent} belongs to {_user(owner)}, who could replace what we put there"
-    if (found := find_open(*real.parents)) is not None:
+    if (found := find_world_writable(*real.parents)) is not None:
         can_mend = os.geteuid() in (0, found.stat().st_uid)
         mend = f" (it is not used until that is changed: chmod o-w {found})" if can_mend else ""
         return f"every user of this computer can replace what is in {found}{mend}"
     return ""
 
 
-def find_open(*folders: Path) -> Path | None:
+def find_world_writable(*folders: Path) -> Path | None:
     """Return the first of `folders` in which every user can replace entries, else None.
 
     The user's home and what is above it are not checked: the search stops there.

@@ -84,7 +84,7 @@ def run_dir(data_dir: Path, allocation_id: str) -> RunDir:
     return RunDir(runs_root(data_dir) / allocation_id)
 
 
-def append(journal: Path, lines: str) -> None:
+def append_to_journal(journal: Path, lines: str) -> None:
     """Append whole lines to the journal of a rank, from another process.
 
     Raises:

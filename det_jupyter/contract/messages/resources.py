@@ -225,16 +225,16 @@ class ClusterView(Wire):
     at: float
 
 
-def lines_of(remedy: Remedy, reader: Reader) -> list[str]:
+def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
     """Return the command lines that carry out a remedy, in the syntax of `reader`.
 
     Empty if no command does.
 
     >>> from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
     >>> remedy = Remedy(verb="pause", target=[3, 4], text="pause experiments 3 and 4")
-    >>> lines_of(remedy, NOTEBOOK)
+    >>> command_lines(remedy, NOTEBOOK)
     ['%det_experiment pause 3', '%det_experiment pause 4']
-    >>> lines_of(Remedy(verb="end_processes", values={"pids": [72]}, text="end it"), SHELL)
+    >>> command_lines(Remedy(verb="end_processes", values={"pids": [72]}, text="end it"), SHELL)
     ['kill 72']
     """
     values, names = remedy.values, [quote(str(name)) for name in remedy.target]

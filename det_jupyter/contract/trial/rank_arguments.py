@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 # Some of Determined's examples name the context `context`.
-GIVEN = ("core_context", "context", "hparams", "info")
+RANK_ARGUMENTS = ("core_context", "context", "hparams", "info")
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
@@ -22,7 +22,9 @@ def find_function_problem(function: FunctionType) -> str:
     required = [
         each.name
         for each in _parameters(function)
-        if each.default is each.empty and each.name not in GIVEN and each.kind not in _VARIADIC
+        if each.default is each.empty
+        and each.name not in RANK_ARGUMENTS
+        and each.kind not in _VARIADIC
     ]
     if required:
         return (

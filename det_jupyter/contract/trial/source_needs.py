@@ -99,39 +99,39 @@ class _Reads(ast.NodeVisitor):
     aliases: dict[str, Path] = field(default_factory=dict)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        self._name(node.targets, node.value)
+        self._add_alias(node.targets, node.value)
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self._name([node.target], node.value)
+        self._add_alias([node.target], node.value)
         self.generic_visit(node)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self._name([node.target], node.value)
+        self._add_alias([node.target], node.value)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in _ASK_BATCH_SIZE:
-            self._note((BATCH_SIZE,), UNKNOWN)
+            self._add((BATCH_SIZE,), UNKNOWN)
         elif name in ("get", "pop", "setdefault") and isinstance(node.func, ast.Attribute):
             above = self._path(node.func.value)
             if above is not None and (key := texts(node.args[:1])):
-                self._note((*above, *key), _constant(node.args[1:2]))
+                self._add((*above, *key), _constant(node.args[1:2]))
         elif name == "getattr" and len(node.args) > 1 and self._path(node.args[0]) == ():
-            self._note((*texts(node.args[1:2]),), _constant(node.args[2:3]))
+            self._add((*texts(node.args[1:2]),), _constant(node.args[2:3]))
         elif path := self._path(node):
-            self._note(path, UNKNOWN)
+            self._add(path, UNKNOWN)
         self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if isinstance(node.ctx, ast.Load) and (path := self._path(node)):
-            self._note(path, UNKNOWN)
+            self._add(path, UNKNOWN)
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Load) and (path := self._path(node)):
-            self._note(path, UNKNOWN)
+            self._add(path, UNKNOWN)
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
@@ -139,16 +139,16 @@ class _Reads(ast.NodeVisitor):
         path = self._path(node.left)
         is_equal = isinstance(node.ops[0], ast.Eq)
         if path and is_equal and isinstance(node.comparators[0], ast.Constant):
-            self._note(path, _constant(node.comparators))
+            self._add(path, _constant(node.comparators))
         self.generic_visit(node)
 
-    def _name(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
+    def _add_alias(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
         path = None if value is None else self._path(value)
         for target in targets:
             if path is not None and isinstance(target, ast.Name | ast.Attribute):
                 self.aliases[ast.unparse(target)] = path
 
-    def _note(self, path: Path, value: Any) -> None:
+    def _add(self, path: Path, value: Any) -> None:
         if path and self.found.get(path, UNKNOWN) is UNKNOWN:
             self.found[path] = value
 

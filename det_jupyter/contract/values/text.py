@@ -17,7 +17,7 @@ from typing import Any
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
 # Last sentence of alarms; views of a trial that has ended leave it out.
-GOES_ON = "Training continues."
+TRAINING_CONTINUES = "Training continues."
 
 # Escape sequences; control characters, bidi marks, and lone surrogates, which UTF-8 cannot encode.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")

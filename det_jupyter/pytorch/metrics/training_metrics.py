@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import torch
 
-from det_jupyter.contract.values.text import GOES_ON
+from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.core import DistributedContext, RecordSink
 from det_jupyter.pytorch.messages import TrialMistake, give_notice
 from det_jupyter.pytorch.metrics.series import MetricSeries, Window, check_same_names
@@ -214,5 +214,5 @@ class LossWatch:
             )
         self._has_warned = True
         if len(ranks) == 1 or self._distributed.is_chief:
-            text = f"{found[0].upper()}{found[1:]}. {GOES_ON} {_ADVICE}"
+            text = f"{found[0].upper()}{found[1:]}. {TRAINING_CONTINUES} {_ADVICE}"
             give_notice(text, self._distributed.rank, self._sink, is_alarm=True)

@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialView,
 )
-from det_jupyter.contract.values.text import GOES_ON
+from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.view.build.charts import build_charts, no_metrics
 from det_jupyter.view.build.experiment_facts import (
     direction_of,
@@ -134,7 +134,7 @@ def _message(experiment: ExperimentView) -> str:
 def _alarms_of(trial: TrialView) -> list[str]:
     """Return the alarms of a trial, and its divergence if no alarm reports it."""
     if trial.state.is_terminal:
-        return [alarm.replace(f" {GOES_ON}", "") for alarm in trial.alarms]
+        return [alarm.replace(f" {TRAINING_CONTINUES}", "") for alarm in trial.alarms]
     is_unreported = trial.divergence is not None and not trial.alarms
     return [f"{trial.divergence}."] if is_unreported else trial.alarms
 

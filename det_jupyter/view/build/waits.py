@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     Reason,
     TrialView,
 )
-from det_jupyter.contract.messages.resources import lines_of
+from det_jupyter.contract.messages.resources import command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import (
     clock,
@@ -148,7 +148,7 @@ def build_remedies(reason: Reason) -> list[Remedy]:
 
 
 def _remedy(remedy: wire.Remedy) -> Remedy:
-    command = "\n".join(lines_of(remedy, NOTEBOOK))
+    command = "\n".join(command_lines(remedy, NOTEBOOK))
     if len(command) > MAX_SENTENCE:  # a shortened command would be another one
         command = ""
     return Remedy(

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.contract.host.rundir import BEFORE_VARIABLE, append, run_dir, without_run
+from det_jupyter.contract.host.rundir import (
+    BEFORE_VARIABLE,
+    append_to_journal,
+    run_dir,
+    without_run,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +28,7 @@ def test_a_line_that_is_appended_stands_by_itself_even_after_a_cut_one(
     journal = run_dir(tmp_path, "1.1.1").journal(0)
     journal.parent.mkdir(parents=True)
     journal.write_text(before)
-    append(journal, '{"b":2}\n')
+    append_to_journal(journal, '{"b":2}\n')
     assert journal.read_text() == after
 
 

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from det_jupyter.contract.messages import Remedy
-from det_jupyter.contract.messages.resources import RemedyVerb, lines_of
+from det_jupyter.contract.messages.resources import RemedyVerb, command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.front.cli.shell_table import shell_parser
 from det_jupyter.front.notebook.complete.magic_parsers import (
@@ -40,13 +40,13 @@ def test_each_remedy_is_tried_here() -> None:
 
 @pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.verb)
 def test_the_lines_of_a_remedy_are_lines_of_the_table(remedy: Remedy) -> None:
-    lines = [line for line in lines_of(remedy, NOTEBOOK) if line.startswith("%")]
+    lines = [line for line in command_lines(remedy, NOTEBOOK) if line.startswith("%")]
     assert lines
     for line in lines:
         magic, _, words = line.partition(" ")
         options = parse({"%det": det_parser, "%det_experiment": line_parser}[magic](), words)
         assert options.verb.name in words
-    for line in [line for line in lines_of(remedy, SHELL) if line.startswith("det ")]:
+    for line in [line for line in command_lines(remedy, SHELL) if line.startswith("det ")]:
         assert parse(shell_parser(), line.removeprefix("det ")).verb.name in line
 
 

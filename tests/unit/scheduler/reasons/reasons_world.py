@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
 from det_jupyter.contract.messages import Estimate, Reason, Remedy
-from det_jupyter.contract.messages.resources import lines_of
+from det_jupyter.contract.messages.resources import command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.scheduler.model import (
     AgentPart,
@@ -286,7 +286,7 @@ def why(pool: Pool, request_id: str, world: World) -> Reason:
 
 def offers(found: Reason) -> list[tuple[str, str]]:
     """Return the text of each remedy, and the lines to type."""
-    return [(remedy.text, "\n".join(lines_of(remedy, NOTEBOOK))) for remedy in found.remedies]
+    return [(remedy.text, "\n".join(command_lines(remedy, NOTEBOOK))) for remedy in found.remedies]
 
 
 def groups(*ids: int) -> list[Group]:

@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     ExperimentView,
     State,
 )
-from det_jupyter.contract.values.text import GOES_ON
+from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.view import ViewState, build_view_state
 from tests.unit.view.view_samples import (
     CREATED_AT,
@@ -229,7 +229,9 @@ def test_experiment_without_trials_has_a_view() -> None:
 
 
 def test_an_alarm_says_that_training_continues_only_while_it_does() -> None:
-    alarm = f"Loss became NaN at batch 40 on rank 0. {GOES_ON} Try a lower learning rate."
+    alarm = (
+        f"Loss became NaN at batch 40 on rank 0. {TRAINING_CONTINUES} Try a lower learning rate."
+    )
     goes_on, over = (
         built(experiment(trial(alarms=[alarm], state=state), state=state))["alarms"]
         for state in (State.ACTIVE, State.ERROR)
