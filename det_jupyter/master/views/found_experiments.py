@@ -130,7 +130,7 @@ def _row(
     living = indexes.unfinished_trials(experiment.id)
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     gangs = sorted({allocation.state for allocation in holding})
-    divergence = next((trial.divergence for trial in living if trial.divergence), "")
+    divergence = str(next((trial.divergence for trial in living if trial.divergence), ""))
     return ExperimentRow.built_from(
         experiment,
         name=experiment.name,

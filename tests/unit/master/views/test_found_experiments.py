@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.contract.messages import Archive, ExperimentQuery, ExperimentRows, Kill, Pause
 from det_jupyter.errors import ConfigError
+from det_jupyter.master.machine.model.events import LossReported
 from det_jupyter.master.views.found_experiments import find_experiments
 from tests.unit.master.machine_world import (
     World,
@@ -168,3 +169,18 @@ def test_all_words_of_a_text_are_in_what_is_found(world: World) -> None:
     assert numbers(find(world, text="nets tuesday")) == []
     assert numbers(find(world, text="good")) == [1]  # a label
     assert numbers(find(world, text="DIGITS train.ipynb")) == [5, 4, 3]
+
+
+def test_the_row_of_one_trial_has_its_divergence_and_that_of_a_search_has_none() -> None:
+    world = make_world()
+    assert [row.alarm for row in find(world, name="digits").rows] == ["", "", ""]
+    loss = LossReported(
+        allocation_id="4.4.1", metric="loss", steps_completed=12, value=float("nan")
+    )
+    world.tell(loss)
+    assert [row.alarm for row in find(world, ids=[4, 5]).rows] == [
+        "",
+        "loss is NaN since batch 11",
+    ]
+    world.experiment(4).config["searcher"]["name"] = "random"
+    assert [row.alarm for row in find(world, ids=[4]).rows] == [""]
