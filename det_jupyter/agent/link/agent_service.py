@@ -50,8 +50,8 @@ _PAUSES_S = (0.1, 1.0)  # first and longest pause between two attempts to connec
 _IDLE_POLL_S = 0.2  # how often `serve` checks whether this process is needed
 _DEVICES_S = 2.0  # how long a slow driver may delay the first registration
 _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
-FENCE_S = 25.0  # without an answer of the master, until a remote agent ends its gangs
-_REMOTE_ENDING_S = 10.0  # to report ends after the checkpoints, which have to arrive
+FENCE_S = 25.0  # a remote agent ends its gangs after this time without an answer
+_REMOTE_ENDING_S = 10.0  # the same, of a remote agent, which uploads checkpoints first
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 
 
@@ -64,7 +64,7 @@ class AgentService:
         is_watched: Whether `note_devices` will be called; then registration waits for it.
         samples: The samples of this computer.
         credentials: If the master is on another computer.
-        uploads: Brings checkpoints there.
+        uploads: Uploads checkpoints there.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class AgentService:
         self._runner.news.set()
 
     async def report_exits(self) -> None:
-        """Wait until the master has stored the ends of all runs, but not for long."""
+        """Wait until the master has stored the ends of all runs, for a limited time."""
         patience_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
         deadline = time.monotonic() + patience_s
         while self._is_linked and time.monotonic() < deadline:

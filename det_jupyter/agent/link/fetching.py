@@ -1,12 +1,12 @@
-"""Fetches what a run on another computer than the master's needs before it starts.
+"""Fetches the files that a run on another computer than the master's needs before it starts.
 
-    blobs            what the notebook captured and the context directory, by content: each comes
-                     once, and is kept until it was not used for a week
-    checkpoints      those in the master's own folder that the run begins with
-    environment      values of variables, which may be secrets: only held in memory
+    blobs            captured code and the context directory, addressed by content: each is fetched
+                     once, and removed when it was not used for a week
+    checkpoints      those in the master's own folder that the run starts from
+    environment      values of variables, which may be secrets: only kept in memory
 
-A folder that the configuration names for checkpoints must be the same on both computers: the
-master makes a file there, and the agent has to find it.
+If the configuration has a folder for checkpoints, it must be the same on both computers: the
+master creates a file there, and the agent checks that it exists.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class RunFiles:
         self._checkpoints = paths.data_dir() / "checkpoints"
 
     async def prepare(self, run: Run) -> None:
-        """Fetch what the run needs; set its environment, and where its checkpoints are.
+        """Fetch the run's files; set its environment and the paths of its checkpoints.
 
         Raises:
             LaunchError: The folder of its checkpoints is not the master's.
-            StartFailed: Something could not be fetched or stored this time.
+            StartFailed: A file could not be fetched or stored; another attempt may succeed.
         """
         try:
             async with open_http(self._credentials) as http:
@@ -105,7 +105,7 @@ class RunFiles:
         self, http: httpx.AsyncClient, digest: str, limit: asyncio.Semaphore
     ) -> None:
         with suppress(FileNotFoundError):
-            os.utime(self._blobs.path(digest))  # it is used
+            os.utime(self._blobs.path(digest))  # for `remove_unused`
             return
         async with limit, http.stream("GET", f"{self._base}/blobs/{digest}") as answer:
             answer.raise_for_status()
@@ -158,7 +158,7 @@ async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def _check_shared(agent: str, folder: Path, probe: str) -> None:
-    """Check that a folder is the one that the master has, and remove the master's file in it."""
+    """Check that the folder contains the file that the master has created, and remove the file."""
     try:
         (folder / probe).unlink()
     except OSError as error:

@@ -43,7 +43,7 @@ class Outbox:
     Args:
         runs: The agent's runs by id (a live mapping).
         samples: The samples of the agent's computer.
-        uploads: Brings checkpoints to a master on another computer.
+        uploads: Uploads checkpoints to a master on another computer.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class _BatchBuilder:
     def __init__(self, now: float, uploads: Uploads | None) -> None:
         self.reports: list[AgentReport] = []
         self.unfinished: set[str] = set()  # runs with more to send than fits
-        self._held: set[str] = set()  # runs with a checkpoint that has to arrive first
+        self._held: set[str] = set()  # runs with a checkpoint that must be uploaded first
         self._uploads = uploads
         self._unreadable: set[str] = set()  # runs with a file that cannot be read now
         self._room_bytes = BATCH_BYTES

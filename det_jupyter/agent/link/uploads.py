@@ -1,11 +1,11 @@
-"""Brings checkpoints that ranks saved on this computer to the master's.
+"""Uploads checkpoints that ranks saved on this computer to the master's computer.
 
-    a rank saves        into this computer's data folder, as on the master's computer
-    the journal waits   before the record of a checkpoint that the master does not have yet
-    the record is sent  with the path that the checkpoint has on the master's computer
+    a rank saves            into this computer's data folder, as on the master's computer
+    its record is held back until the master has stored the checkpoint, with the journal after it
+    its record is sent      with the path of the checkpoint on the master's computer
 
-So training does not wait for an upload, and the master only hears of checkpoints that it has. The
-end of a run is reported when its last checkpoint has arrived.
+So training does not wait for an upload, and records refer only to checkpoints that the master has
+stored. The end of a run is reported after its last checkpoint was uploaded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _PAUSES_S = (0.2, 5.0)  # first and longest pause between two attempts
 
 
 class Uploads:
-    """The checkpoints that are being brought to the master.
+    """The checkpoints that are being uploaded to the master.
 
     Args:
         credentials: Of the agent.
-        on_done: Called whenever one has arrived.
+        on_done: Called after each upload.
     """
 
     def __init__(self, credentials: AgentCredentials, on_done: Callable[[], None]) -> None:
@@ -47,12 +47,13 @@ class Uploads:
         self._folder = paths.data_dir() / "checkpoints"
         self._stored: dict[str, str] = {}  # paths on the master's computer, by uuid
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._latest: dict[str, str] = {}  # the last one that has arrived, by allocation
+        self._latest: dict[str, str] = {}  # the last one that was uploaded, by allocation
 
     def sendable(self, chunk: Chunk) -> Chunk | None:
-        """Return the part of a journal's chunk that can be sent now, or None.
+        """Return the part of a journal's chunk that can be sent now; None if there is none.
 
-        It ends before the first checkpoint that has not arrived, whose upload is begun.
+        It ends before the record of the first checkpoint that is not uploaded, and starts the
+        upload.
         """
         if '"checkpoint"' not in chunk.text:
             return chunk
@@ -82,7 +83,7 @@ class Uploads:
         while True:
             try:
                 async with open_http(self._credentials) as http:
-                    self._stored[uuid] = await self._bring(http, uuid)
+                    self._stored[uuid] = await self._upload_files(http, uuid)
                 break
             except Exception as error:  # the network, a disk: the run's end waits for this
                 logger.warning("checkpoint %s is brought again: %s", uuid, error_text(error))
@@ -90,11 +91,11 @@ class Uploads:
             pause_s = min(2 * pause_s, longest_s)
         before = self._latest.get(allocation_id)
         self._latest[allocation_id] = uuid
-        if before is not None:  # a run on this agent may begin with the latest
+        if before is not None:  # a run on this agent may start from the latest
             await asyncio.to_thread(shutil.rmtree, self._folder / before, ignore_errors=True)
         self._on_done()
 
-    async def _bring(self, http: httpx.AsyncClient, uuid: str) -> str:
+    async def _upload_files(self, http: httpx.AsyncClient, uuid: str) -> str:
         """Upload a checkpoint, and return its path on the master's computer."""
         folder, url = self._folder / uuid, f"{self._base}/checkpoints/{uuid}"
         if not folder.is_dir():  # its rank has deleted it, and reports that next
@@ -113,7 +114,7 @@ class Uploads:
         return StoredCheckpoint.model_validate_json(answer.content).path
 
     async def close(self) -> None:
-        """Stop; the next agent process brings what has not arrived."""
+        """Stop the uploads; the next agent process does those that are not complete."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -124,7 +125,7 @@ def _saved(line: str) -> CheckpointSaved | None:
         return None
     try:
         record = parse_line(line)
-    except ValueError:  # the master sets it aside
+    except ValueError:  # the master quarantines the line
         return None
     return record if isinstance(record, CheckpointSaved) else None
 

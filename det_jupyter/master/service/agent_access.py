@@ -1,4 +1,4 @@
-"""Which agents of other computers may connect, and the certificate that they trust.
+"""Stores which agents on other computers may connect, and the certificate that they trust.
 
     <data>/agents/access.json        the port, and the digest of each agent's token
     <data>/agents/certificate.pem    self-signed; the agents trust this one alone
@@ -81,7 +81,7 @@ class AgentAccess:
         return sorted(self._access.digests)
 
     def set_port(self, port: int) -> None:
-        """Store the port for the masters to come."""
+        """Store the port, which later masters use too."""
         self._write(self._access.model_copy(update={"port": port}))
 
     def add(self, agent_id: str) -> str:
@@ -115,7 +115,7 @@ class AgentAccess:
         self._write(self._access.model_copy(update={"digests": digests}))
 
     def agent_of(self, token: str) -> str | None:
-        """Return the agent whose token this is; None if it is none's."""
+        """Return the agent with this token; None if there is none."""
         digest = _digest(token)  # of 256 random bits: comparing digests leaks nothing of use
         return next((name for name, d in self._access.digests.items() if d == digest), None)
 

@@ -1,9 +1,9 @@
-"""Checkpoints that agents of other computers bring to the master's own folder.
+"""Receives the checkpoints that agents on other computers upload to the master's own folder.
 
     put (parts of files, in any order)  ->  a draft in the folder
     commit (the sizes of all files)     ->  the checkpoint; or the files that are not complete
 
-A draft is lost with the master; the agent then brings the checkpoint again.
+A draft is lost when the master exits; the agent then uploads the checkpoint again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CheckpointInbox:
         return self._storage.root / _checked(uuid) / _inside(name)
 
     def put(self, uuid: str, name: str, offset: int, part: bytes) -> None:
-        """Write a part of a file of a checkpoint that is being brought.
+        """Write a part of a file of a checkpoint that is being uploaded.
 
         Args:
             uuid: The checkpoint.
@@ -67,14 +67,14 @@ class CheckpointInbox:
             file.write(part)
 
     def commit(self, uuid: str, files: Mapping[str, int]) -> str:
-        """Make what was put the checkpoint, and return its path. Repeatable.
+        """Commit the uploaded files as the checkpoint, and return its path. Idempotent.
 
         Args:
             uuid: The checkpoint.
             files: The sizes of all its files.
 
         Raises:
-            Conflict: Not all of them were put, since the master has restarted, say.
+            Conflict: Not all files were uploaded, for example because the master has restarted.
         """
         if not self._storage.files(_checked(uuid)):
             draft = self._drafts.pop(uuid, None)
@@ -87,7 +87,7 @@ class CheckpointInbox:
         return path_of(self._storage, uuid)
 
     def discard_all(self) -> None:
-        """Remove what was not committed."""
+        """Remove all drafts."""
         for draft in self._drafts.values():
             draft.discard()
         self._drafts.clear()

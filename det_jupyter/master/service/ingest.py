@@ -127,7 +127,7 @@ class _Intake:
 
     def _take(self, report: AgentReport) -> None:
         if self._clock_ahead_s:
-            report = self._on_our_clock(report)
+            report = self._on_master_clock(report)
         match report:
             case Chunk():
                 self._take_chunk(report)
@@ -149,27 +149,27 @@ class _Intake:
             case _:
                 assert_never(report)
 
-    def _on_our_clock(self, report: AgentReport) -> AgentReport:
-        """Return a report with its times on this computer's clock; `_parse` does it in files."""
+    def _on_master_clock(self, report: AgentReport) -> AgentReport:
+        """Convert the times of a report to this computer's clock; for records see `_parse`."""
         match report:
             case GangStarted() | GangExited() | DevicesSeen():
-                return report.model_copy(update={"at": self._our_time(report.at)})
+                return report.model_copy(update={"at": self._master_time(report.at)})
             case SystemSampled():
                 samples = [
-                    sample.model_copy(update={"at": self._our_time(sample.at)})
+                    sample.model_copy(update={"at": self._master_time(sample.at)})
                     for sample in report.samples
                 ]
                 return report.model_copy(update={"samples": samples})
             case _:
                 return report
 
-    def _our_time(self, at: float) -> float:
+    def _master_time(self, at: float) -> float:
         return max(0.0, at - self._clock_ahead_s)
 
     def _parse(self, line: str) -> Record:
-        """Return the record of a journal's line, with its time as on this computer's clock."""
+        """Return the record of a journal's line, with its time on this computer's clock."""
         record = parse_line(line)
-        return replace(record, at=self._our_time(record.at)) if self._clock_ahead_s else record
+        return replace(record, at=self._master_time(record.at)) if self._clock_ahead_s else record
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
         """Return trial and run of a rank; None if the run is unknown or over."""
