@@ -5,6 +5,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import Literal
 
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages.status import State
 from det_jupyter.contract.messages.views import SlotView
 from det_jupyter.contract.messages.wire import Wire
@@ -104,7 +105,7 @@ RemedyVerb = Literal[
     "set",  # `priority`, `max_slots` or `pool` of the experiment
     "move",  # the experiment ahead of experiment `ahead_of`
     "enable_slots",  # `slot_ids` of the agent
-    "end_processes",  # `pids` on the agent: they are the user's own and do nothing
+    "end_processes",  # `pids` on the agent, at `host`: they are the user's own and do nothing
     "ask_for_devices",  # ask the users who run `pids` on the agent
     "add_agent",  # start or reconnect this agent, or any
 ]
@@ -236,6 +237,9 @@ def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
     ['%det_experiment pause 3', '%det_experiment pause 4']
     >>> command_lines(Remedy(verb="end_processes", values={"pids": [72]}, text="end it"), SHELL)
     ['kill 72']
+    >>> values = {"pids": [72], "host": "a computer elsewhere"}
+    >>> lines_of(Remedy(verb="end_processes", values=values, text="end it"), SHELL)
+    []
     """
     values, names = remedy.values, [quote(str(name)) for name in remedy.target]
     det, experiment = reader.det, reader.experiment
@@ -258,7 +262,11 @@ def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
         case "enable_slots":
             return [f"{det} slot enable {name} {_listed(values['slot_ids'])}" for name in names]
         case "end_processes":
-            return [f"{reader.shell}kill {_listed(values['pids'])}"]
+            pids, host = values["pids"], str(values.get("host", ""))
+            assert isinstance(pids, list)
+            if not all(Process(pid, "", host).is_here for pid in pids):
+                return []  # a pid here would be another process
+            return [f"{reader.shell}kill {_listed(pids)}"]
         case "wait" | "ask_for_devices" | "add_agent":
             return []
 

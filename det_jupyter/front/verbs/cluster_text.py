@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import (
     AgentStatus,
     ClusterView,
@@ -190,10 +191,12 @@ def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
         identity = (agent.hostname, process.pid)
         if process.kernel_id is not None and idle_s >= _IDLE_S and identity not in hints:
             where = f"pid {process.pid} on agent {shortened(agent.id)}"
+            is_here = Process(process.pid, "", agent.hostname).is_here
+            kill = f", or free it with:  {reader.shell}kill {process.pid}" if is_here else "."
             hints[identity] = (
                 f"The kernel of {_notebook(process)} ({where}) holds "
                 f"{size(process.memory_bytes)} and has been idle for {rough_duration(idle_s)}. "
-                f"Shut it down in Jupyter, or free it with:  {reader.shell}kill {process.pid}"
+                f"Shut it down in Jupyter{kill}"
             )
     return list(hints.values())
 

@@ -231,12 +231,14 @@ class Service:
         if isinstance(registration, OtherVersion) or registration.protocol != PROTOCOL:
             self.links.refuse(agent_id)
             pid = registration.pid
-            on = Process(pid, registration.birth, registration.hostname).on_host
+            process = Process(pid, registration.birth, registration.hostname)
+            on = process.on_host
+            end = f"`kill {pid}` ends" if process.is_here else "kill it there to end"
             self._refusals[agent_id] = (
                 f"agent {agent_id} (process {pid}{on}) is det_jupyter "
                 f"{registration.version} (protocol {registration.protocol}), and this master "
                 f"speaks protocol {PROTOCOL}: its trials train on, and when they have ended one "
-                f"of this version takes over; `kill {pid}`{on} ends it with them now"
+                f"of this version takes over; {end} it with them now"
             )
             raise ProtocolMismatch(self._refusals[agent_id])
         if is_remote and (difference := find_difference(agent_id, registration.versions)):

@@ -215,7 +215,9 @@ class _Facts:
         shares = state.pool_configs[self.pool_name].share_devices
         return {
             agent.id: Withheld(
-                disabled=tuple(agent.disabled), occupied={} if shares else agent.occupied
+                disabled=tuple(agent.disabled),
+                occupied={} if shares else agent.occupied,
+                host=agent.hostname,
             )
             for agent in state.agents_of(self.pool_name)
             if agent.disabled or agent.occupied

@@ -95,7 +95,7 @@ def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
     freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
     if len(freed) > len(found) and not test(_with_slots(seats, freed)):
         return None
-    return _freed(wait, seats.id, found, list(users.values()))
+    return _freed(wait, seats.id, withheld.host, found, list(users.values()))
 
 
 def _loss(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
@@ -120,7 +120,7 @@ def _with_slots(seats: Seats, slots: Collection[int]) -> list[AgentSlots]:
 
 
 def _freed(
-    wait: Wait, agent_id: str, slots: Sequence[int], users: Sequence[DeviceProcess]
+    wait: Wait, agent_id: str, host: str, slots: Sequence[int], users: Sequence[DeviceProcess]
 ) -> Remedy:
     """Return the remedy: idle processes may be ended, for the others a user is asked."""
     facts = wait.facts
@@ -141,6 +141,6 @@ def _freed(
     return Remedy(
         verb="end_processes" if is_safe else "ask_for_devices",
         target=[agent_id],
-        values={"slot_ids": list(slots), "pids": [user.pid for user in users]},
+        values={"slot_ids": list(slots), "pids": [user.pid for user in users], "host": host},
         text=f"{to_do} on agent {one_line(agent_id)}{may_be_busy}",
     )

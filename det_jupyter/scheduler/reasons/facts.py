@@ -27,10 +27,12 @@ class Withheld:
     Args:
         disabled: Disabled by hand, also those that a gang still holds (draining).
         occupied: Used by processes that are not ours: which, by slot. A slot may be both.
+        host: Name of the computer that these processes are on; "": the master's.
     """
 
     disabled: tuple[int, ...] = ()
     occupied: Mapping[int, Sequence[DeviceProcess]] = field(default_factory=dict)
+    host: str = ""
 
     @property
     def disabled_only(self) -> list[int]:

@@ -117,6 +117,12 @@ def test_only_idle_kernels_are_pointed_out_and_each_once() -> None:
     assert "pid 2: train.py, 14 GB, idle for 2.5 h" in lines[2]
 
 
+def test_a_line_to_type_ends_no_process_of_another_computer() -> None:
+    elsewhere = agent(slot(0, "occupied", processes=[kernel(pid=3)]), hostname="elsewhere")
+    text = ledger_text(cluster(pool(elsewhere)), NOTEBOOK)
+    assert text.endswith("has been idle for 2.5 h. Shut it down in Jupyter.")
+
+
 def test_names_stay_on_one_line_and_short() -> None:
     name = "<b>a</b>\n\x1b[31m" + "x" * 100
     named = agent(held(0, 0, experiment_name=name), name="left\nright")

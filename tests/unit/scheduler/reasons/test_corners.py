@@ -163,7 +163,7 @@ def test_whoever_ends_gives_back_all_that_it_uses() -> None:
     assert reason(world).remedies[0].verb == "kill_and_submit"
     world.away = {"a": Withheld(occupied={3: [one]})}
     assert [(r.verb, r.values) for r in reason(world).remedies] == [
-        ("ask_for_devices", {"pids": [1], "slot_ids": [3]})
+        ("ask_for_devices", {"pids": [1], "slot_ids": [3], "host": ""})
     ]
 
 
@@ -261,7 +261,10 @@ def test_what_a_process_uses_besides_must_not_make_its_agent_useless() -> None:
     assert reason(world).remedies == []
     world.away = {"a": Withheld(occupied={0: [one], 1: [one], 2: [two], 3: [two]})}
     found = reason(world).remedies[0]
-    assert (found.verb, found.values) == ("ask_for_devices", {"pids": [1], "slot_ids": [0]})
+    assert (found.verb, found.values) == (
+        "ask_for_devices",
+        {"pids": [1], "slot_ids": [0], "host": ""},
+    )
 
 
 def used_by(pid: int, user: str = "") -> list[DeviceProcess]:
