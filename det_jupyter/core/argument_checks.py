@@ -1,4 +1,7 @@
-"""Checks of what the Core API is given and when, alike in experiments and outside; JSON of it."""
+"""Checks of the arguments of Core API calls, and their conversion to JSON types.
+
+They are the same in experiments and outside.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +11,45 @@ from typing import Any
 
 from det_jupyter.contract.values.bounds import MAX_COUNT, find_value_problem
 
-_SHOWN = 60  # characters of a value that is refused
+_MAX_CHARACTERS = 60  # of a value in an error message
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message that refuses it."""
+def quoted(value: Any) -> str:
+    """Format a value for an error message, shortened to 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # a number of thousands of digits
         return f"an {type(value).__name__} of thousands of digits"
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
 
 
 def checked_steps(steps_completed: Any) -> int:
     """Check a number of batches and return it.
 
     Raises:
-        ValueError: It is no whole number from 0 to 2**53.
+        ValueError: It is not an int from 0 to 2**53.
     """
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected a whole number")
+        raise ValueError(
+            f"steps_completed: got {quoted(steps_completed)}, expected a whole number"
+        )
     if steps_completed < 0:
-        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected 0 or more")
+        raise ValueError(f"steps_completed: got {quoted(steps_completed)}, expected 0 or more")
     if steps_completed > MAX_COUNT:
-        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected at most 2**53")
+        raise ValueError(f"steps_completed: got {quoted(steps_completed)}, expected at most 2**53")
     return steps_completed
 
 
 def find_choice_problem(value: object, kind: type[Enum]) -> str:
-    """Return why a value is none of an enumeration; "" if it is one."""
+    """Return the problem if a value is not a member of an enumeration; "" if it is."""
     if isinstance(value, kind):
         return ""
     choices = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
-    return f"got {shown(value)}, expected one of {choices}"
+    return f"got {quoted(value)}, expected one of {choices}"
 
 
 def is_number(value: Any) -> bool:
-    """Return whether the value is a number of Python's, and no truth value."""
+    """Return whether the value is an int or a float, and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -52,7 +57,7 @@ def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Check metrics and return them as JSON types.
 
     Raises:
-        ValueError: They are no dict of names and values; the message says which.
+        ValueError: It is not a dict, or a name or value cannot be reported; the message names it.
     """
     if not isinstance(metrics, Mapping):
         raise ValueError(f"metrics: got {type(metrics).__name__}, expected a dict of metrics")
@@ -69,12 +74,12 @@ def checked_amounts(trained: Mapping[str, float]) -> dict[str, float]:
     """Check amounts of training by unit, and return them.
 
     Raises:
-        ValueError: One is no number from 0 to 2**53.
+        ValueError: One is not a number from 0 to 2**53.
     """
     for unit, amount in trained.items():
         if not is_number(amount) or not 0 <= amount <= MAX_COUNT:
             raise ValueError(
-                f"trained[{unit!r}]: got {shown(amount)}, expected a number from 0 to 2**53"
+                f"trained[{unit!r}]: got {quoted(amount)}, expected a number from 0 to 2**53"
             )
     return dict(trained)
 
@@ -82,14 +87,18 @@ def checked_amounts(trained: Mapping[str, float]) -> dict[str, float]:
 def to_json_value(where: str, value: Any) -> Any:
     """Return the value as JSON types: numbers, strings, booleans, None, lists and dicts.
 
-    Tensors and arrays become lists, or numbers without dimensions; keys become strings. NaN and
-    infinities stay, as records can hold them. Waits for the device of a tensor.
+    Tensors and arrays become lists, or numbers if they have no dimensions; keys become strings.
+    NaN and infinities stay, since records may contain them. Waits for the device of a tensor.
+
+    Args:
+        where: Name of the value, for error messages.
+        value: The value.
 
     Raises:
-        ValueError: Something in it is of another type or too large; the message says where.
+        ValueError: A value in it has another type or is too large; the message has its path.
     """
     try:
-        plain = _plain(where, value)
+        plain = _to_json(where, value)
     except RecursionError:
         raise ValueError(f"{where}: got lists or dicts in one another without end") from None
     if problem := find_value_problem(plain, depth=2):  # it will be in a dict and in a list
@@ -97,23 +106,23 @@ def to_json_value(where: str, value: Any) -> Any:
     return plain
 
 
-def _plain(where: str, value: Any) -> Any:
+def _to_json(where: str, value: Any) -> Any:
     if hasattr(value, "tolist"):  # tensors, numpy's arrays and scalars
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(name): _plain(f"{where}[{name!r}]", item) for name, item in value.items()}
+        return {str(name): _to_json(f"{where}[{name!r}]", item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(f"{where}[{index}]", item) for index, item in enumerate(value)]
+        return [_to_json(f"{where}[{index}]", item) for index, item in enumerate(value)]
     raise ValueError(
         f"{where}: got {type(value).__name__}, expected a number, or what JSON can hold "
         "(strings, booleans, None, lists, dicts; arrays and tensors become lists)"
     )
 
 
-def by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the values of batches, at least one, by the name of the metric.
+def values_by_metric(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the values of one or more batches as a list for each metric.
 
     Raises:
         ValueError: The batches have different names, or a value cannot be reported.
@@ -131,12 +140,15 @@ def by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 class ContextPart:
-    """A part of a context: open from the beginning, and again in each further `with` block."""
+    """Base of a context's parts: open until a `with` block ends, and again in each further one."""
 
     is_open = True
 
     def check_open(self, call: str) -> None:
-        """Refuse a call after the end of the context.
+        """Check that the context is open.
+
+        Args:
+            call: Name of the calling method, for the message.
 
         Raises:
             RuntimeError: The context is closed.

@@ -27,10 +27,10 @@ from det_jupyter.storage import METADATA_FILE, CheckpointStorage, path_of, read_
 
 
 class DownloadMode(Enum):
-    """How the ranks of a computer download.
+    """How the ranks of a computer download a checkpoint.
 
-    LocalWorkersShareDownload: all of them call; the first copies, the others wait for it.
-    NoSharedDownload: each copies for itself, into a folder of its own.
+    LocalWorkersShareDownload: all of them call; the first one copies, the others wait for it.
+    NoSharedDownload: each one copies, into a folder of its own.
     """
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
@@ -38,10 +38,13 @@ class DownloadMode(Enum):
 
 
 class CheckpointContext(ContextPart):
-    """The checkpoints of one trial. Every rank may read.
+    """Stores, restores and deletes checkpoints. Every rank may read.
 
     Args:
-        belongs_to: Ids of experiment and trial, for the metadata of each.
+        storage: Where they are stored.
+        sink: Stores the records of checkpoints that were saved and deleted.
+        distributed: The ranks.
+        belongs_to: Ids of experiment and trial, for the metadata of each checkpoint.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class CheckpointContext(ContextPart):
         self.has_begun = False
 
     def begin(self, metadata: Mapping[str, Any] | None) -> CheckpointDraft:
-        """Return a draft to fill and commit later; does not use the disk yet.
+        """Return a draft to fill and commit later. Does not access the storage yet.
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
@@ -72,7 +75,7 @@ class CheckpointContext(ContextPart):
         plain = plain_metadata(metadata)
         check_steps(plain)
         self.has_begun = True
-        # Also if it is another checkpoint's metadata: a name and owner of its own.
+        # If the metadata is that of another checkpoint, these fields are replaced.
         own = {"uuid": str(uuid.uuid4()), **self._belongs_to, **versions()}
         return CheckpointDraft(self._storage, self._sink, {**own, **plain, **own})
 
@@ -86,8 +89,8 @@ class CheckpointContext(ContextPart):
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
-            shard: Whether all ranks fill it: all must call it in step. Each gets a folder of its
-                own, and the checkpoint is the union of them, and of their metadata.
+            shard: Whether all ranks store files: all must call it in step. Each gets a folder of
+                its own, and the checkpoint is the union of the folders and of the metadata.
 
         Raises:
             ValueError: Metadata that cannot be stored; nothing is written then.
@@ -114,7 +117,7 @@ class CheckpointContext(ContextPart):
         """Store a copy of the folder as a checkpoint and return its uuid.
 
         Args:
-            ckpt_dir: The folder. With `shard`, None on a rank that has nothing.
+            ckpt_dir: The folder. With `shard`, None on a rank that stores no files.
             metadata: Anything JSON can hold; `steps_completed` is required.
             shard: Whether all ranks upload: all must call it in step. The checkpoint is the union
                 of their files and of their metadata. A folder that several ranks of a computer
@@ -145,10 +148,9 @@ class CheckpointContext(ContextPart):
         *,
         selector: Selector | None = None,
     ) -> Iterator[Path]:
-        """Yield the folder of a checkpoint, for reading only.
+        """Yield a folder with the files of a checkpoint, for reading only.
 
-        Where the storage is a folder nothing is copied, so it has all files in either mode,
-        whatever is selected.
+        If the storage is a folder, nothing is copied, and the selector and mode have no effect.
 
         Raises:
             CheckpointError: It does not exist.
@@ -165,20 +167,20 @@ class CheckpointContext(ContextPart):
         *,
         selector: Selector | None = None,
     ) -> None:
-        """Copy a checkpoint into the folder, which is made if necessary.
+        """Copy a checkpoint into the folder, which is created if necessary.
 
-        Collective among the ranks of a computer, but in the mode NoSharedDownload.
+        Collective among the ranks of a computer, except in the mode NoSharedDownload.
 
         Args:
             storage_id: The checkpoint's uuid.
             download_mode: Whether the ranks of a computer share one copy.
             selector: Returns whether to copy a relative path (that of a folder ends with "/"). A
-                shared copy has what any of the ranks selects.
+                shared copy contains the files that any of the ranks selects.
 
         Raises:
             CheckpointError: It does not exist.
-            ValueError: The ranks that share a copy give different folders.
-            PeerFailed: Another of them has failed, in its selector, say.
+            ValueError: Ranks that share a copy have passed different folders.
+            PeerFailed: Another one of these ranks has failed, in its selector, for example.
         """
         _check_mode("download", download_mode)
 
@@ -217,24 +219,24 @@ class CheckpointContext(ContextPart):
 
     @property
     def location(self) -> str:
-        """Where checkpoints go: a folder, or scheme://... of another kind of storage."""
+        """Where checkpoints are stored: a folder, or scheme://... of another kind of storage."""
         return self._storage.location
 
     def path_of(self, storage_id: str) -> str:
-        """Return where the checkpoint is, as it is recorded."""
+        """Return the path of the checkpoint, as it is recorded in the database and shown."""
         return path_of(self._storage, storage_id)
 
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage, if it is there. Any rank may call it."""
         _check_uuid("delete", storage_id)
         if not self._storage.files(storage_id):
-            return  # another experiment's may be in another folder, and stays there
+            return  # that of another experiment may be in another storage, and stays
         try:
             self._storage.delete(storage_id)
         except CheckpointError:
             if self._storage.files(storage_id):
                 raise
-            # It is no checkpoint any more: the next writer removes what is left of its files.
+            # It is incomplete now; the next writer removes its remaining files.
         self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
 
     def _reading(

@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The parts of the Core API. In a `with` block it is the current context.
+    """The parts of the Core API. Within its `with` block it is the current context.
 
     Args:
-        sink: Gets the records of all parts.
-        orders: Changes and profiles that a user asks for; None outside of experiments.
-        note_batch: Called before each batch with the number begun; writes to memory.
+        sink: Stores the records of all parts.
+        orders: Changes and profiles that a user requests; None outside of experiments.
+        note_batch: Called before each batch with its number; writes it to the control page.
         info: The trial that this process is a rank of; None in a plain script or notebook.
     """
 
@@ -44,14 +44,14 @@ class Context:
     orders: OrdersContext | None = None
     note_batch: Callable[[int], object] = bool
     info: TrialInfo | None = None
-    # The contexts that its `with` blocks replaced.
+    # The current contexts before each of its open `with` blocks.
     _outer: list[Context | None] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
 
     @property
     def is_entered(self) -> bool:
-        """Whether a `with` block of it is running."""
+        """Whether a `with` block of this context is open."""
         return bool(self._outer)
 
     def __enter__(self) -> Self:
@@ -63,14 +63,14 @@ class Context:
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.profiler.flush()
-        # In an experiment it was the current one before, and init() returns it after the block.
+        # In an experiment this context was the current one before the block, and is it again.
         set_current(self._outer.pop())
         self._set_open(self.is_entered)
         if not self._outer and kind is None:
             self.warn_of_an_early_end()
 
     def warn_of_an_early_end(self) -> None:
-        """Warn if the trial leaves without a checkpoint to go on from, or ends too early."""
+        """Warn if the script ends within an operation, or is preempted without a checkpoint."""
         self.searcher.warn_if_left()
         is_new = self.info is not None and self.info.latest_checkpoint is None
         is_leaving = self.preempt.is_acknowledged and self.distributed.is_chief
@@ -90,7 +90,7 @@ _current: Context | None = None
 
 
 def current() -> Context | None:
-    """Return the context of this process: of the rank, or of the innermost `with` block."""
+    """Return the current context of this process; None if there is none."""
     return _current
 
 

@@ -1,7 +1,7 @@
-"""A rank's place among the ranks, and collectives on picklable values.
+"""Ranks and sizes of a process, and collectives on picklable values.
 
-They go over sockets of their own (ranks/), not over torch's process group: they need none, and
-cannot mix with the all-reduce of gradients.
+The collectives use sockets of their own (ranks/) instead of torch's process group: they work
+without one, and do not interfere with the all-reduce of gradients.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to lo
 
 T = TypeVar("T")
 
-# A dead rank is noticed at once, by its closed connection. This bounds only a deadlock, and the
-# chief may evaluate or write a checkpoint for hours while the others wait.
+# A rank that ends closes its connection, and collectives raise at once. This timeout is only for
+# deadlocks: the chief may evaluate or write a checkpoint for hours while the others wait.
 CONTROL_TIMEOUT = timedelta(days=1)
 _JOIN_TIMEOUT_S = 300.0
 _PULL_PORT = 12376  # Determined's
@@ -47,16 +47,16 @@ class DistributedContext:
     """Ranks, sizes and collectives. All ranks must call collectives, in the same order.
 
     Without arguments it is that of a single process. With them the constructor is collective: it
-    returns once all ranks have come. By hand, make it after torch's process group on all ranks, or
-    before it on all: the group's store then says which ranks belong together. Without one it is
-    the launcher's name of the run, or the process that has started the ranks.
+    returns once all ranks are connected. Create it after torch's process group on all ranks, or
+    before it on all. With a process group, its store identifies the ranks that belong together;
+    without one, the launcher's name of the run does, or the process that started the ranks.
 
     Ranks of an experiment, or of one computer, meet at a socket that only their user can reach.
     Ranks on several computers meet at `chief_ip` and a port: values are unpickled, so either trust
     all who can reach that port, or set DET_JUPYTER_SECRET to the same long random word on all
     computers.
 
-    A process may make several contexts, if all ranks make them in the same order.
+    A process may create several contexts, if all ranks create them in the same order.
 
     Args:
         rank: Index of this process in the job; the chief is rank 0.
@@ -66,22 +66,24 @@ class DistributedContext:
         cross_rank: Index of this computer (a simulated agent counts as one).
         cross_size: Number of computers.
         chief_ip: Address of the computer of rank 0; needed if `local_size` is not `size`.
-        pub_port: Port there, 12360 by default, or a free one that torch's group brings to all.
-            Jobs that one process starts on a computer (a shell, say) need different ones.
+        pub_port: Port there; by default 12360, or a free one that is sent to all ranks through
+            torch's process group. Jobs that one process (a shell, say) starts on a computer need
+            different ones.
         pull_port: Not used; accepted because Determined has it.
         port_offset: Added to `pub_port`.
-        force_tcp: Meet at a port (of the loopback interface, without `chief_ip`) in any case.
-        join_timeout_s: How long to wait until all ranks have come.
-        collective_timeout_s: How long a collective waits for ranks that live.
-        store: File in a 0700 folder, beside which the ranks meet, in place of DET_JUPYTER_STORE.
-        secret: Known to these ranks only, in place of DET_JUPYTER_SECRET.
+        force_tcp: Whether to connect over a port even on one computer (of the loopback interface
+            without `chief_ip`).
+        join_timeout_s: How long to wait until all ranks are connected.
+        collective_timeout_s: How long a collective waits for ranks that are running.
+        store: File in a 0700 folder, beside which the socket is; overrides DET_JUPYTER_STORE.
+        secret: Shared by these ranks only; overrides DET_JUPYTER_SECRET.
 
     Raises:
-        ValueError: Arguments are missing or do not fit, or the ranks do not fit together.
-        WaitTimeout: Ranks have not come in time; the message names them.
-        PeerRefused: This process, or what it has met, does not know the secret, or is of another
-            job.
-        LaunchError: A job that lives has the same name.
+        ValueError: Arguments are missing, or contradict each other or those of other ranks.
+        WaitTimeout: Ranks have not connected in time; the message names them.
+        PeerRefused: This process and the process that it has connected to do not have the same
+            secret or job.
+        LaunchError: A running job uses the same address.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None, **options: Any) -> Self:
-        """Return the context of a process from torchrun's variables.
+        """Return the context of a process by torchrun's variables.
 
         Collective: all ranks must call it, all after `torch.distributed.init_process_group`, or
         all without it.
@@ -161,7 +163,7 @@ class DistributedContext:
 
         Raises:
             ValueError: Variables are missing or wrong: all of them are named.
-            PeerRefused: A rank does not know the secret.
+            PeerRefused: A rank does not have the secret.
         """
         info = read_rank_info(os.environ, TORCHRUN, "torchrun")
         if info.size > 1:
@@ -170,7 +172,7 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None, **limits: float) -> Self:
-        """Return the context of a process that deepspeed's launcher has started. Collective.
+        """Return the context of a process by the variables of deepspeed's launcher. Collective.
 
         It reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE, CROSS_RANK and CROSS_SIZE, or torchrun's
         names where those are not set.
@@ -186,7 +188,7 @@ class DistributedContext:
 
     @classmethod
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None, **limits: float) -> Self:
-        """Return the context of a process of Horovod's. Collective, after `hvd.init()`.
+        """Return the context of a process of Horovod. Collective; call it after `hvd.init()`.
 
         Args:
             hvd: The module that was initialized: `horovod.torch`, say.
@@ -277,7 +279,7 @@ class DistributedContext:
         return tensor
 
     def close(self) -> None:
-        """End the connections of these ranks; later collectives raise a RuntimeError."""
+        """Close the connections with other ranks; later collectives raise a RuntimeError."""
         for exchange in (self._everyone, self._neighbours):
             if exchange is not None:
                 exchange.close()

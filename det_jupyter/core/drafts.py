@@ -1,4 +1,4 @@
-"""A checkpoint that is being written, and the metadata that each has."""
+"""A checkpoint that is being written, and the metadata of checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, 
 
 
 class CheckpointDraft:
-    """A checkpoint that is being written; made by CheckpointContext.begin on the chief."""
+    """A checkpoint that is being written; created by CheckpointContext.begin on the chief."""
 
     def __init__(
         self, storage: CheckpointStorage, sink: RecordSink, metadata: Mapping[str, Any]
@@ -34,19 +34,19 @@ class CheckpointDraft:
         self._draft: StorageDraft | None = None
 
     def open(self) -> Path:
-        """Return the empty folder to fill. First removes drafts of writers that died.
+        """Return the empty folder to fill, after removing drafts of writers that were killed.
 
-        It may run in another thread, as `sync` may; it writes no record.
+        May run in another thread, as `sync` may; writes no record.
         """
         self._draft = self._storage.begin(self.uuid)
         return self._draft.path
 
     def sync(self) -> None:
-        """Store the files so far, so that `commit` waits less."""
+        """Write the present files to the disk, so that `commit` takes less time."""
         self._opened().sync()
 
     def commit(self) -> None:
-        """Make it a checkpoint and record it; if this raises, do neither."""
+        """Make the draft a checkpoint and write its record; if this raises, neither is done."""
         draft = self._opened()
         text = json.dumps(self._metadata, indent=2, default=str)
         (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
@@ -63,13 +63,13 @@ class CheckpointDraft:
             )
             self._sink.write(record)
         except Exception:
-            # Without a record the master does not know it, and would never delete it.
+            # Without a record the master would never delete the checkpoint.
             with suppress(OSError, CheckpointError):  # report the first failure
                 self._storage.delete(self.uuid)
             raise
 
     def discard(self) -> None:
-        """Remove the draft. May be called twice, and before `open`."""
+        """Remove the draft. Idempotent; does nothing before `open`."""
         if self._draft is not None:
             self._draft.discard()
 
@@ -93,7 +93,7 @@ def plain_metadata(metadata: Any) -> dict[str, Any]:
     """Return metadata as JSON types; empty for None.
 
     Raises:
-        ValueError: It is no dict, or JSON cannot hold it; the message says where.
+        ValueError: It is not a dict, or a value is not JSON; the message has its path.
     """
     if metadata is None:
         return {}
@@ -102,17 +102,17 @@ def plain_metadata(metadata: Any) -> dict[str, Any]:
             f"checkpoint: metadata: got {type(metadata).__name__}, expected a dict with "
             "steps_completed, the batches trained"
         )
-    if "steps_completed" in metadata:  # its bound is a nearer one
+    if "steps_completed" in metadata:  # its bounds are narrower than those of other numbers
         check_steps(metadata)
     plain: dict[str, Any] = to_json_value("checkpoint: metadata", metadata)
     return plain
 
 
 def check_steps(metadata: Mapping[str, Any]) -> None:
-    """Make sure that metadata says at which batch the checkpoint is saved.
+    """Check `steps_completed` in the metadata of a checkpoint.
 
     Raises:
-        ValueError: It does not.
+        ValueError: It is missing, or not a number of batches.
     """
     try:
         checked_steps(metadata.get("steps_completed"))
@@ -121,19 +121,19 @@ def check_steps(metadata: Mapping[str, Any]) -> None:
 
 
 def _own_bytes(file: Path) -> int:
-    """Return the size of the file; 0 if it is a link to a file that exists elsewhere too."""
+    """Return the size of a file; 0 if it is a hard link to a file that exists elsewhere too."""
     status = file.stat()
     return status.st_size if S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a checkpoint was written with, for its metadata."""
+    """Return the versions of det_jupyter, Python and torch, for the metadata."""
     found = {"det_jupyter_version": __version__, "python_version": platform.python_version()}
     if "torch" in sys.modules:
-        import torch  # waits, if a thread is loading it
+        import torch  # waits if another thread is importing it
 
         found["torch_version"] = torch.__version__
         return found
-    with suppress(packages.PackageNotFoundError):  # without torch a checkpoint is one, too
+    with suppress(packages.PackageNotFoundError):  # checkpoints do not need torch
         found["torch_version"] = packages.version("torch")
     return found

@@ -1,7 +1,7 @@
-"""What a rank reports of the error that ends it.
+"""The record of the error that ends a rank.
 
-A worker that a launcher has started reports its uncaught error itself, as the launcher sees only
-an exit code.
+A worker that a launcher has started writes the record of its uncaught error itself, since the
+launcher only gets an exit code.
 """
 
 from __future__ import annotations
@@ -25,27 +25,36 @@ from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, DetError, InvalidHP, PeerRefused, ProtocolMismatch
 
 _MAKE_ROOM = "make room there, or write to a folder on another disk"
-_ECHO_DELAY_S = 0.5  # meanwhile the agent or a launcher ends this process: the cause is reported
+_ECHO_DELAY_S = 0.5  # meanwhile the agent or launcher ends this process, after the first failure
 
 
 def explain(names: CodeNames, error: BaseException, code: CodeType | None = None) -> Explanation:
-    """Explain the error, even if its own methods raise."""
+    """Return the error for its record; only its type if its own methods raise.
+
+    Args:
+        names: Labels of captured code.
+        error: The error.
+        code: The code at fault, if the stack has no frame of it.
+    """
     try:
         return names.explain(error, code)
-    except BaseException as unspeakable:  # the failure must be reported in any case
-        line = f"{type(error).__name__} (telling more failed: {type(unspeakable).__name__})"
+    except BaseException as other:  # the failure must be reported in any case
+        line = f"{type(error).__name__} (telling more failed: {type(other).__name__})"
         return Explanation(error=line, traceback=f"{line}\n", where="")
 
 
 def failure_of(
     error: BaseException, explanation: Explanation, *, rank: int, is_echo: bool, is_early: bool
 ) -> RankFailure:
-    """Return the record of a failure. Waits a moment if another rank has caused it.
+    """Return the record of a failure. Waits 0.5 s if another rank has caused it.
 
     Args:
+        error: The error.
+        explanation: The text of it.
+        rank: The rank that has failed.
         is_echo: Whether another rank has caused it.
-        is_early: Whether no batch was trained, in this run or an earlier one. Such a failure
-            repeats, unless another process has caused it: a data-loader worker may be killed when
+        is_early: Whether the trial has not trained a batch yet, in any run. Such a failure would
+            repeat, unless another process has caused it: a data-loader worker may be killed when
             memory is short.
     """
     message = explanation.error
@@ -56,7 +65,7 @@ def failure_of(
         time.sleep(_ECHO_DELAY_S)
     no_room = is_no_room(error)
     if no_room:
-        folder = folder_without_room(error, _written_to())
+        folder = folder_without_room(error, _folders_written_to())
         message = (
             f"no room on the disk{f' of {folder}' if folder else ''}: {message}; {_MAKE_ROOM}"
         )
@@ -72,8 +81,8 @@ def failure_of(
     )
 
 
-def _written_to() -> Iterator[str]:
-    """Return the folders that a rank writes to, of those that are there."""
+def _folders_written_to() -> Iterator[str]:
+    """Yield the folders that a rank writes to, if they exist."""
     with suppress(OSError, DetError):
         yield str(paths.data_dir())
     with suppress(OSError):
@@ -83,8 +92,8 @@ def _written_to() -> Iterator[str]:
 
 
 def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter) -> None:
-    """Have the uncaught error of this process journaled, and printed as before."""
-    printed, process = sys.excepthook, os.getpid()
+    """Set `sys.excepthook` to write a record of the uncaught error, and to print it as before."""
+    former_hook, process = sys.excepthook, os.getpid()
 
     def hook(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -92,11 +101,11 @@ def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter)
         workplace = run.plan.workplace(run.folder)
         context = workplace if run.plan.has_context else None
         explanation = explain(CodeNames({}, [workplace], context), error)
-        if printed is sys.__excepthook__ and not isinstance(error, KeyboardInterrupt):
+        if former_hook is sys.__excepthook__ and not isinstance(error, KeyboardInterrupt):
             sys.stderr.write(explanation.printed)  # without our frames
         else:
-            printed(kind, error, traceback)
-        # A launcher ends its workers by interrupts, and a fork of this process is no worker.
+            former_hook(kind, error, traceback)
+        # A launcher interrupts its workers to end them; a forked process is not a worker.
         if isinstance(error, KeyboardInterrupt) or os.getpid() != process:
             return
         with suppress(OSError):  # the disk is full, or the run's folder is gone
@@ -115,7 +124,7 @@ def _record(
             steps_completed=counter.steps_completed,
             message=explanation.error,
         )
-    # Only the chief has to report, so another rank may have trained without a report.
+    # Only the chief has to report: another rank may have trained without a report.
     has_trained = rank != 0 or counter.steps_completed > counter.first
     return failure_of(
         error,

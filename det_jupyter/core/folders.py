@@ -12,7 +12,7 @@ from pathlib import Path
 
 from det_jupyter.errors import CheckpointError
 
-# Gets a path relative to the folder, with "/" between its parts, and at the end of a folder's.
+# Called with a path relative to the folder, with "/" as separator; that of a folder ends with "/".
 Selector = Callable[[str], bool]
 Folder = str | os.PathLike[str]
 
@@ -28,15 +28,16 @@ class Listing:
 
 
 def list_folder(where: str, folder: object, selector: Selector | None = None) -> Listing:
-    """Return what is in a folder, as far as it is selected. AgentLinks are followed.
+    """Return the selected files and folders below a folder. Symbolic links are followed.
 
     Args:
-        where: The call, for messages.
-        selector: Says what to take; None: everything. A folder that it leaves out is still looked
-            into; one that cannot be read is passed over, with a warning.
+        where: Name of the calling method, for messages.
+        folder: The folder.
+        selector: Returns whether to include a path; None: all. Folders that are not selected are
+            searched too; one that cannot be read is skipped, with a warning.
 
     Raises:
-        CheckpointError: There is no such folder, or something selected in it cannot be read.
+        CheckpointError: There is no such folder, or a selected path cannot be read.
     """
     root = _check_folder(where, folder)
     if selector is not None and not callable(selector):
@@ -47,10 +48,10 @@ def list_folder(where: str, folder: object, selector: Selector | None = None) ->
     files: set[str] = set()
     folders: set[str] = set()
 
-    def refuse(error: OSError) -> None:  # os.walk would leave the folder out
+    def refuse(error: OSError) -> None:  # by default os.walk skips such a folder
         if error.filename == root or _relative(error.filename, root) in folders:
             raise CheckpointError(f"{where}: {error.filename} cannot be read: {error.strerror}")
-        # Whether the selector takes a file in it cannot be known.
+        # Its files are unknown, so the selector cannot be called for them.
         logger.warning(
             "%s: %s cannot be read (%s), and the selector leaves it out: so is all in it",
             *(where, error.filename, error.strerror),
@@ -77,7 +78,7 @@ def _relative(path: str, root: str) -> str:
 
 
 def _leads_back(path: str) -> bool:
-    """Return whether a folder is a link to one that it is in."""
+    """Return whether a path is a link to one of its own parent folders."""
     if not os.path.islink(path):
         return False
     return Path(path).parent.resolve().is_relative_to(Path(path).resolve())
@@ -101,7 +102,7 @@ def _check_folder(where: str, folder: object) -> str:
 
 
 def copy_files(source: Folder, target: Folder, found: Listing) -> None:
-    """Copy files, and make folders, from one folder into another, which is made if necessary."""
+    """Copy the listed files and folders into another folder, which is created if necessary."""
     target = Path(target)
     target.mkdir(parents=True, exist_ok=True)
     _make_folders(target, found)
@@ -110,7 +111,7 @@ def copy_files(source: Folder, target: Folder, found: Listing) -> None:
 
 
 def move_files(source: Path, target: Path, found: Listing) -> None:
-    """Move files, and make folders, from one folder into another on the same file system."""
+    """Move the listed files, and create the folders, in a folder on the same file system."""
     _make_folders(target, found)
     for name in found.files:
         (source / name).rename(target / name)
@@ -122,6 +123,6 @@ def _make_folders(target: Path, found: Listing) -> None:
 
 
 def digest_of(file: Path) -> str:
-    """Return the digest of a file's content."""
+    """Return the SHA-256 of a file's content, in hexadecimal digits."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -12,10 +12,10 @@ from types import ModuleType
 
 @contextmanager
 def import_from_path(path: str | Path) -> Iterator[None]:
-    """Import from this folder first, within the block.
+    """Within the block, import modules from this folder first.
 
-    Modules of the names in the folder are imported anew; after the block the former ones are back.
-    Not for several threads.
+    Modules with the names of those in the folder are imported again; after the block the former
+    ones are in `sys.modules` again. Not thread-safe.
 
         with det.import_from_path(checkpoint_path / "code"):
             import model_def as model_def_of_the_checkpoint
@@ -41,6 +41,6 @@ def _module_name(entry: Path) -> str:
 
 
 def _take_out(names: set[str]) -> dict[str, ModuleType]:
-    """Forget the modules of these names, and what is in them; return what was forgotten."""
+    """Remove these modules and their submodules from `sys.modules`, and return them."""
     found = [name for name in sys.modules if name.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in found}

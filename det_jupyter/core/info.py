@@ -1,6 +1,6 @@
-"""What a process can look up of its run: ids, seed, hyperparameters, slots, checkpoint.
+"""What a process can look up about its run: ids, seed, hyperparameters, slots, checkpoint.
 
-Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here both are one.
+Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here they are one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ _ADDRESS = "127.0.0.1"  # the agents of a gang are on one computer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialInfo:
-    """The trial that this process works for.
+    """The trial that this process is a rank of.
 
-    Where Determined says container, an agent is meant: the slots of one computer.
+    "Container" in Determined's names corresponds to an agent here: the slots of one computer.
 
     Args:
-        find_device: Returns its device.
+        plan: The plan of the run.
+        config: The experiment's configuration.
+        find_device: Returns the device of this process.
         data_dir: det_jupyter's folder on this computer.
         container_rank: Index of this agent among those of the gang.
     """
@@ -45,42 +47,42 @@ class TrialInfo:
     task_type: ClassVar = "TRIAL"  # Determined has tasks of other types
     master_cert_name: ClassVar = None  # Determined's connections are encrypted
     master_cert_file: ClassVar = None
-    _debug: ClassVar = False  # private names of Determined's, which people use
+    _debug: ClassVar = False  # private names of Determined that scripts use
     _inter_node_network_interface: ClassVar = None
 
     @property
     def device(self) -> torch.device:
-        """Where it trains."""
+        """The device that this process trains on."""
         return self.find_device()
 
     @property
     def trial(self) -> Self:
-        """This object, which has what Determined has here."""
+        """This object; in Determined another one, with the trial's attributes."""
         return self
 
     @property
     def allocation_id(self) -> str:
-        """Name of this period in which the trial holds slots."""
+        """Id of this allocation: the period in which the trial holds slots."""
         return self.plan.allocation_id
 
     @property
     def task_id(self) -> str:
-        """Name of the trial among all that the master schedules: its allocation's, but the run."""
+        """Id of the trial among all tasks of the master: the allocation id without the run."""
         return self.plan.task_id
 
     @property
     def cluster_id(self) -> str:
-        """Name of the master's computer, which is the cluster."""
+        """Name of the computer of the master."""
         return socket.gethostname()
 
     @property
     def master_url(self) -> str:
-        """Address of the master now; empty if none runs."""
+        """Present address of the master; empty if none runs."""
         return _master()[0]
 
     @property
     def session_token(self) -> str:
-        """What the master lets this user's programs in with; empty if none runs."""
+        """Token with which this user's programs are authenticated; empty if no master runs."""
         return _master()[1]
 
     @property
@@ -95,7 +97,7 @@ class TrialInfo:
 
     @property
     def container_slot_counts(self) -> list[int]:
-        """How many slots the trial has on each agent."""
+        """Number of the trial's slots on each agent, in the order of `container_addrs`."""
         homes = zip(self.plan.homes, self.plan.slots, strict=True)
         held = Counter(home for home, slot in homes if slot.id >= 0)
         return [held[agent] for agent in _agents(self.plan)]
@@ -107,7 +109,7 @@ class TrialInfo:
 
     @property
     def gpu_uuids(self) -> list[str]:
-        """Names of the trial's GPUs on this agent."""
+        """Uuids of the trial's GPUs on this agent."""
         return [slot.uuid for slot in self._slots() if slot.kind == "cuda" and slot.uuid]
 
     @property
@@ -137,14 +139,14 @@ class TrialInfo:
     def latest_checkpoint(self) -> str | None:
         """Uuid of the checkpoint that this run continues from; None at the beginning.
 
-        In the first run of a trial that begins with another one's weights (`source_trial_id`) it
-        is the other one's: its metadata have another `trial_id`.
-        `context.checkpoint.restore_path(uuid)` gives its folder, `get_metadata(uuid)` its
-        `steps_completed`.
+        In the first run of a trial that begins with the weights of another one
+        (`source_trial_id`) it is a checkpoint of the other one, with its `trial_id` in the
+        metadata. `context.checkpoint.restore_path(uuid)` yields the checkpoint's folder,
+        `get_metadata(uuid)` returns its metadata, with `steps_completed`.
         """
         return self.plan.starting_point.uuid if self.plan.starting_point else None
 
-    # Determined's own names, which people use though they are private.
+    # Private names of Determined that scripts use.
 
     @property
     def _config(self) -> dict[str, Any]:
@@ -167,7 +169,7 @@ def container_rank(plan: GangPlan, rank: int | None = None) -> int:
     """Return the index of this process's agent among those of the gang.
 
     Args:
-        rank: The rank, where the agent has not named itself in the environment.
+        rank: The process's rank; used where DET_AGENT_ID does not name an agent of the gang.
     """
     agents = _agents(plan)
     agent = os.environ.get("DET_AGENT_ID", "")
@@ -177,7 +179,7 @@ def container_rank(plan: GangPlan, rank: int | None = None) -> int:
 
 
 def _master() -> tuple[str, str]:
-    """Return address and token of the master that runs now."""
+    """Return address and token of the running master; empty strings if there is none."""
     with suppress(OSError, ValueError):
         info = MasterInfo.model_validate_json(master_file().read_bytes())
         return info.url, info.token

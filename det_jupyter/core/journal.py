@@ -1,4 +1,4 @@
-"""Where records go: into the journal of a rank, or a list outside of experiments."""
+"""Where records are stored: in the journal of a rank, or in a list outside of experiments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from det_jupyter.contract.run.journal import Record, to_line
 
 
 class RecordSink(Protocol):
-    """Takes records, in order: the journal of a rank, or a list outside of experiments."""
+    """Stores records in order: the journal of a rank, or a list outside of experiments."""
 
     def write(self, record: Record) -> None:
         """Store the record before returning."""
@@ -30,7 +30,7 @@ class RecordList:
 class Journal:
     """The journal of a rank: an append-only file with a line per record, without buffer or lock.
 
-    The operating system has a record when `write` returns.
+    Once `write` returns, the record survives the end of this process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +40,7 @@ class Journal:
         return self._descriptor
 
     def write(self, record: Record) -> None:
-        """Append one record. A reader may see a part of the last line."""
+        """Append one record. A reader may get the last line incomplete."""
         data = memoryview(to_line(record).encode())
         while data:  # one write; a full disk or a signal may cut it short
             data = data[os.write(self._descriptor, data) :]

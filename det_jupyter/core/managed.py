@@ -1,11 +1,11 @@
-"""The context of a process that works for a run of an experiment, made from the run's folder.
+"""The context of a process that belongs to a run of an experiment, made from the run's folder.
 
-    process                                        finds its run by      journals
+    process                                        finds its run by      writes to
     rank that the agent has started                `set_process`         journal-<rank>
     worker that a script or a launcher started     RUN_VARIABLE etc.     journal-<rank>
 
-A worker has the rank of its `distributed`. It writes what a rank would write, and journals its
-uncaught error, as the process that the agent has started sees only an exit code.
+A worker has the rank of its `distributed`. It writes the records that a rank would write, and its
+uncaught error, since the process that the agent has started only gets the worker's exit code.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to lo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run of a trial, as the processes find it that work for it.
+    """A run of a trial, from the point of view of its processes.
 
     Args:
-        store: File over which the ranks of this start find each other.
-        secret: Known to the processes of this start only.
+        plan: Its plan.
+        folder: Its folder.
+        data_dir: det_jupyter's folder on this computer.
+        store: File over which the ranks of this gang connect; "": none.
+        secret: Shared by the processes of this gang only.
     """
 
     plan: GangPlan
@@ -62,7 +65,7 @@ class Run:
 
     @classmethod
     def of(cls, spec: GangSpec) -> Self:
-        """Return the run that a rank was started for."""
+        """Return the run of the gang that `spec` describes."""
         return cls(
             plan=spec.plan,
             folder=RunDir(Path(spec.run_dir)),
@@ -73,10 +76,10 @@ class Run:
 
     @classmethod
     def from_environment(cls) -> Run | None:
-        """Return the run that this process was started in; None outside of experiments.
+        """Return the run that the environment variables name; None outside of experiments.
 
         Raises:
-            LaunchError: The environment names a run that is over.
+            LaunchError: That run has ended.
         """
         folder, data_dir = os.environ.get(RUN_VARIABLE), os.environ.get(DATA_VARIABLE)
         if not folder or not data_dir:
@@ -87,10 +90,12 @@ class Run:
     def info(
         self, rank: int | None = None, device: torch.device | None = None, local_rank: int = 0
     ) -> TrialInfo:
-        """Return the trial, as a process of this run sees it.
+        """Return the trial's information for a process of this run.
 
         Args:
-            device: The rank's; by default that of its slot.
+            rank: The process's rank; None: unknown.
+            device: Its device; by default that of its slot.
+            local_rank: Its local rank, which selects the device.
         """
         return TrialInfo(
             plan=self.plan,
@@ -103,7 +108,8 @@ class Run:
     def device(self, rank: int, local_rank: int) -> torch.device:
         """Return the device of a worker.
 
-        CUDA_VISIBLE_DEVICES has those of its computer in order, or one that its launcher chose.
+        CUDA_VISIBLE_DEVICES contains the devices of its computer in order, or one that its
+        launcher chose.
         """
         return _device(None, self._kind(rank), local_rank)
 
@@ -144,12 +150,16 @@ def _read_run(folder: str, data_dir: str, store: str, secret: str) -> Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """What a process that the agent has started gives to `core.init()` in a script.
+    """A process that the agent has started to run a script; `core.init()` uses it there.
 
     Args:
+        run: Its run.
+        rank: Its rank.
+        device: Its device.
+        journal: Its journal.
         on_steps: Called with the steps completed at each report.
-        join: Connects the ranks, where the agent has started one for each slot. Called by
-            `core.init()` without `distributed`, at most once. None: this process is by itself.
+        join: Connects the ranks if the agent has started one per slot; called by `core.init()`
+            without `distributed`, at most once. None: this is the only process of the run.
     """
 
     run: Run
@@ -164,29 +174,29 @@ _process: Process | None = None
 
 
 def set_process(process: Process | None) -> None:
-    """Set what `core.init()` in this process is to use (called by a rank before a script runs)."""
+    """Set the process that `core.init()` uses. Called by a rank before it runs a script."""
     global _process
     _process = process
 
 
 def get_process() -> Process | None:
-    """Return what was set; None in workers that a script or a launcher has started."""
+    """Return the process that was set; None in workers that a script or launcher started."""
     return _process
 
 
 def find_run() -> Run | None:
-    """Return the run that this process works for; None outside of experiments."""
+    """Return the run that this process belongs to; None outside of experiments."""
     return _process.run if _process is not None else Run.from_environment()
 
 
 class StepCounter:
-    """Counts the steps that a function has reported in this run.
+    """Keeps the steps completed that a function or script has reported in this run.
 
     Args:
         first: Steps completed before this run.
-        journal: The chief's; None on the other ranks.
+        journal: The chief's journal; None on the other ranks.
         on_first_step: Called at the first step of this run.
-        note_batch: Called with the number of batches begun, as far as known.
+        note_batch: Called with the number of the batch that follows each report.
     """
 
     def __init__(
@@ -204,7 +214,7 @@ class StepCounter:
         self._has_stepped = False
 
     def note(self, steps_completed: int) -> None:
-        """Note the steps completed."""
+        """Store the steps completed; at the first step of the run, journal it."""
         self.steps_completed = steps_completed
         self._note_batch(steps_completed + 1)
         if self._has_stepped or steps_completed <= self.first:
@@ -222,10 +232,14 @@ def managed_context(
     journal: Journal,
     on_steps: Callable[[int], None],
 ) -> Context:
-    """Return the context of a process that works for a run.
+    """Return the context of a process of a run.
 
     Args:
-        device: None: that of its slot.
+        run: The run.
+        distributed: The ranks of the run.
+        device: The process's device; None: that of its slot.
+        journal: Stores the records.
+        on_steps: Called with the steps completed at each report.
     """
     plan = run.plan
     info = run.info(distributed.rank, device, distributed.local_rank)
@@ -278,7 +292,7 @@ def counted_context(
     journal: Journal,
     on_first_step: Callable[[], None] = lambda: None,
 ) -> tuple[Context, StepCounter]:
-    """Return the context of a process without a loop of ours, and the counter of its steps."""
+    """Return the context of a process without our training loop, and the counter of its steps."""
     context = managed_context(run, distributed, device, journal, lambda steps: counter.note(steps))
     counter = StepCounter(
         run.plan.steps_completed,

@@ -1,11 +1,11 @@
-"""Makes the context of the Core API, or finds that of this process.
+"""`init`: creates the context of the Core API, or returns the current one of this process.
 
 process                                  init() returns
 rank with a class or function            its context
-rank with a script                       the context of its run, with its place in the gang
-worker that a script or launcher         the context of its run; `distributed` says its place
+rank with a script                       the context of its run, with the rank of its slot
+worker that a script or launcher         the context of its run, with the rank of `distributed`
   of an experiment has started
-plain script or notebook                 a new context, by itself or with `distributed`
+plain script or notebook                 a new context, of a single process or of `distributed`
 """
 
 from __future__ import annotations
@@ -53,24 +53,25 @@ def init(
 ) -> Context:
     """Return the context of this process. Use it in a `with` block.
 
-    In an experiment it reports to the experiment; a second call returns the same context. Outside,
-    the same script runs by itself, and its arguments are checked alike.
+    In an experiment it reports to the experiment; a second call returns the same context. Outside
+    of experiments the same script runs too, and its arguments are checked in the same way.
 
     Args:
-        distributed: The ranks, if a launcher has started several; by default there is one, or in
-            a rank those of its gang.
-        checkpoint_storage: Folder for checkpoints; by default det_jupyter's. Not in an experiment.
-        preempt_mode: Which ranks may ask whether to leave.
-        tensorboard_mode: Whether `train.upload_tensorboard_files` may be called.
-        sink: Gets the records; by default they are kept in `context.sink.records`. Not in an
+        distributed: The ranks, if a launcher has started several. By default those of the gang in
+            a rank of an experiment, else this process alone.
+        checkpoint_storage: Folder for checkpoints; by default det_jupyter's. Not allowed in an
             experiment.
-        length: How far the operations of `context.searcher` train; a number is of batches, and
-            by default it is 1. In an experiment the search decides.
+        preempt_mode: Which ranks may call `preempt.should_preempt`.
+        tensorboard_mode: Whether `train.upload_tensorboard_files` may be called.
+        sink: Stores the records; by default they are kept in `context.sink.records`. Not allowed
+            in an experiment.
+        length: How far the operations of `context.searcher` train, 1 batch by default; a number
+            is a number of batches. In an experiment the search decides it.
 
     Raises:
         ConfigError: Arguments that the experiment's configuration decides, or that do not fit.
     """
-    _check(distributed, preempt_mode, tensorboard_mode, length)
+    _check_arguments(distributed, preempt_mode, tensorboard_mode, length)
     given = {"checkpoint_storage": checkpoint_storage, "sink": sink}
     context = current()
     if context is not None and context.is_entered:
@@ -78,11 +79,11 @@ def init(
         found = "the same context" if is_same else "another context, whose reports are apart"
         logger.warning("core.init: called inside of the block of another; it returns %s", found)
     if context is not None and context.info is not None:
-        _refuse(given)
-        _check_place(distributed, context.distributed)
+        _refuse_arguments(given)
+        _check_same_rank(distributed, context.distributed)
     elif (run := managed.find_run()) is not None:
-        _refuse(given)
-        context = _managed(run, distributed)
+        _refuse_arguments(given)
+        context = _context_of_run(run, distributed)
         context.preempt.awaits_block = True
         set_current(context)
     else:
@@ -95,7 +96,7 @@ def init(
                 variable,
                 BY_TORCHRUN,
             )
-        context = _local(distributed or DistributedContext(), given, length)
+        context = _local_context(distributed or DistributedContext(), given, length)
         context.preempt.awaits_block = True
     context.preempt.mode = preempt_mode
     context.train.tensorboard_mode = tensorboard_mode
@@ -103,7 +104,7 @@ def init(
 
 
 def end_script() -> None:
-    """Write what the context of a script still holds (called at the end of the script)."""
+    """Write the buffered records of a script's context. Called when the script ends."""
     context = current()
     if context is None or context.info is None:
         return
@@ -128,12 +129,14 @@ def get_cluster_info() -> TrialInfo | None:
 
 
 def many_processes() -> str:
-    """Return which variable of a launcher says that it has started several; "" if none does."""
+    """Return "VARIABLE is N" if a launcher has started N > 1 processes like this one; else ""."""
     found = (f"{name} is {os.environ[name]}" for name in _SIZES if name in os.environ)
     return next((each for each in found if not each.endswith((" is ", " is 1"))), "")
 
 
-def _local(distributed: DistributedContext, given: dict[str, Any], length: Length) -> Context:
+def _local_context(
+    distributed: DistributedContext, given: dict[str, Any], length: Length
+) -> Context:
     sink = given["sink"] or RecordList()
     folder = given["checkpoint_storage"]
     storage = open_storage(str(folder) if folder else None, data_dir())
@@ -152,12 +155,12 @@ def _local(distributed: DistributedContext, given: dict[str, Any], length: Lengt
     )
 
 
-def _managed(run: managed.Run, distributed: DistributedContext | None) -> Context:
+def _context_of_run(run: managed.Run, distributed: DistributedContext | None) -> Context:
     atexit.register(end_script)
     process = managed.get_process()
     if distributed is None:
         joined = process.join() if process is not None and process.join is not None else None
-        distributed = joined or _alone(run)
+        distributed = joined or _single_process(run)
     if process is not None and process.rank == distributed.rank:
         return managed.managed_context(
             run, distributed, process.device, process.journal, process.on_steps
@@ -166,15 +169,19 @@ def _managed(run: managed.Run, distributed: DistributedContext | None) -> Contex
     # The master takes the journals of the gang's ranks; a script may have started more processes.
     journal = Journal(run.folder.journal(min(rank, len(run.plan.slots) - 1)))
     if distributed.size == 1:
-        _claim(journal)
+        _lock_journal(journal)
     context, counter = managed.counted_context(run, distributed, None, journal)
     if process is None:
         report_uncaught(run, rank, journal, counter)
     return context
 
 
-def _alone(run: managed.Run) -> DistributedContext:
-    """Return the place of a process by itself."""
+def _single_process(run: managed.Run) -> DistributedContext:
+    """Return the context of a run's only process.
+
+    Raises:
+        ConfigError: The run has several processes.
+    """
     num_slots = len(run.plan.slots)
     if num_slots == 1:
         return DistributedContext()
@@ -190,8 +197,12 @@ def _alone(run: managed.Run) -> DistributedContext:
     )
 
 
-def _claim(journal: Journal) -> None:
-    """Make sure that no other process that lives has this journal as its own."""
+def _lock_journal(journal: Journal) -> None:
+    """Lock the journal.
+
+    Raises:
+        ConfigError: Another running process has locked it.
+    """
     try:
         fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -204,7 +215,7 @@ def _claim(journal: Journal) -> None:
         logger.debug("journals cannot be locked here: %s", error)
 
 
-def _check(
+def _check_arguments(
     distributed: object, preempt_mode: object, tensorboard_mode: object, length: object
 ) -> None:
     problems = []
@@ -230,8 +241,8 @@ def _check(
         raise ConfigError(problems)
 
 
-def _check_place(distributed: DistributedContext | None, own: DistributedContext) -> None:
-    """Refuse another place than the rank's; it uses the gang's groups in any case."""
+def _check_same_rank(distributed: DistributedContext | None, own: DistributedContext) -> None:
+    """Check that a given `distributed` has the rank and size of the one in use."""
     if distributed is not None and (distributed.rank, distributed.size) != (own.rank, own.size):
         raise ConfigError(
             f"core.init: got distributed of rank {distributed.rank} of {distributed.size}, "
@@ -239,8 +250,8 @@ def _check_place(distributed: DistributedContext | None, own: DistributedContext
         )
 
 
-def _refuse(given: dict[str, Any]) -> None:
-    """Refuse arguments in an experiment."""
+def _refuse_arguments(given: dict[str, Any]) -> None:
+    """Raise a ConfigError if one of these arguments is given."""
     names = [name for name, value in given.items() if value is not None]
     if names:
         raise ConfigError(

@@ -1,6 +1,7 @@
-"""Errors that are the echo of another rank's end: only that rank's own error has the cause.
+"""Errors that follow from the failure or end of another process.
 
-If a rank ends, the others get the errors of gloo or NCCL ("Connection closed by peer").
+When a rank ends, the others get errors of gloo or NCCL ("Connection closed by peer"). Only the
+rank's own error has the cause.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ _LOST_PEER = re.compile(
     r"|wait timeout|timed out waiting|gloo/transport",
     re.IGNORECASE,
 )
-PLACE = re.compile(r"^\s*\[[^\]]*\]")  # in the source of gloo or NCCL
-_LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")  # by what, follows
+SOURCE_POSITION = re.compile(
+    r"^\s*\[[^\]]*\]"
+)  # "[file:line]" of gloo's or NCCL's source in a message
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")
 
 
 class PeerFailed(RuntimeError):
@@ -38,28 +41,28 @@ class PeerLost(RuntimeError):
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Return whether the error is the echo of another rank's end."""
+    """Return whether the error follows from the failure or end of another rank."""
     if isinstance(error, (PeerFailed, PeerLost, RankEnded)):
         return True
-    if "torch" not in sys.modules:  # it has raised nothing, and may be one that cannot be loaded
+    if "torch" not in sys.modules:  # then no error is torch's; and its import might fail
         return False
-    import torch  # waits, if a thread is loading it
+    import torch  # waits if another thread is importing it
 
     dist = torch.distributed
     if isinstance(error, (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)):
         return True
-    if type(error) is not RuntimeError or not _came_out_of_torch(error):
+    if type(error) is not RuntimeError or not _was_raised_in_torch(error):
         return False
     return _LOST_PEER.search(str(error)) is not None
 
 
 def is_lost_worker(error: BaseException) -> bool:
-    """Return whether this is torch's error of a data-loader worker that was killed or ended."""
+    """Return whether this is torch's error for a data-loader worker that was killed or exited."""
     return isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)) is not None
 
 
-def _came_out_of_torch(error: BaseException) -> bool:
-    """Return whether torch raised it, not the user's code."""
+def _was_raised_in_torch(error: BaseException) -> bool:
+    """Return whether the error was raised in torch, and not in the user's code."""
     import torch
 
     folder = str(Path(torch.__file__).parent) + os.sep

@@ -1,9 +1,9 @@
-"""A trial's own sections and counters, beside the parts of its time (measures.py).
+"""Sections and counters that a trial times and counts itself, shown in its timings.
 
-The training loop takes them with each of its records. In a function, which has no loop of ours,
-they are written about once a second, by the call that finds a record due. Any thread may use them:
-what they share are queues, whose operations are atomic. A copy in another process (a worker of a
-data loader) takes nothing: its time is not the rank's.
+Our training loop writes them with each of its records. In a function or script they are written
+about once a second, by the call that finds a record due. Any thread may use them: the shared state
+is in queues, whose operations are atomic. A copy in another process (a worker of a data loader)
+records nothing, since its time is not the rank's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.contract.values.measures import SECTION
-from det_jupyter.core.argument_checks import is_number, shown
+from det_jupyter.core.argument_checks import is_number, quoted
 from det_jupyter.core.journal import RecordSink
 
 PERIOD_NS = 1_000_000_000
@@ -31,15 +31,15 @@ _LEAST_INTERVAL_S = 0.1
 MAX_NAMES, MAX_LENGTH = 64, 100
 _NS_PER_S = 1e9
 
-Taken = tuple[str, int, int, int]  # name, nanoseconds of the host, and marks of beginning and end
+Taken = tuple[str, int, int, int]  # name, host time in ns, and marks of beginning and end
 
 
 class ProfilerContext:
-    """Times sections and counts what a trial wants to be counted; both end up in its timings.
+    """Times sections and adds up counters of a trial, for its timings.
 
     Args:
-        sink: Gets the records of a function; None: nothing is recorded until a loop does it.
-        steps: Returns how many steps are completed.
+        sink: Stores the records of a function; None: nothing is recorded except in `driven`.
+        steps: Returns the steps completed.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class ProfilerContext:
         self._steps = steps
         self._process = os.getpid()
         self._is_on = sink is not None
-        self._is_driven = False  # by a loop, which takes what there is
+        self._is_driven = False  # whether a training loop calls `take`
         self._mark: Callable[[], int] | None = None
-        self._thread = 0  # whose sections have marks
+        self._thread = 0  # the thread whose sections have marks
         self._sections: deque[Taken] = deque()
         self._counts: deque[tuple[str, float]] = deque()
         self._names: set[str] = set()
@@ -59,32 +59,32 @@ class ProfilerContext:
         self._began_at = perf_counter_ns()
 
     def on(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
-        """Record sections and counters, as is done from the beginning.
+        """Record sections and counters again after `off`.
 
-        Metrics of the system are sampled by the agent, as the section `profiling` of the
-        configuration says; the arguments, Determined's, are checked and change nothing there.
+        System metrics are sampled by the agent, as configured in the section `profiling`. The
+        arguments are those of Determined; they are checked and have no effect.
 
         Args:
             sampling_interval: Seconds, at least 0.1.
             samples_per_report: At least 1.
 
         Raises:
-            ValueError: They are not.
+            ValueError: An argument is smaller or not a number.
         """
         if not is_number(sampling_interval) or not sampling_interval >= _LEAST_INTERVAL_S:
             raise ValueError(
-                f"profiler.on: sampling_interval: got {shown(sampling_interval)}, expected a "
+                f"profiler.on: sampling_interval: got {quoted(sampling_interval)}, expected a "
                 f"number of seconds, at least {_LEAST_INTERVAL_S}"
             )
         if not isinstance(samples_per_report, int) or not samples_per_report >= 1:
             raise ValueError(
-                f"profiler.on: samples_per_report: got {shown(samples_per_report)}, expected a "
+                f"profiler.on: samples_per_report: got {quoted(samples_per_report)}, expected a "
                 "whole number, at least 1"
             )
         self._is_on = self._sink is not None
 
     def off(self) -> None:
-        """Record no more sections and counters, until `on`. May be called twice."""
+        """Stop recording sections and counters, until `on`. Idempotent."""
         if not self._is_driven:
             self.flush()
         self._is_on = False
@@ -92,21 +92,21 @@ class ProfilerContext:
     def section(self, name: str) -> Section:
         """Return a context manager that times its block, as a part of the trial's timings.
 
-        Sections may be nested; each has its whole time. On a GPU, a section lasts until the
-        device has done what it was given in it.
+        Sections may be nested; the time of the inner one is part of the outer one's too. On a
+        GPU, a section lasts until the device has completed the work that it was given in it.
 
         Args:
-            name: Of the section, such as "augment"; at most 100 characters.
+            name: Name of the section, such as "augment"; at most 100 characters.
         """
         self._check_name("section", name)
         return Section(self, name)
 
     def count(self, name: str, amount: float = 1) -> None:
-        """Add to a counter, whose growth is shown per second.
+        """Add to a counter, which is shown per second.
 
         Args:
-            name: Of the counter, such as "tokens"; at most 100 characters.
-            amount: A number; of a tensor, `.item()`, which waits for its device.
+            name: Name of the counter, such as "tokens"; at most 100 characters.
+            amount: A number. For a tensor pass `.item()`, which waits for its device.
         """
         self._check_name("count", name)
         if not is_number(amount) or not isfinite(amount):
@@ -119,7 +119,7 @@ class ProfilerContext:
             self._write_if_due(perf_counter_ns())
 
     def took(self, name: str, began_at: int, began: int) -> None:
-        """Note that a section ends (called by it)."""
+        """Record a section that ends. Called by Section."""
         if self._is_here():
             now = perf_counter_ns()
             ended = self.mark() if began else 0
@@ -127,18 +127,19 @@ class ProfilerContext:
             self._write_if_due(now)
 
     def mark(self) -> int:
-        """Return a mark of the loop's for this moment; 0 if it needs none here."""
+        """Return a mark of the training loop for this moment; 0 if it needs none."""
         return self._mark() if self._mark is not None and get_ident() == self._thread else 0
 
     @contextmanager
     def driven(
         self, *, is_on: bool = True, mark: Callable[[], int] | None = None
     ) -> Iterator[None]:
-        """Leave it to the block to take what there is (called by the loop).
+        """Within the block, write no records: the caller calls `take`. Used by the loop.
 
         Args:
             is_on: Whether anything is recorded.
-            mark: Makes marks that can be read later, in the loop's thread; None: host's times do.
+            mark: Returns marks (such as CUDA events) of sections in the loop's thread, whose times
+                are read later; None: sections have host times.
         """
         before = self._is_on, self._is_driven, self._mark, self._thread
         self._is_on, self._is_driven, self._mark, self._thread = is_on, True, mark, get_ident()
@@ -148,7 +149,7 @@ class ProfilerContext:
             self._is_on, self._is_driven, self._mark, self._thread = before
 
     def take(self) -> tuple[list[Taken], dict[str, float]]:
-        """Return what there is since the last time."""
+        """Return and clear the recorded sections, and the sums of counters."""
         sections = [self._sections.popleft() for _ in range(len(self._sections))]
         counters: dict[str, float] = {}
         for name, amount in [self._counts.popleft() for _ in range(len(self._counts))]:
@@ -156,7 +157,7 @@ class ProfilerContext:
         return sections, counters
 
     def flush(self) -> None:
-        """Write what a function has recorded since the last time, if it has."""
+        """Write a record with the sections and counters since the last one, if there are any."""
         with self._writing:
             sections, counters = self.take()
             now = perf_counter_ns()
@@ -192,7 +193,7 @@ class ProfilerContext:
             self.flush()
 
     def _check_name(self, method: str, name: str) -> None:
-        """Check a name, once."""
+        """Check a name; a name that was checked before only looks it up."""
         if isinstance(name, str) and name in self._names:
             return
         where = f"profiler.{method}"
@@ -209,7 +210,7 @@ class ProfilerContext:
 
 
 class Section:
-    """Times its block, also one that raises."""
+    """Times its block, even if the block raises."""
 
     __slots__ = ("_began", "_began_at", "_name", "_profiler")
 
@@ -235,7 +236,7 @@ def by_section(taken: Sequence[tuple[str, int]]) -> dict[str, PartTimes]:
 
 
 def summary(durations: Sequence[int] | NDArray[numpy.int64]) -> PartTimes:
-    """Return number, sum, percentiles and maximum of durations in nanoseconds, in seconds."""
+    """Return number, sum, percentiles and maximum, in seconds, of durations in nanoseconds."""
     num = len(durations)
     places = [ceil(num * 0.5) - 1, ceil(num * 0.95) - 1, num - 1]
     ordered = numpy.sort(durations)

@@ -1,8 +1,8 @@
-"""The target of a run: how far it trains, and the search's answer when it is reached.
+"""The target of a run: how far it trains, and what the search decides when it is reached.
 
-The plan of the run has the target. If the run does not end there, it reports that it has reached
-it, and waits in its slots. The answer is a word of the control page, within milliseconds: a
-farther target for a promoted trial, which continues at once, or the request to leave.
+The run's plan contains the target. A run whose trial may train farther reports that it has reached
+the target, keeps its slots, and waits for the search's decision. That is written to the control
+page within milliseconds: a farther target if the trial is promoted, or the request to leave.
 
 A script goes through the targets as operations:
 
@@ -28,7 +28,7 @@ from det_jupyter.core.argument_checks import (
     checked_steps,
     find_choice_problem,
     is_number,
-    shown,
+    quoted,
     to_json_value,
 )
 from det_jupyter.core.distributed import DistributedContext
@@ -45,11 +45,14 @@ class Unit(Enum):
 
 
 class SearcherOperation:
-    """Training up to a length; made by `searcher.operations()`.
+    """One step of a search: train up to a length, and report the metric there.
 
     Args:
-        target: The length, from the trial's beginning.
-        full_length: The trial's; progress is a fraction of it.
+        target: How far to train, from the trial's beginning.
+        full_length: The trial's full length; progress is a fraction of it.
+        metric: Name of the searcher metric.
+        is_chief: Whether this rank may report.
+        train: Takes the reports.
     """
 
     def __init__(
@@ -78,19 +81,19 @@ class SearcherOperation:
         return Unit(self._target.unit)
 
     def report_progress(self, length: float) -> None:
-        """Report how far the training is.
+        """Report how far the trial has trained.
 
         Args:
             length: In the unit of the operation, from the trial's beginning.
 
         Raises:
-            ValueError: It is no number from 0 to the operation's length.
+            ValueError: It is not a number from 0 to the operation's length.
             RuntimeError: This rank is not the chief, or the operation is completed.
         """
         self._check("report_progress")
         if not is_number(length) or not 0 <= length <= self.length:
             raise ValueError(
-                f"op.report_progress: got {shown(length)}, expected a number from 0 to "
+                f"op.report_progress: got {quoted(length)}, expected a number from 0 to "
                 f"{self.length}, which is this operation's length in {self._target.unit}"
             )
         is_steps = self._target.unit == "batches" and isinstance(length, int)
@@ -98,7 +101,7 @@ class SearcherOperation:
         self._train.report_progress(length / whole, int(length) if is_steps else None)
 
     def report_completed(self, searcher_metric: Any) -> None:
-        """Report that the training has come to the operation's length, and the metric there.
+        """Report that the trial has trained to the operation's length, and the metric there.
 
         The metric counts as a validation if none was reported at this step.
 
@@ -112,7 +115,7 @@ class SearcherOperation:
             value = value[self._metric]
         if not is_number(value):
             raise ValueError(
-                f"op.report_completed: got {shown(searcher_metric)}, expected a number: the "
+                f"op.report_completed: got {quoted(searcher_metric)}, expected a number: the "
                 f"searcher metric {self._metric!r}"
             )
         steps = self._train.get_steps()
@@ -124,7 +127,7 @@ class SearcherOperation:
         self._is_completed = True
 
     def problem(self) -> str:
-        """Return why there is no next operation yet; empty if there is none."""
+        """Return why the next operation cannot begin; "" if it can."""
         if self._is_completed or not self._is_chief:
             return ""
         return (
@@ -147,26 +150,29 @@ class SearcherOperation:
 
 logger = logging.getLogger(__name__)
 
-_PAUSES_S = (0.001, 0.02)  # first and longest, between two looks at the control page
+_PAUSES_S = (0.001, 0.02)  # between two reads of the control page: first and longest
 
 
 class SearcherMode(Enum):
-    """Which ranks go through the operations: all, in step with the chief, or the chief alone."""
+    """Which ranks iterate over the operations: all, in step with the chief, or only the chief."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHIEF_ONLY"
 
 
 class SearcherContext(ContextPart):
-    """The target of this run.
+    """The target of this run, and the operations of a script.
 
     Args:
         target: How far to train, counted from the trial's beginning.
-        is_last: Whether the run ends there.
+        is_last: Whether the trial is completed there.
         page: The chief's control page; None on other ranks and outside of experiments.
-        sink: Gets the chief's report that the target is reached.
-        full_length: The trial's length, if it is known; by default the target.
-        on_leave: Called when a rank has to leave instead of getting another operation.
+        distributed: The ranks of the run.
+        sink: Stores the chief's report that the target is reached.
+        train: Takes the reports of operations; None where there are no operations.
+        metric: Name of the searcher metric.
+        full_length: The trial's full length if it is known; by default the target.
+        on_leave: Called when the operations end though the trial is not completed.
     """
 
     def __init__(
@@ -191,23 +197,23 @@ class SearcherContext(ContextPart):
         self._metric = metric
         self._full_length = full_length
         self._on_leave = on_leave
-        self._operation: SearcherOperation | None = None  # that operations() gave last
+        self._operation: SearcherOperation | None = None  # the last one of operations()
 
     def get_configured_units(self) -> Unit:
-        """Return the unit of the lengths: that of `searcher.max_length`."""
+        """Return the unit of lengths: that of `searcher.max_length`."""
         return Unit(self.target.unit)
 
     def operations(
         self, searcher_mode: SearcherMode = SearcherMode.WorkersAskChief, auto_ack: bool = True
     ) -> Iterator[SearcherOperation]:
-        """Yield how far to train, until the search has no more for this run.
+        """Yield the operations of this run: how far to train next.
 
         Each has a `length`, counted from the trial's beginning. Call `report_completed` on it
-        before the next one. When they end, save what is not saved yet, and end the script.
-        Collective in the mode WorkersAskChief: all ranks must go through them.
+        before the next one. When they end, save a checkpoint and end the script.
+        Collective in the mode WorkersAskChief: all ranks must iterate over them.
 
         Args:
-            searcher_mode: Whether all ranks go through them.
+            searcher_mode: Whether all ranks iterate over them.
             auto_ack: Whether the end of the operations acknowledges a request to leave.
 
         Raises:
@@ -227,7 +233,7 @@ class SearcherContext(ContextPart):
     def _operations(
         self, together: DistributedContext | None, auto_ack: bool
     ) -> Iterator[SearcherOperation]:
-        """Yield operations; `together` are the ranks that do the same."""
+        """Yield operations, in step with the ranks of `together` if it is not None."""
         assert self._train is not None
         while True:
             operation = SearcherOperation(
@@ -239,27 +245,29 @@ class SearcherContext(ContextPart):
             )
             self._operation = operation
             yield operation
-            is_asked, problem = _of_chief(
+            is_asked, problem = _value_of_chief(
                 together, (self._is_asked_to_leave(), operation.problem())
             )
             if not is_asked and problem:
                 raise RuntimeError(problem)
-            if problem or not self._goes_on(together):
+            if problem or not self._continues(together):
                 has_more = problem or not self.is_last  # in a later run
                 if auto_ack and has_more:
                     self._on_leave()
                 return
 
-    def _goes_on(self, together: DistributedContext | None) -> bool:
-        """Report that the target is reached, and return whether there is a farther one."""
-        if self.is_last:  # the report follows when the script has ended
-            return self._follow(self._farther(), together)
+    def _continues(self, together: DistributedContext | None) -> bool:
+        """Report that the target is reached; return whether there is a farther one."""
+        if self.is_last:  # reported when the script has ended
+            return self._set_target(self._farther_target(), together)
         assert self._train is not None
         self.report_reached(self._train.get_steps())
-        return self._follow(self._look() if self._distributed.is_chief else None, together)
+        return self._set_target(
+            self._wait_for_target() if self._distributed.is_chief else None, together
+        )
 
     def warn_if_left(self) -> None:
-        """Warn if the script ends in the middle of an operation though it was not asked to."""
+        """Warn if the script ends within an operation without a request to leave."""
         operation = self._operation
         if operation is None or not operation.problem() or self._is_asked_to_leave():
             return
@@ -288,45 +296,47 @@ class SearcherContext(ContextPart):
             )
 
     def was_extended(self) -> bool:
-        """Take over a farther `target` if there is one, and return whether; does not wait.
+        """Set `target` to a farther one if there is one; return whether. Does not wait.
 
         Collective: all ranks must call it.
         """
-        return self._follow(self._farther(), self._distributed)
+        return self._set_target(self._farther_target(), self._distributed)
 
     def await_next(self) -> bool:
-        """Wait for a farther `target` (True) or the request to leave (False).
+        """Wait for a farther target, set `target` and return True; False if requested to leave.
 
         Collective: all ranks must call it.
         """
-        found = self._look() if self._distributed.is_chief else None
-        return self._follow(found, self._distributed)
+        found = self._wait_for_target() if self._distributed.is_chief else None
+        return self._set_target(found, self._distributed)
 
-    def _follow(self, found: tuple[int, bool] | None, together: DistributedContext | None) -> bool:
-        found = _of_chief(together, found)
+    def _set_target(
+        self, found: tuple[int, bool] | None, together: DistributedContext | None
+    ) -> bool:
+        found = _value_of_chief(together, found)
         if found is None:
             return False
         amount, self.is_last = found
         self.target = Length(self.target.unit, amount)
         return True
 
-    def _farther(self) -> tuple[int, bool] | None:
-        """Return the target of the control page if it is farther."""
+    def _farther_target(self) -> tuple[int, bool] | None:
+        """Return the amount and `is_last` of the control page's target, if it is farther."""
         found = self._page.target() if self._page is not None else None
         return found if found and found[0] > self.target.amount else None
 
-    def _look(self) -> tuple[int, bool] | None:
-        """Return the next target, or None if the run was asked to leave."""
+    def _wait_for_target(self) -> tuple[int, bool] | None:
+        """Wait for the next target and return it; None if the run is requested to leave."""
         if self._page is None:
             return None
         pause_s, longest_s = _PAUSES_S
         while not self._page.is_raised("preempt"):
-            if found := self._farther():
+            if found := self._farther_target():
                 return found
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
         return None
 
 
-def _of_chief(together: DistributedContext | None, value: Any) -> Any:
+def _value_of_chief(together: DistributedContext | None, value: Any) -> Any:
     return together.broadcast(value) if together is not None else value

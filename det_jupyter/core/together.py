@@ -1,10 +1,10 @@
-"""What ranks do together, so that a failure of one reaches all.
+"""Computations of all ranks after which every rank raises if one of them has failed.
 
-A rank that raises before a collective leaves the others waiting in it. So the functions here send
-the failure in place of the rank's value, and every rank raises after the collective: its own
-error, or PeerFailed with that of the first rank that failed. All are collective.
+A rank that raises before a collective would leave the others waiting in it. The functions here
+send the failure in place of the rank's value, and every rank raises after the collective: its own
+error, or PeerFailed with the error of the first rank that failed. All are collective.
 
-What gloo or NCCL say when a rank ends altogether is recognized in peer_errors.py.
+The errors of gloo or NCCL when a rank's process ends are recognized in peer_errors.py.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ def on_all(
     is_local: bool = False,
     catch: type[BaseException] = Exception,
 ) -> list[T]:
-    """Return what `compute` returns on each rank, in the order of ranks; it has to be picklable.
+    """Return the picklable results of `compute` on all ranks, in the order of ranks.
 
     Args:
-        is_local: Whether these are the ranks of this computer only.
-        catch: Which errors wait for the collective; others leave the ranks waiting.
+        distributed: The ranks.
+        compute: Called on each rank.
+        is_local: Whether only the ranks of this computer take part.
+        catch: Errors that are raised after the collective. Others are raised at once, and leave
+            the other ranks waiting.
     """
     mine, error = _attempt(distributed.rank, compute, catch)
     gather = distributed.allgather_local if is_local else distributed.allgather
@@ -54,7 +57,7 @@ def run_on_chief(
     *,
     catch: type[BaseException] = Exception,
 ) -> T:
-    """Return, on all ranks, what `compute` returns on the chief."""
+    """Call `compute` on the chief, and return its result on all ranks."""
     outcome: T | _Failure | None = None
     error: BaseException | None = None
     if distributed.is_chief:
@@ -69,12 +72,15 @@ def settle(
     *,
     on_chief: bool,
 ) -> R:
-    """Return `combine` of what `prepare` returns on each rank, in the order of ranks.
+    """Return `combine` of the results of `prepare` on all ranks, in the order of ranks.
 
     Args:
-        on_chief: Let the chief alone combine, and share the result: a second collective, for
-            what might come out differently on each rank (code of the user's, which may draw
-            random numbers), or is too large to be sent to all ranks.
+        distributed: The ranks.
+        prepare: Called on each rank.
+        combine: Called on each rank with the same list.
+        on_chief: Whether only the chief combines, and sends the result to all: a second
+            collective, for results that are too large to be sent to all ranks, or that code of
+            the user might compute differently on each rank (random numbers).
     """
     if not on_chief:
         return combine(on_all(distributed, prepare))
@@ -92,12 +98,12 @@ def settle(
 def gather_later(
     distributed: DistributedContext, prepare: Callable[[], T]
 ) -> Callable[[], list[T] | None]:
-    """Gather what `prepare` returns on every rank; raise nothing of `prepare`'s.
+    """Gather the results of `prepare` on the chief. Errors of `prepare` are not raised yet.
 
     Returns:
-        A function to be called inside of the next `settle`, so that all ranks hear of a failure
-        there. It returns the values in the order of ranks on the chief, None elsewhere; or raises
-        this rank's own error, or on the chief PeerFailed.
+        A function to call within the next `settle`, which then raises a failure on all ranks. It
+        returns the values in the order of ranks on the chief, None on other ranks. It raises this
+        rank's own error, or on the chief PeerFailed.
     """
     mine, error = _attempt(distributed.rank, prepare)
     by_rank = distributed.gather(mine)
@@ -112,15 +118,15 @@ def gather_later(
 
 @contextmanager
 def local_chief_first(distributed: DistributedContext) -> Iterator[None]:
-    """Run the block on one rank of each computer first, then on the others. Collective.
+    """Run the block on the first rank of each computer, then on its other ranks. Collective.
 
-    The first rank prepares what the ranks of a computer share, such as a download:
+    For files that the ranks of a computer share, such as a download:
 
         with local_chief_first(context.distributed):
             dataset = torchvision.datasets.MNIST(folder, download=True)
 
     Raises:
-        RuntimeError: On the other ranks, which do not run the block if it failed on the first.
+        RuntimeError: On the other ranks, if the block failed on the first; they do not run it.
     """
     if distributed.local_size == 1:
         yield
@@ -146,14 +152,14 @@ def _attempt(
 ) -> tuple[T | _Failure, BaseException | None]:
     try:
         return compute(), None
-    except PeerFailed as failed:  # all ranks get the one where it began
+    except PeerFailed as failed:  # send on the rank and error that it names
         return _Failure(failed.rank, failed.error), failed
     except catch as error:  # raised again after the collective
         return _Failure(rank, error_text(error)), error
 
 
 def _unless_failed(value: T | _Failure, error: BaseException | None) -> T:
-    """Return the value; raise this rank's own error, or else that of the rank which failed."""
+    """Return the value; raise this rank's own error, or else PeerFailed."""
     if error is not None:
         raise error
     if isinstance(value, _Failure):

@@ -37,12 +37,12 @@ Labels = Mapping[str, str]  # file name, as code objects have it -> what to call
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """An error as the user should read it.
+    """The text of an error for the user.
 
     Args:
         error: Type and message in one line.
         traceback: Frames of the user and of libraries; empty if it would repeat `error`.
-        where: The innermost frame of the user's code.
+        where: The innermost frame of the user's code; "" if there is none.
     """
 
     error: str
@@ -56,12 +56,12 @@ class Explanation:
 
 
 class CodeNames:
-    """Explains errors with the labels of captured cells.
+    """Formats errors and stacks with the labels of captured cells.
 
     Args:
-        labels: Names of the captured code's files.
-        folders: Folders of the user's own modules.
-        context: A copy of the context directory; its files are named as they are there.
+        labels: Labels by file name of the captured code.
+        folders: Folders with the user's own modules.
+        context: The copy of the context directory; paths are shown relative to it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CodeNames:
         self._context = f"{context}{os.sep}" if context is not None else ""
 
     def explain(self, error: BaseException, code: CodeType | None = None) -> Explanation:
-        """Return the error with its traceback, and those of its causes.
+        """Return the text of an error, with its traceback and those of its causes.
 
         Args:
             code: The code at fault, if the stack has no frame of it.
@@ -157,7 +157,7 @@ def _is_ours(frame: traceback.FrameSummary) -> bool:
 
 
 def _last_error_in(message: str) -> str:
-    """Return the line with the error from a worker's traceback."""
+    """Return the line of the error in the message of a data-loader worker's traceback."""
     ends = [frame.end() for frame in _FRAME.finditer(message)]
     after = message[max(ends, default=0) :].strip().splitlines()
     return after[0] if after else message.splitlines()[0]

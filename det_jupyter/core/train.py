@@ -1,4 +1,4 @@
-"""Reports of metrics and progress, which become records."""
+"""Reports of metrics and progress, which are written as records; the folder for TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Prog
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.core.argument_checks import (
     ContextPart,
-    by_name,
     checked_amounts,
     checked_metrics,
     checked_steps,
     find_choice_problem,
     is_number,
-    shown,
+    quoted,
     to_json_value,
+    values_by_metric,
 )
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.journal import RecordSink
 
 
 class TensorboardMode(Enum):
-    """How TensorBoard files come to where they are looked for.
+    """Whether files for TensorBoard are uploaded by the script, as in Determined.
 
-    They are written there, so both modes do the same; MANUAL allows
-    `train.upload_tensorboard_files`, which has nothing to do.
+    Here they are written to the folder that TensorBoard reads, so nothing has to be uploaded. With
+    MANUAL, `train.upload_tensorboard_files` may be called, and does nothing.
     """
 
     AUTO = "AUTO"
@@ -44,13 +44,15 @@ def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Pat
 
 logger = logging.getLogger(__name__)
 
-_METADATA = "metadata"  # the group of metrics that has what set_metadata is given
+_METADATA = "metadata"  # the group of metrics that `set_metadata` reports
 
 
 class BestValidation:
-    """The best searcher metric in this process.
+    """The best value of the searcher metric so far, as far as this process has it.
 
     Args:
+        metric: Name of the searcher metric.
+        smaller_is_better: As in the configuration.
         value: The experiment's best when this run began; None: there was none.
     """
 
@@ -61,7 +63,7 @@ class BestValidation:
         self._has_warned = False
 
     def note(self, metrics: Mapping[str, Any]) -> None:
-        """Take the metrics of a validation into account."""
+        """Update the best value with the metrics of a validation."""
         if self.metric not in metrics and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -81,12 +83,16 @@ class EarlyExitReason(Enum):
 
 
 class TrainContext(ContextPart):
-    """Reports of the chief. Values are checked alike in experiments and outside.
+    """Reports metrics and progress of a trial. Only the chief reports.
+
+    Values are checked in the same way in experiments and outside.
 
     Args:
+        sink: Stores the records.
+        distributed: The ranks.
         on_steps: Called with the steps completed at each report and each `note_steps`.
-        best: The searcher metric; None outside of experiments.
-        tensorboard: Folder for files that TensorBoard shows; by default `tensorboard`.
+        best: The best searcher metric; None outside of experiments.
+        tensorboard: Folder for TensorBoard files; by default `tensorboard`.
     """
 
     def __init__(
@@ -110,12 +116,12 @@ class TrainContext(ContextPart):
         self.early_exit: Literal["invalid_hp", "stopped"] | None = None
 
     def note_steps(self, steps_completed: int) -> None:
-        """Note the steps completed without a report. Any rank may call."""
+        """Set the steps completed without a report. Any rank may call it."""
         self._steps_completed = checked_steps(steps_completed)
         self._on_steps(self._steps_completed)
 
     def get_steps(self) -> int:
-        """Return the steps completed that were noted last."""
+        """Return the steps completed of the last report or `note_steps`."""
         return self._steps_completed
 
     def get_validated(self) -> tuple[int, Mapping[str, Any]]:
@@ -140,7 +146,7 @@ class TrainContext(ContextPart):
             self.report_metrics("training", steps_completed, metrics)
             return
         steps_completed = checked_steps(steps_completed)
-        values, num_batches = by_name(batch_metrics), len(batch_metrics)
+        values, num_batches = values_by_metric(batch_metrics), len(batch_metrics)
         if num_batches > max(1, steps_completed):
             raise ValueError(
                 f"batch_metrics: got {num_batches} batches, expected at most the "
@@ -175,7 +181,7 @@ class TrainContext(ContextPart):
             trained: The same amount of training by unit: batches, records, epochs.
 
         Raises:
-            ValueError: A name, the step or a value cannot be reported; the message says which.
+            ValueError: A name, the step or a value cannot be reported; the message names it.
             RuntimeError: This rank is not the chief.
         """
         self._check_chief("report_metrics")
@@ -234,27 +240,27 @@ class TrainContext(ContextPart):
         )
 
     def set_status(self, status: str) -> None:
-        """Print what the trial is doing, such as "loading data", to the log."""
+        """Print a status such as "loading data" to the log."""
         self._check_chief("set_status")
         if not isinstance(status, str):
-            raise ValueError(f"set_status: got {shown(status)}, expected a string")
+            raise ValueError(f"set_status: got {quoted(status)}, expected a string")
         print(f"status: {status}", flush=True)
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Note facts of this run: the metrics of a group "metadata" at the present step."""
+        """Report metadata of this run, as metrics of the group "metadata" at the present step."""
         self._check_chief("set_metadata")
         if not isinstance(metadata, Mapping):
-            raise ValueError(f"set_metadata: got {shown(metadata)}, expected a dict")
+            raise ValueError(f"set_metadata: got {quoted(metadata)}, expected a dict")
         plain = to_json_value("metadata", metadata)
         self.report_metrics(_METADATA, self._steps_completed, plain)
         self._metadata = plain
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return what this process has given to `set_metadata` last; empty at the beginning."""
+        """Return the metadata that this process has set last; empty at the beginning."""
         return dict(self._metadata)
 
     def get_tensorboard_path(self) -> Path:
-        """Return the folder for this rank's TensorBoard files, which is made if necessary."""
+        """Return the folder for this rank's TensorBoard files; create it if necessary."""
         chief = self._tensorboard or Path("tensorboard")
         rank = self._distributed.rank
         folder = chief if rank == 0 else chief / f"rank_{rank}"
@@ -266,7 +272,7 @@ class TrainContext(ContextPart):
         selector: Callable[[Path], bool] = bool,
         mangler: Callable[[Path, int], Path] | None = None,
     ) -> None:
-        """Do nothing, as the files of `get_tensorboard_path` are where they are looked for.
+        """Do nothing: TensorBoard reads the folder of `get_tensorboard_path` itself.
 
         Raises:
             RuntimeError: The mode is AUTO.
@@ -279,9 +285,9 @@ class TrainContext(ContextPart):
             )
 
     def get_experiment_best_validation(self) -> float | None:
-        """Return the best searcher metric so far; None if there is none, or no experiment.
+        """Return the best searcher metric so far; None if there is none or outside experiments.
 
-        It is the experiment's best when this run began, or a better one of this process's own.
+        It is the experiment's best at the beginning of this run, or a better one reported since.
         """
         return self._best.value if self._best is not None else None
 

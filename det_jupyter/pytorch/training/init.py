@@ -12,7 +12,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.config import parse_config
-from det_jupyter.core.peer_errors import PLACE, PeerFailed, PeerLost, is_lost_peer
+from det_jupyter.core.peer_errors import SOURCE_POSITION, PeerFailed, PeerLost, is_lost_peer
 from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
@@ -151,7 +151,7 @@ def naming_lost_peers(context: core.Context | None) -> Iterator[None]:
         is_script = context is not None and context.info is None
         if not is_script or isinstance(error, PeerFailed) or not is_lost_peer(error):
             raise
-        summary = PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
+        summary = SOURCE_POSITION.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
         raise PeerLost(
             "another rank has ended, and its own error has the cause "
             f"(here it shows as: {summary})"

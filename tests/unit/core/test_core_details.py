@@ -35,7 +35,7 @@ from det_jupyter.contract.run.journal import (
 )
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.core import managed, sharded
-from det_jupyter.core.argument_checks import checked_amounts, shown
+from det_jupyter.core.argument_checks import checked_amounts, quoted
 from det_jupyter.core.folders import Listing
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.managed import StepCounter
@@ -315,8 +315,8 @@ def test_an_error_of_a_data_worker_is_placed_in_the_users_code(tmp_path: Path) -
     ],
 )
 def test_a_refused_value_is_shown_in_60_characters(value: Any, text: str) -> None:
-    assert shown(value) == text
-    assert shown(10**5000) == "an int of thousands of digits"
+    assert quoted(value) == text
+    assert quoted(10**5000) == "an int of thousands of digits"
 
 
 def test_a_trial_without_slots_has_none_on_its_agent(tmp_path: Path) -> None:
