@@ -119,7 +119,7 @@ def test_only_idle_kernels_are_pointed_out_and_each_once() -> None:
 
 def test_a_line_to_type_ends_no_process_of_another_computer() -> None:
     elsewhere = agent(slot(0, "occupied", processes=[kernel(pid=3)]), hostname="elsewhere")
-    text = ledger_text(cluster(pool(elsewhere)), NOTEBOOK)
+    text = slots_text(cluster(pool(elsewhere)), NOTEBOOK)
     assert text.endswith("has been idle for 2.5 h. Shut it down in Jupyter.")
 
 
