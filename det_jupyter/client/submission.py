@@ -81,7 +81,7 @@ def prepare(
         includes: Files and folders to add to the context, under their own names.
         file: The file that `text` is from: problems begin with its name, and lists show it.
         template: Name of a template with defaults for the configuration.
-        changes: Override the configuration (`verbs.overrides.read_overrides` parses them).
+        changes: Override the configuration (`verbs.yaml_input.read_overrides` parses them).
         checkpoint_storage: The folder for checkpoints; overrides the configuration.
         follow_links: Send the targets of links that lead out of the context.
         is_quiet: Send no notification when it ends.

@@ -1,4 +1,4 @@
-"""A checkpoint's files, taken to another folder, and its metadata."""
+"""Checkpoints: files, metadata, and copies in another folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before an experiment is submitted, its code is looked at without running it."""
+"""Checks of an entrypoint's code before submission, without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons: what is compared, what differs, what is refused; as data, text and HTML."""
+"""Comparisons of experiments and trials: data, text, HTML, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What diagnose submits, and how its answer shows itself."""
+"""The requests of a diagnosis, and its result as text, HTML and a table."""
 
 from __future__ import annotations
 

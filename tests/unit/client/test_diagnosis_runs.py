@@ -1,4 +1,4 @@
-"""Which runs a diagnosis makes, and what it does with those that fail, against a fake master."""
+"""The runs of a diagnosis, also failing ones, against a fake master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables that a configuration only names: whose values go along, and which are missing."""
+"""Variables that a configuration names without a value: which are sent, which are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files for TensorBoard, read by TensorBoard itself."""
+"""Event files, read by TensorBoard itself."""
 
 from __future__ import annotations
 

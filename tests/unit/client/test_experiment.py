@@ -1,4 +1,4 @@
-"""What handles ask of the master about slots, queues and life cycles, on the wire."""
+"""Requests that handles send about slots, queues and life cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles as one line: state, best metric and hyperparameters, and never an error."""
+"""Texts of handles: state, best metric and hyperparameters; they never raise."""
 
 from __future__ import annotations
 

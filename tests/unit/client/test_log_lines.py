@@ -1,4 +1,4 @@
-"""Asking for printed lines, following them, and how they look."""
+"""Printed lines: fetched, followed, and as text."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ def test_a_running_trial_has_its_ranks() -> None:
     ("view", "why"),
     [
         (trial(allocation=None, state=State.COMPLETED), "it is over"),
+        (trial(allocation=None, state=State.PAUSED), "it is paused"),
         (trial(allocation=None, state=State.ACTIVE), "its ranks are starting; try again"),
         (trial(allocation=allocation(AllocationState.QUEUED), waiting_for="needs 4 slots"),
          "needs 4 slots"),

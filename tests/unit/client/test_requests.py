@@ -1,4 +1,4 @@
-"""What a user gives to a handle: what is wrong with it is one line each, in the user's words."""
+"""Requests made from a user's values: each problem is one line that names the argument."""
 
 from __future__ import annotations
 

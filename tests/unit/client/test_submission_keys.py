@@ -1,4 +1,4 @@
-"""A submission is repeatable: by its key there is one experiment, whoever dies in between."""
+"""A submission may be repeated: its key makes one experiment, also if a master is killed."""
 
 from __future__ import annotations
 

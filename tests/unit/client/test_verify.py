@@ -1,4 +1,4 @@
-"""What verify_resume submits, and what it says of the outcome."""
+"""The requests of verify_resume, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fake master that has something of everything, and what lines answer with it."""
+"""A fake master with data of every kind, and the answers of lines of verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools, slots and queues in every state that a text about them can meet."""
+"""Sample pools, slots and queues in every state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a list, as the master answers."""
+"""Sample rows of a list of experiments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fakes of the master note the changes that they are asked for."""
+"""Changes that fakes of the master record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots, queues and jobs in words: at a glance, at any size, whatever names people give."""
+"""Slots, queues and jobs as text, at any size and with any names."""
 
 from __future__ import annotations
 
@@ -205,7 +205,9 @@ def test_slots_are_a_table_with_determineds_columns() -> None:
     ]
     lines = table.text().splitlines()
     assert lines[4].split()[2:6] == ["3", "true", "false", "OCCUPIED"]
-    assert "pid 4711 python -m ipykernel_launcher -…  cuda" in lines[4]  # people get it short
+    assert (
+        "pid 4711 python -m ipykernel_launcher -…  cuda" in lines[4]
+    )  # shortened in the text form
     assert lines[5].split()[2:] == ["4", "false", "false", "-", "-", "cuda", "H100"]
 
 

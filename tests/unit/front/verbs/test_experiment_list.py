@@ -1,4 +1,4 @@
-"""Lists of experiments: what a line asks for, how they are shown, and who is meant by a name."""
+"""Lists of experiments: queries, columns, and names in place of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lines write to files and to the screen: code, tables, bars; and what they say if not."""
+"""Verbs that write files: code, tables, logs; and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs for several experiments: each is taken by itself, and refusals are told at the end."""
+"""Verbs for several experiments: one request each, refusals at the end."""
 
 from __future__ import annotations
 

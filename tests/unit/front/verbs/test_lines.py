@@ -1,4 +1,4 @@
-"""What a person types about slots, queues and life cycles, and what is said to it."""
+"""Lines about slots, queues and life cycles: requests and printed texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of verbs: every line that det_jupyter tells a user to type is one of its lines."""
+"""The table of verbs: it parses every line that a text of det_jupyter suggests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cell made a name, told from the cells' sources alone."""
+"""Which cell defined a name, found in the cells' sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Tab offers: words of our magics' lines, keys and values of the YAML below them."""
+"""Completion of our magics' lines, and of the YAML below them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the cursor is in YAML that is being written."""
+"""The cursor's position in incomplete YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live widget's side of its conversation, and the forms a view is displayed in."""
+"""The live widget's messages, and the mimebundles of a view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live view: what its buttons do, and what a terminal shows of an experiment that waits."""
+"""The live view: commands of its buttons, and what a terminal prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the notebook says of searches: ranking, progress, previews, drafts over templates."""
+"""Searches in the notebook: ranking, progress, previews, drafts with templates."""
 
 from __future__ import annotations
 

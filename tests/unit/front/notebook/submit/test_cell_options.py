@@ -1,4 +1,4 @@
-"""What the options of a submitting cell's line change in its configuration."""
+"""Options of the cell magic that change the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`det_jupyter.submit`: all that is wrong with a call comes together."""
+"""`det_jupyter.submit`: all problems of a call are raised together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions as entrypoints, as the notebook looks at them before it sends them anywhere."""
+"""Checks of functions and classes as entrypoints."""
 
 from __future__ import annotations
 

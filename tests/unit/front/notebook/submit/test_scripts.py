@@ -1,4 +1,4 @@
-"""Cells as files of a context, what is said of it, and what cannot be tried in the kernel."""
+"""Cells as files of a context; entrypoints that --local cannot run."""
 
 from __future__ import annotations
 

@@ -1,15 +1,43 @@
-"""What `experiment.wait()` prints while nothing of the experiment runs."""
+"""The output of `experiment.wait()`: the progress bar, and reasons while no trial runs."""
 
 from __future__ import annotations
 
 import pytest
 
-from det_jupyter.contract.messages import AllocationState, Reason
+from det_jupyter.contract.messages import AllocationState, Reason, State
 from det_jupyter.front.notebook.handles import progress
 from det_jupyter.front.notebook.handles.progress import WaitReasons
 from det_jupyter.view.live import LiveExperiment
 from tests.unit.front.verbs.cluster_samples import SENTENCE, reason
 from tests.unit.view.view_samples import allocation, experiment, trial
+
+
+@pytest.mark.parametrize(
+    ("steps", "fraction", "total"), [(22, 22 / 60, 60), (60, 1.0, 60), (0, 0.0, None)]
+)
+def test_the_bar_counts_to_the_length_of_the_trial(
+    steps: int, fraction: float, total: int | None
+) -> None:
+    one = trial().model_copy(update={"steps_completed": steps, "progress": fraction})
+    # The experiment's own progress comes as an item of its own: it may be older or newer.
+    view = experiment(one).model_copy(update={"progress": 0.35})
+    view.config["searcher"]["max_length"] = {"epochs": 3}
+    assert progress._fields(LiveExperiment(view, [], [], 1))["total"] == total
+
+
+def test_before_the_first_report_the_bar_has_the_length_that_was_asked_for() -> None:
+    one = trial().model_copy(update={"steps_completed": 3, "progress": 0.0})
+    view = experiment(one)
+    view.config["searcher"]["max_length"] = {"batches": 60}
+    assert progress._fields(LiveExperiment(view, [], [], 1))["total"] == 60
+
+
+def test_the_bar_of_a_script_that_reported_nothing_is_full_when_it_has_completed() -> None:
+    ended = {"state": State.COMPLETED, "progress": 1.0}
+    view = experiment(trial().model_copy(update=ended | {"steps_completed": 0}))
+    view = view.model_copy(update=ended)
+    fields = progress._fields(LiveExperiment(view, [], [], 1))
+    assert (fields["n"], fields["total"], fields["unit"]) == (1, 1, "trials")
 
 
 def waits(reasons: dict[int, Reason], *states: AllocationState) -> LiveExperiment:
