@@ -6,8 +6,8 @@
     log_policies: action: {type: a}     action: a
     checkpoint_storage: {type: directory, host_path: /a}      container_path: /a
 
-Files of Determined before 0.13 count training in steps of `batches_per_step` batches, 100 if the
-file does not say; here they are read in batches:
+Files of Determined before 0.13 count training in steps of `batches_per_step` batches, by
+default 100; here they are read in batches:
 
     batches_per_step: 50            scheduling_unit: 50
     min_validation_period: 5        min_validation_period: {batches: 250}

@@ -201,7 +201,7 @@ def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str
 
 
 def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
-    """Return a remedy for an unknown key, and the path of the key that is meant, or ""."""
+    """Return a remedy for an unknown key, and the path of the likely key, or ""."""
     if nearest := get_close_matches(key, names, n=1):
         return f"did you mean {nearest[0]}?", ".".join((*above, nearest[0]))
     by_name: dict[str, str] = {}

@@ -10,7 +10,7 @@
                        {"op": "news", "id": 7, "seq": 13, "data": {...}}
                        {"op": "error", "id": 7, "error": "..."}        the topic is over
                        {"op": "answer", "id": 8, "error": "", "data": {...}}
-                       {"op": "pong"}                         how a page knows that it is there
+                       {"op": "pong"}                         the answer to a ping
 
 The page chooses `id`, which is unique in its socket; it is null in the error about an invalid
 frame. News of a topic have ascending numbers, with gaps. After a lost connection a page follows
