@@ -46,6 +46,16 @@ def cleared(rules: PoolRules = PREEMPTIVE) -> Pool:
     return pool
 
 
+def test_a_promise_ends_with_the_start_of_its_request_without_being_mentioned() -> None:
+    """The start says it: what starts waits no more, and its allocation drops the promise."""
+    pool = cleared()
+    pool.remove("x1")
+    pool.remove("x2")
+    decided = pool.decide(2.0)
+    assert started(decided) == {"w5": "a:0123"}
+    assert decided.promises == ()
+
+
 def test_what_is_cleared_beside_what_was_cleared_counts_for_who_asked() -> None:
     pool = make_pool(PREEMPTIVE, "a:4", *GROUPS)
     for slot in range(4):
