@@ -89,7 +89,7 @@ Policy = Literal["best", "all", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RunRules:
     """When a training run reports, validates, saves and ends, and which checks it makes."""
 
     length: Length  # of the whole trial; the run may end earlier, at its search's target
@@ -110,7 +110,7 @@ class Rules:
     profiling: Profiling = field(default_factory=Profiling)
 
     @classmethod
-    def of(cls, config: ExperimentConfig, target: Length) -> Rules:
+    def of(cls, config: ExperimentConfig, target: Length) -> RunRules:
         """Return the rules that a configuration sets; `target` is the length of this run."""
         return cls(
             length=config.searcher.max_length or target,
@@ -131,7 +131,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class RunStart:
     """The state with which a run begins."""
 
     seed: int  # the trial's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory
+from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory, StateSnapshot
 
 pytestmark = [
     pytest.mark.gpu,
@@ -17,7 +17,7 @@ def test_a_snapshot_holds_what_was_there_while_the_device_trains_on() -> None:
     memory = SnapshotMemory()
     for round_ in range(3):  # the second round uses the page-locked memory of the first
         tensors = [torch.full((1 << 22,), float(i + round_), device="cuda") for i in range(8)]
-        snapshot = Snapshot(memory)
+        snapshot = StateSnapshot(memory)
         copied = snapshot.take({"tensors": tensors})
         for tensor in tensors:
             tensor.fill_(-1.0)  # queued behind the copies

@@ -23,7 +23,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
 )
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.training_state import Parts
-from det_jupyter.pytorch.rules import Start
+from det_jupyter.pytorch.rules import RunStart
 from det_jupyter.storage import reading
 
 
@@ -41,7 +41,7 @@ class Savepoints:
         storage: CheckpointContext,
         parts: Parts,
         origin: Origin,
-        start: Start,
+        start: RunStart,
         while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._storage = storage

@@ -71,7 +71,7 @@ class SnapshotMemory:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class StateSnapshot:
     """One snapshot.
 
     Attributes:

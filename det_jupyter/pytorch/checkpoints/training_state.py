@@ -30,7 +30,7 @@ from det_jupyter.core.together import gather_later
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.state_snapshot import Path as StatePath
-from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory
+from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory, StateSnapshot
 from det_jupyter.pytorch.rng import get_states
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -142,7 +142,7 @@ def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) 
     Raises:
         ConfigError: Values cannot be saved; the error names each, and the object it belongs to.
     """
-    snapshot = Snapshot(memory)
+    snapshot = StateSnapshot(memory)
     copied: dict[str, Any] = snapshot.take(state)
     memory.wait()
     if snapshot.unsafe:

@@ -32,7 +32,7 @@ from det_jupyter.pytorch.data.order import Order, call_set_epoch
 from det_jupyter.pytorch.rng import derive_seed
 
 
-class Reader(IterableDataset[Any]):
+class IterableReader(IterableDataset[Any]):
     """One rank's batches of an iterable dataset, as a dataset for torch's loader.
 
     They begin with global batch `skip`. With `repeat`, for training, pass follows pass, and a rank

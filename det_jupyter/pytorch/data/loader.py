@@ -19,7 +19,7 @@ from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Fetch, Rows, as_is
-from det_jupyter.pytorch.data.iterable import Reader
+from det_jupyter.pytorch.data.iterable import IterableReader
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.samplers import shard_length
 from det_jupyter.pytorch.rng import derive_seed
@@ -153,13 +153,15 @@ class DataLoader:
         """Return the loader of single batches of a map-style dataset."""
         return Fetch(self.dataset, self.collate_fn, seed)
 
-    def reader(self, division: Division, *, seed: int, skip: int, repeat: bool) -> Reader:
+    def reader(self, division: Division, *, seed: int, skip: int, repeat: bool) -> IterableReader:
         """Return the reader of an iterable dataset's batches."""
-        return Reader(self.order, self.collate_fn, division, seed=seed, skip=skip, repeat=repeat)
+        return IterableReader(
+            self.order, self.collate_fn, division, seed=seed, skip=skip, repeat=repeat
+        )
 
     def torch_loader(
         self,
-        dataset: Fetch | Reader,
+        dataset: Fetch | IterableReader,
         seed: int,
         *,
         collate_fn: Callable[[Any], Any] = as_is,

@@ -102,7 +102,7 @@ def open_validation(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
+class _LoaderFacts:
     """A description of one rank's loader, to be compared with those of the other ranks."""
 
     kind: str
@@ -114,7 +114,7 @@ class _Facts:
     seed: int = 0
 
     @classmethod
-    def of(cls, loader: Any, seed: int) -> _Facts:
+    def of(cls, loader: Any, seed: int) -> _LoaderFacts:
         kind = class_name(type(loader))
         if not isinstance(loader, DataLoader):
             return cls(kind=kind, length=length_of(loader))
@@ -136,9 +136,9 @@ class _Facts:
 
 def _agree(
     where: str, loader: Any, distributed: DistributedContext, seed: int
-) -> Sequence[_Facts]:
+) -> Sequence[_LoaderFacts]:
     """Gather the facts of every rank's loader, and check that they fit together. Collective."""
-    facts = distributed.allgather(_Facts.of(loader, seed))
+    facts = distributed.allgather(_LoaderFacts.of(loader, seed))
     is_ours = isinstance(loader, DataLoader)
     compared, remedy = {"kind": "the loader"}, _SAME
     if len({fact.kind for fact in facts}) == 1 and is_ours:

@@ -42,7 +42,7 @@ from det_jupyter.pytorch.experimental.processor import (
 from det_jupyter.pytorch.experimental.reducer_states import InferenceReducers
 from det_jupyter.pytorch.experimental.setup import (
     Batches,
-    Start,
+    InferenceStart,
     check_only_inference,
     find_argument_problems,
     find_problems,
@@ -119,7 +119,7 @@ def torch_batch_process(
                 text = "torch_batch_process: batch_size is 1; give a larger one"
                 warnings.warn(text, stacklevel=2)
         batches = Batches.of(dataset, batch_size, max_batches, arguments)
-        start = Start.of(context, latest_checkpoint, batches)
+        start = InferenceStart.of(context, latest_checkpoint, batches)
         workspace = stack.enter_context(
             open_workspace(context.checkpoint, context.distributed, start.done, start.stretches)
         )
@@ -136,7 +136,7 @@ class _Inference:
         context: core.Context,
         batches: Batches,
         workspace: Workspace,
-        start: Start,
+        start: InferenceStart,
     ) -> None:
         self._core = context
         self._distributed = context.distributed

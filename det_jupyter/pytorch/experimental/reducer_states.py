@@ -19,7 +19,11 @@ import torch
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.together import settle
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory, restore_arrays
+from det_jupyter.pytorch.checkpoints.state_snapshot import (
+    SnapshotMemory,
+    StateSnapshot,
+    restore_arrays,
+)
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,
@@ -147,7 +151,7 @@ def _load(reducers: Sequence[Any], slot: _Slot) -> None:
 
 def _write(slot: _Slot, file: Path) -> None:
     memory = SnapshotMemory()
-    snapshot = Snapshot(memory)
+    snapshot = StateSnapshot(memory)
     copied = snapshot.take(slot)
     memory.wait()
     if snapshot.unsafe:

@@ -113,7 +113,7 @@ _begun_in: core.Context | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class InferenceStart:
     """The position at which a run begins, and the results of earlier runs."""
 
     done: int = 0  # batches
@@ -121,7 +121,9 @@ class Start:
     stretches: tuple[Stretch, ...] = ()  # of results of earlier runs
 
     @classmethod
-    def of(cls, context: core.Context, given: str | Path | None, batches: Batches) -> Start:
+    def of(
+        cls, context: core.Context, given: str | Path | None, batches: Batches
+    ) -> InferenceStart:
         """Return the start: that of the trial's checkpoint, or of the `given` one.
 
         Raises:

@@ -30,7 +30,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share, open_validation
 from det_jupyter.pytorch.metrics.series import (
     MetricSeries,
-    Window,
+    MetricWindow,
     as_json_metrics,
     as_metrics,
     check_same_names,
@@ -193,10 +193,10 @@ def _evaluate_batches(
     batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
     after_batch: Callable[[], object],
-) -> tuple[Window, list[dict[str, Any]]]:
+) -> tuple[MetricWindow, list[dict[str, Any]]]:
     """Evaluate this rank's batches; return their values, and outputs if a callback needs them."""
     rank = context.distributed.rank
-    series, windows = MetricSeries("evaluate_batch", rank), list[Window]()
+    series, windows = MetricSeries("evaluate_batch", rank), list[MetricWindow]()
     outputs: list[dict[str, Any]] = []
     keeps_outputs = callbacks.overrides("on_validation_epoch_end")
     records_of = length_function(trial, "validation")
@@ -212,7 +212,7 @@ def _evaluate_batches(
         if len(series) == _MAX_BATCHES_ON_DEVICE:
             windows.append(series.take())
         after_batch()
-    return Window.joined([*windows, series.take()]), outputs
+    return MetricWindow.joined([*windows, series.take()]), outputs
 
 
 def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
@@ -225,7 +225,7 @@ def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
     return evaluate
 
 
-def _rank_result(chosen: Any, seen: Window, reducers: Reducers) -> _RankResult | None:
+def _rank_result(chosen: Any, seen: MetricWindow, reducers: Reducers) -> _RankResult | None:
     """Return this rank's result; None if it had no batches."""
     records = seen.records_B.tolist()
     if not records:

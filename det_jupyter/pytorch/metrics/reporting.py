@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.contract.run.journal import BatchMetrics, Progress
 from det_jupyter.core import Context
-from det_jupyter.pytorch.metrics.series import Window
+from det_jupyter.pytorch.metrics.series import MetricWindow
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch, TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
@@ -125,7 +125,7 @@ class Reporter:
         self._metrics.restore(state)
 
 
-def _describe_last(window: Window, first: int, rank: int) -> str:
+def _describe_last(window: MetricWindow, first: int, rank: int) -> str:
     """Return a line with this rank's last values of a window that begins at step `first`."""
     rows = list(enumerate(window.values_NB.T.tolist(), start=first - 1))[-_MAX_BATCHES_IN_NOTE:]
     rows_text = [

@@ -22,7 +22,7 @@ Numbers = NDArray[numpy.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MetricWindow:
     """Values of consecutive batches, float64 on the CPU. Shapes: N names, B batches."""
 
     names: list[str]
@@ -30,7 +30,7 @@ class Window:
     records_B: Tensor
 
     @classmethod
-    def joined(cls, windows: Sequence[Window]) -> Window:
+    def joined(cls, windows: Sequence[MetricWindow]) -> MetricWindow:
         """Return one window of the batches of all windows that have the last one's names."""
         if not windows:
             return cls([], torch.empty(0, 0, dtype=torch.float64), _column([]))
@@ -95,7 +95,7 @@ class MetricSeries:
         """Return the values of the last batch; tensors are on their device."""
         return {name: values[-1] for name, values in self._values.items() if values} or self._last
 
-    def take(self) -> Window:
+    def take(self) -> MetricWindow:
         """Return the batches since the last call, and remove them. Waits for the device.
 
         Raises:
@@ -108,7 +108,7 @@ class MetricSeries:
         rows = [self._row(name, values) for name, values in taken.items()]
         values_NB = numpy.array(rows, dtype=numpy.float64).reshape(len(rows), len(records))
         self._has_tensors = False
-        return Window(self.names, torch.from_numpy(values_NB), records)
+        return MetricWindow(self.names, torch.from_numpy(values_NB), records)
 
     def _set_names(self, metrics: dict[str, Any], batch_idx: int) -> None:
         if self._is_named:

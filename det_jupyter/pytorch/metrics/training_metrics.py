@@ -23,7 +23,7 @@ import torch
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.core import DistributedContext, RecordSink
 from det_jupyter.pytorch.messages import TrialMistake, give_notice
-from det_jupyter.pytorch.metrics.series import MetricSeries, Window, check_same_names
+from det_jupyter.pytorch.metrics.series import MetricSeries, MetricWindow, check_same_names
 from det_jupyter.pytorch.reducers.builtin_reducers import weighted_mean
 from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
 
@@ -64,7 +64,7 @@ class TrainingMetrics:
         self._names_agreed = False
         self._check_losses: Callable[[], None] | None = None
         # Since the last report. Restored windows have other names if the trial's code was changed.
-        self._flushed: list[Window] = []
+        self._flushed: list[MetricWindow] = []
         self.add, self.latest = self._series.add, self._series.latest
         self.take_own = self._series.take
         self._take = timings.timed("from_device", self._series.take)
@@ -87,7 +87,7 @@ class TrainingMetrics:
             )
         if self.is_averaged:
             means_NB = _mean_of_ranks(values_RNB, records_RB)
-            window = Window(window.names, means_NB, records_RB.sum(dim=0))
+            window = MetricWindow(window.names, means_NB, records_RB.sum(dim=0))
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
@@ -106,7 +106,7 @@ class TrainingMetrics:
 
         The values are `[names, batches]`, in the order of the averages' names.
         """
-        window = Window.joined(self._flushed)
+        window = MetricWindow.joined(self._flushed)
         self._flushed = []
         self.has_records = False
         # Over all batches at once, since the times of flushes depend on the clock.
@@ -117,14 +117,14 @@ class TrainingMetrics:
 
     def state(self) -> dict[str, Any]:
         """Return the batches flushed since the last report, for a checkpoint. Flush before it."""
-        window = Window.joined(self._flushed)
+        window = MetricWindow.joined(self._flushed)
         return {"names": window.names, "values": window.values_NB, "records": window.records_B}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; the next report covers these batches too."""
-        self._flushed = [Window(state["names"], state["values"], state["records"])]
+        self._flushed = [MetricWindow(state["names"], state["values"], state["records"])]
 
-    def _exchange(self, window: Window) -> tuple[torch.Tensor, torch.Tensor]:
+    def _exchange(self, window: MetricWindow) -> tuple[torch.Tensor, torch.Tensor]:
         """Return every rank's values and records, or only this rank's without an exchange."""
         if not self._exchanges:
             return window.values_NB.unsqueeze(0), window.records_B.unsqueeze(0)

@@ -13,7 +13,7 @@ from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.pytorch.data import BatchStream
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
-from det_jupyter.pytorch.rules import Rules
+from det_jupyter.pytorch.rules import RunRules
 from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -37,7 +37,7 @@ class Validations:
         trial: PyTorchTrial,
         context: PyTorchTrialContext,
         core: Context,
-        rules: Rules,
+        rules: RunRules,
         callbacks: Callbacks,
         best: float | None,
         timings: AnyTimings = NO_TIMINGS,

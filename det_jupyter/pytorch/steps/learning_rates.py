@@ -42,7 +42,7 @@ from typing import Any
 
 import torch
 
-from det_jupyter.config.sections import LargeBatch as Rules
+from det_jupyter.config.sections import LargeBatch as RunRules
 from det_jupyter.contract.messages import Change
 from det_jupyter.contract.values.lengths import TrainingUnits
 from det_jupyter.errors import ConfigError
@@ -104,7 +104,7 @@ class LRScheduler:
 class LargeBatch:
     """Scales the learning rates of a trial's optimizers, by `optimizations.large_batch`."""
 
-    def __init__(self, rules: Rules, global_batch_size: int) -> None:
+    def __init__(self, rules: RunRules, global_batch_size: int) -> None:
         self._warmup = rules.warmup
         self._scale = global_batch_size / rules.base_batch_size
 

@@ -27,7 +27,7 @@ from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.metrics.evaluation import set_training
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.validations import Validations
-from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.timings.rank_timings import AnyTimings
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.live_orders import LiveOrders
@@ -46,8 +46,8 @@ class Events:
 
     context: PyTorchTrialContext
     core: Context  # this rank's journal, collectives and control page
-    rules: Rules
-    start: Start
+    rules: RunRules
+    start: RunStart
     callbacks: Callbacks
     schedule: Schedule
     reporter: Reporter

@@ -32,7 +32,7 @@ from det_jupyter.pytorch.metrics.training_metrics import LossWatch
 from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.parallel import explain_sharding_error
 from det_jupyter.pytorch.rng import seed_rank
-from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.timings.rank_timings import open_timings
 from det_jupyter.pytorch.training.batch_events import Events, Reason
 from det_jupyter.pytorch.training.building import (
@@ -63,8 +63,8 @@ class Loop:
     trial: PyTorchTrial  # made with `context`
     context: PyTorchTrialContext
     core: Context  # this rank's journal, collectives, storage and control page
-    rules: Rules
-    start: Start
+    rules: RunRules
+    start: RunStart
     origin: Origin  # saved in checkpoints, so that the trial can be built from them
     _: KW_ONLY
     interruption: Interruption | None = None  # of a run that verifies resuming

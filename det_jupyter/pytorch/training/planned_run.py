@@ -20,7 +20,7 @@ from det_jupyter.core import Context
 from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.interruptions import Interruption
@@ -89,7 +89,7 @@ class PlannedRun:
         plan, config = self.plan, self.config
         if problems := find_missing_batch_size(plan.config | {"hyperparameters": plan.hparams}):
             raise ConfigError(problems)
-        start = Start(
+        start = RunStart(
             seed=plan.seed,
             checkpoint=plan.checkpoint,
             warm_start=plan.warm_start,
@@ -104,7 +104,7 @@ class PlannedRun:
             self.trial,
             self.context,
             self.core,
-            Rules.of(config, self.core.searcher.target),
+            RunRules.of(config, self.core.searcher.target),
             start,
             Origin.of_plan(plan, blobs),
             interruption=Interruption.of(os.environ, plan.run),

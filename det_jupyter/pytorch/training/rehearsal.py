@@ -40,7 +40,7 @@ _MORE_WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RehearsalPlan:
     """The content of the variable."""
 
     seconds: float = 5.0
@@ -50,7 +50,7 @@ class Plan:
     workers: float = 0
 
     @classmethod
-    def parse(cls, text: str) -> Plan:
+    def parse(cls, text: str) -> RehearsalPlan:
         """Parse the content of the variable.
 
         Raises:
@@ -69,7 +69,7 @@ class Plan:
 class Rehearsal:
     """Measures a run, on one rank."""
 
-    plan: Plan
+    plan: RehearsalPlan
     core: Context
     clock: Callable[[], float] = time.perf_counter
 
@@ -96,7 +96,7 @@ class Rehearsal:
             return None
         if core.distributed.is_chief:
             sys.stderr.write(f"{VARIABLE}={text}: this run only measures; nothing is saved\n")
-        return cls(Plan.parse(text), core)
+        return cls(RehearsalPlan.parse(text), core)
 
     def prepare(self, loader: Any) -> None:
         """Give the loader of the training data more workers, if the plan has `workers`.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from det_jupyter.config import Length, TrainingUnits
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.rules import Period, Rules
+from det_jupyter.pytorch.rules import Period, RunRules
 
 
 class Schedule:
@@ -18,7 +18,7 @@ class Schedule:
     the target it ends, or gets the next target from its search.
     """
 
-    def __init__(self, rules: Rules, units: TrainingUnits, target: Length) -> None:
+    def __init__(self, rules: RunRules, units: TrainingUnits, target: Length) -> None:
         self.units = units
         self._rules = rules
         self._next_due: dict[int, int] = {}  # by index of the period
@@ -108,7 +108,7 @@ def next_due(units: TrainingUnits, period: Period, steps_completed: int, end: in
 
 
 def training_units(
-    rules: Rules, *, global_batch_size: int | None, batches_per_pass: int | None
+    rules: RunRules, *, global_batch_size: int | None, batches_per_pass: int | None
 ) -> TrainingUnits:
     """Return the units of a trial.
 

@@ -38,7 +38,7 @@ from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
-from det_jupyter.pytorch.rules import Batch, Epoch, Period, Policy, Rules, Start, TrainUnit
+from det_jupyter.pytorch.rules import Batch, Epoch, Period, Policy, RunRules, RunStart, TrainUnit
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import check_wrapped
 from det_jupyter.pytorch.training.init import is_whole
@@ -122,9 +122,9 @@ class Trainer:
         context = self._context
         length = Length("batches", 1) if test_mode else self._length(max_length)
         reporting = _period(reporting_period)
-        rules = Rules(length=length, reporting=reporting)
+        rules = RunRules(length=length, reporting=reporting)
         if context.config is not None:
-            rules = Rules.of(context.config, length)
+            rules = RunRules.of(context.config, length)
         rules = replace(
             rules,
             length=length,
@@ -143,7 +143,12 @@ class Trainer:
         return self.run(rules, self._start(latest_checkpoint), ends_at_length=ends_at_length)
 
     def run(
-        self, rules: Rules, start: Start, *, ends_at_length: bool = True, is_kept: bool = True
+        self,
+        rules: RunRules,
+        start: RunStart,
+        *,
+        ends_at_length: bool = True,
+        is_kept: bool = True,
     ) -> Reason:
         """Train by these rules. Collective.
 
@@ -188,14 +193,14 @@ class Trainer:
         )
         return replace(self._core, searcher=searcher)
 
-    def _start(self, latest_checkpoint: str | Path | None) -> Start:
+    def _start(self, latest_checkpoint: str | Path | None) -> RunStart:
         info = self._core.info
         checkpoint = self._latest or (info.plan.checkpoint if info else None)
         warm_start = info.plan.warm_start if info and checkpoint is None else None
         is_warm = warm_start is not None and str(latest_checkpoint) == warm_start.uuid
         if latest_checkpoint is not None and not is_warm:
             checkpoint, warm_start = self._find(latest_checkpoint), None
-        return Start(
+        return RunStart(
             seed=self._context.get_trial_seed(),
             checkpoint=checkpoint,
             warm_start=warm_start,

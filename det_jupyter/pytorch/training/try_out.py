@@ -10,7 +10,7 @@ from typing import Any
 
 from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, Length
-from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.init import init
 from det_jupyter.pytorch.training.trainer import Trainer
@@ -51,7 +51,7 @@ def try_out(
     ):
         seed = context.get_trial_seed()
         trial = build_trial(trial_class, context, config.searcher.metric, seed)
-        rules = Rules(
+        rules = RunRules(
             length=Length("batches", batches),
             reporting=Length("batches", 1),
             metric=config.searcher.metric,
@@ -59,7 +59,7 @@ def try_out(
             validation_batches=batches,
             on_nan_loss=config.on_nan_loss,
         )
-        Trainer(trial, context).run(rules, Start(seed=seed), is_kept=False)
+        Trainer(trial, context).run(rules, RunStart(seed=seed), is_kept=False)
     seconds = time.perf_counter() - began
     sys.stdout.write(
         f"{batches} batches, their validation and a checkpoint worked in {seconds:.1f} s on "

@@ -26,7 +26,11 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_models,
     restore_training,
 )
-from det_jupyter.pytorch.checkpoints.state_snapshot import Snapshot, SnapshotMemory, restore_arrays
+from det_jupyter.pytorch.checkpoints.state_snapshot import (
+    SnapshotMemory,
+    StateSnapshot,
+    restore_arrays,
+)
 from det_jupyter.pytorch.checkpoints.training_state import (
     STATE_FILE,
     Parts,
@@ -194,7 +198,7 @@ values = st.recursive(
 @settings(max_examples=60)
 @given(values)
 def test_any_plain_value_survives_a_snapshot(value: Any) -> None:
-    snapshot = Snapshot(SnapshotMemory())
+    snapshot = StateSnapshot(SnapshotMemory())
     copied = snapshot.take({"value": value})
     assert snapshot.unsafe == []
     assert repr(restore_arrays(copied, snapshot.arrays)) == repr({"value": value})

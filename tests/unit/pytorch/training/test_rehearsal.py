@@ -14,7 +14,7 @@ from det_jupyter.core import RecordList
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader
 from det_jupyter.pytorch.data import Share
-from det_jupyter.pytorch.training.rehearsal import Plan, Rehearsal, Replay
+from det_jupyter.pytorch.training.rehearsal import Rehearsal, RehearsalPlan, Replay
 
 
 class Clock:
@@ -31,7 +31,7 @@ def rehearse(text: str, durations: list[float]) -> tuple[Rehearsal, int, dict[st
     """Train batches of 8 records; return after which the run was over, and the report."""
     sink, clock = RecordList(), Clock()
     context = core.init(distributed=core.DistributedContext(), sink=sink)
-    rehearsal = Rehearsal(Plan.parse(text), context, clock=clock)
+    rehearsal = Rehearsal(RehearsalPlan.parse(text), context, clock=clock)
     batches = 0
     for batches, duration in enumerate(durations, 1):  # noqa: B007  # the last counts
         clock.now += duration
@@ -76,7 +76,7 @@ def test_a_run_that_leaves_before_reports_nothing() -> None:
 @pytest.mark.parametrize("text", ["seconds", "seconds=x", "minutes=1"])
 def test_a_variable_that_is_not_understood_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="DET_JUPYTER_REHEARSAL: got "):
-        Plan.parse(text)
+        RehearsalPlan.parse(text)
 
 
 def test_more_workers_are_for_our_own_loader_and_are_reported() -> None:

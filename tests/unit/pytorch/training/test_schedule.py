@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from det_jupyter.config import ExperimentConfig, Length, TrainingUnits, parse_config
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import Batch, Epoch, TrainUnit
-from det_jupyter.pytorch.rules import Rules
+from det_jupyter.pytorch.rules import RunRules
 from det_jupyter.pytorch.training.schedule import (
     Schedule,
     is_due,
@@ -30,8 +30,8 @@ def config(**changes: Any) -> ExperimentConfig:
     return parse_config(document, default_seed=0)
 
 
-def rules(**changes: Any) -> Rules:
-    return Rules.of(config(**changes), Length("batches", 20))
+def rules(**changes: Any) -> RunRules:
+    return RunRules.of(config(**changes), Length("batches", 20))
 
 
 @given(
@@ -58,7 +58,7 @@ def test_the_next_boundary_is_the_first_one_there_is(
 
 def test_the_end_is_a_boundary_where_everything_is_due() -> None:
     schedule = Schedule(
-        Rules.of(
+        RunRules.of(
             config(scheduling_unit=8, min_validation_period={"batches": 5}), Length("batches", 20)
         ),
         TrainingUnits(global_batch_size=10, batches_per_epoch=4),
