@@ -1,7 +1,7 @@
-"""The listener for agents on other computers: TLS, and only what such an agent needs.
+"""The listener for agents on other computers: TLS, and only the routes that they need.
 
-Each agent has a token of its own, which is good for its own routes. Users' requests are not
-served here: those need the master's token, and the loopback (guard.py).
+Each agent has a token of its own, which is valid for its own routes. Requests of users are not
+served here: those need the master's token and the loopback interface (guard.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from det_jupyter.contract.messages import AddAgent, AgentCredentials, Refusal, Wire
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.master.http.guard import bounded_body, too_large
+from det_jupyter.master.http.guard import BoundedBody, too_large
 from det_jupyter.master.http.responses import (
     DiskSpace,
     JsonResponse,
@@ -37,10 +37,11 @@ API = "/api/v1"
 
 
 class AgentGuard:
-    """Passes requests on to the app that bring the token of the agent whose route it is.
+    """ASGI middleware that accepts only requests with the token of the agent in the path.
 
     Args:
-        find_agent: Returns the agent whose token it is, or None.
+        app: The application.
+        find_agent: Returns the agent that a token belongs to, or None.
     """
 
     def __init__(self, app: ASGIApp, find_agent: Callable[[str], str | None]) -> None:
@@ -63,8 +64,8 @@ class AgentGuard:
             await closing_refusal(413, problem)(scope, receive, send)
         else:
             try:
-                await self._app(scope, bounded_body(receive), send)
-            except Exception:  # answered already, unless an answer had begun
+                await self._app(scope, BoundedBody(receive), send)
+            except Exception:  # the app has answered it, unless a response had begun
                 logger.exception("%s %s failed", scope["method"], scope["path"])
 
 
@@ -84,7 +85,7 @@ def create_agent_app(service: Service, access: AgentAccess, data_dir: str) -> Ag
 
 
 class AgentListener:
-    """Listens while any agent of another computer may connect."""
+    """Serves agents on other computers, once one has been added."""
 
     def __init__(self, service: Service, access: AgentAccess, data_dir: str) -> None:
         self._app = create_agent_app(service, access, data_dir)
@@ -93,10 +94,10 @@ class AgentListener:
         self._server: Server | None = None
 
     async def open(self) -> int:
-        """Listen on all interfaces, unless this is done already; return the port.
+        """Start to listen on all interfaces, if not done already; return the port.
 
         Raises:
-            DetError: The port that agents connect to is taken by another program.
+            DetError: Another program uses the port that agents connect to.
         """
         if self._serving is not None and not self._serving.done():
             assert self._access.port is not None
@@ -130,8 +131,8 @@ class AgentListener:
 
 
 def _bind(port: int | None) -> socket.socket:
-    """Return a socket on all interfaces; on a new port if none is given."""
-    # Of type IPPROTO_TCP: else asyncio leaves Nagle's algorithm on (serve.py).
+    """Return a socket bound to all interfaces; to any free port if none is given."""
+    # With `proto`, asyncio disables Nagle's algorithm (see serve.py).
     listener = socket.socket(proto=socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -146,12 +147,12 @@ def _bind(port: int | None) -> socket.socket:
 
 
 def access_routes(service: Service, access: AgentAccess, listener: AgentListener) -> APIRouter:
-    """Return the routes by which users let agents of other computers connect."""
+    """Return the routes with which users add and remove agents of other computers."""
     routes = new_routes()
 
     @routes.post("/agents/{agent_id}/credentials", response_model=AgentCredentials)
     async def add(agent_id: str, body: AddAgent) -> Response:
-        """Let an agent on another computer connect; return its credentials."""
+        """Allow an agent on another computer to connect; return its credentials."""
         agent = service.machine.state.agents.get(agent_id)
         if agent is not None and not agent.is_remote:
             raise Conflict(f"{agent_id} is the name of an agent of this computer; choose another")
@@ -169,7 +170,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
 
     @routes.delete("/agents/{agent_id}/credentials", response_model=Wire)
     async def remove(agent_id: str) -> Response:
-        """Refuse an agent of another computer from now on; what runs there ends."""
+        """Refuse an agent of another computer from now on; its trials end there."""
         access.remove(agent_id)
         service.links.drop(agent_id)
         return JsonResponse(Wire())

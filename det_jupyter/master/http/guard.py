@@ -27,7 +27,7 @@ _TOO_LARGE = f"the request is too large; expected at most {MOST_BODY_BYTES >> 20
 _LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
-class _Body:
+class BoundedBody:
     """Receives a request's body, bounded in size and time."""
 
     def __init__(self, receive: Receive) -> None:
@@ -79,7 +79,7 @@ class Guard:
         is_users = "/agents/" not in scope["path"]
         self._num_open += is_users
         try:
-            await self._app(scope, bounded_body(receive), send)
+            await self._app(scope, BoundedBody(receive), send)
         except Exception:  # the app has answered it, unless a response had begun
             logger.exception("%s %s failed", scope["method"], scope["path"])
         finally:
@@ -93,13 +93,8 @@ class Guard:
         return 0.0 if self._num_open else time.monotonic() - self._last_request_at
 
 
-def bounded_body(receive: Receive) -> Receive:
-    """Return a channel that receives a request's body, bounded in size and time."""
-    return _Body(receive)
-
-
 def too_large(headers: Mapping[bytes, bytes]) -> str:
-    """Return why a body of the announced length is refused; "" if it is not."""
+    """Return why a body of the Content-Length is refused; "" if it is accepted."""
     length = headers.get(b"content-length", b"")
-    is_large = length.isdigit() and int(length) > MOST_BODY_BYTES  # else _Body counts
+    is_large = length.isdigit() and int(length) > MOST_BODY_BYTES  # else BoundedBody counts
     return _TOO_LARGE if is_large else ""

@@ -1,4 +1,4 @@
-"""Routes that agents use: registration, commands, reports, and blobs for those elsewhere."""
+"""Routes for agents: registration, commands, reports; files for those on other computers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def agent_routes(service: Service, *, is_remote: bool = False) -> APIRouter:
     """Return the routes of every agent.
 
     Args:
-        is_remote: Whether those who use them are on other computers.
+        service: The master's service.
+        is_remote: Whether the agents that use them are on other computers.
     """
     routes = new_routes()
 
@@ -69,7 +70,7 @@ def agent_routes(service: Service, *, is_remote: bool = False) -> APIRouter:
 
 
 def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
-    """Return the routes of agents that cannot read the master's data folder."""
+    """Return the routes for agents that cannot read the master's data directory."""
     routes = new_routes()
     blobs = BlobStore(service.store.path.parent / "blobs")
 
@@ -94,7 +95,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
 
     @routes.post("/agents/{agent_id}/runs/{allocation_id}/start", response_model=RemoteStart)
     async def start(agent_id: str, allocation_id: str) -> Response:
-        """Return what the agent needs to start a run that it was ordered to start."""
+        """Return what an agent needs to start a run, as the master has commanded."""
         trial = next(
             (
                 trial
@@ -138,7 +139,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
 
     @routes.post("/agents/{agent_id}/checkpoints/{uuid}", response_model=StoredCheckpoint)
     async def commit(agent_id: str, uuid: str, stored: StoredFiles) -> Response:
-        """Make the parts that were put a checkpoint, and return its path."""
+        """Create a checkpoint of the files that were stored, and return its path."""
         if not _trials_on(service, agent_id):
             raise Conflict(f"agent {agent_id} has no trial")
         path = await asyncio.to_thread(inbox.commit, uuid, stored.files)
