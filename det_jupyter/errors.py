@@ -3,7 +3,7 @@
     DetError                      anything we refuse or report; the message is for the user
     ├── UsageError                a line of a magic, or of the `det` command, is wrong
     ├── ConfigError               the experiment configuration is wrong (all problems at once)
-    ├── CaptureError              the trial holds something that cannot travel to the ranks
+    ├── CaptureError              the trial refers to an object that cannot be sent to the ranks
     ├── NotFound                  no such experiment, trial, checkpoint, slot
     ├── Conflict                  the request does not fit the present state
     │   └── InvalidTransition     an edge that the transition tables do not have
@@ -11,13 +11,13 @@
     ├── MasterUnreachable         no master answers, or it cannot be started
     ├── ProtocolMismatch          programs, or what they stored, are of incompatible versions
     ├── LaunchError               a gang of ranks could not be started
-    ├── PeerRefused               what a rank was sent does not come from its gang
+    ├── PeerRefused               data that a rank received does not come from its gang
     ├── RankFailed                a rank ended with an error (carries its traceback)
     ├── CheckpointError           a checkpoint is absent, damaged or does not fit
-    │   └── PartsConflict         what the ranks store cannot be one (a RuntimeError too)
+    │   └── PartsConflict         files of the ranks contradict each other (a RuntimeError too)
     └── InvalidHP                 raised by a trial: these hyperparameters cannot work
 
-Knows nothing of the rest of the package.
+Imports nothing from the rest of the package.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a value; `str` makes the sentence of it that a reader gets.
+    """What is wrong with a value; `str` returns it as a sentence for users.
 
     Args:
         path: Where the value is, such as `searcher.divisor`; "": the whole.
         text: What was given, what is required, and what to do if that is known.
-        meant: The path that a key was probably meant to have; "": not known.
-        is_missing: Whether nothing is given there, and something has to be.
-        line: The line that it is written in; 0: not known.
-        source: The file or template that has the line; "": the reader knows which.
+        meant: The path that a key was probably meant to have; "": unknown.
+        is_missing: Whether a required value is missing there.
+        line: Number of the line that contains it; 0: unknown.
+        source: The file or template with that line; "": clear from the context.
     """
 
     path: str
@@ -48,7 +48,7 @@ class Problem:
 
     @classmethod
     def missing(cls, path: str, more: str) -> Problem:
-        """Return the problem that nothing is given; `more` follows the word `missing`."""
+        """Return the problem of a missing value; `more` is appended to the word "missing"."""
         return cls(path, f"missing{more}", is_missing=True)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class DetError(Exception):
     """Base of all errors raised by det_jupyter.
 
     Args:
-        command: The line to type that the message names, for pages that show it apart.
+        command: The command in the message, for pages that show it apart from the message.
     """
 
     def __init__(self, *args: object, command: str = "") -> None:
@@ -68,7 +68,7 @@ class DetError(Exception):
         self.command = command
 
     def _render_traceback_(self) -> list[str]:
-        """Tell IPython to show the message alone: our frames would only hide it."""
+        """Return what IPython shows instead of a traceback: the message without our frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -80,7 +80,7 @@ class ConfigError(DetError):
     """The configuration is wrong, or an argument; the message has a line for each problem.
 
     Args:
-        problems: All that is wrong, or the only problem. A text is one of the whole.
+        problems: All problems, or the only one. A str is a problem of the whole.
     """
 
     def __init__(self, problems: Problem | str | Sequence[Problem | str]) -> None:
@@ -98,10 +98,10 @@ class CaptureError(DetError):
 
 
 class NotFound(DetError):
-    """The thing asked for does not exist.
+    """The requested object does not exist.
 
     Args:
-        what: "experiment" or "trial", if it is one of a number that does not exist; else "".
+        what: "experiment" or "trial" if there is none with this number; else "".
         number: That number; else 0.
     """
 
@@ -115,7 +115,7 @@ class Conflict(DetError):
 
 
 class InvalidTransition(Conflict):
-    """An edge that the transition tables do not have; `story` holds the last events."""
+    """A transition that the tables do not have; `story` contains the last events."""
 
     def __init__(self, message: str, story: Sequence[str] = ()) -> None:
         self.story = list(story)
@@ -139,15 +139,15 @@ class LaunchError(DetError):
 
 
 class PeerRefused(DetError):
-    """What a rank was sent is not signed with its gang's secret; it was not read."""
+    """Data that a rank received is not signed with its gang's secret; it was not parsed."""
 
 
 class RankFailed(DetError):
     """A rank ended with an error.
 
     Args:
-        reason: What its error says.
-        run: What it belonged to, such as `experiment 3`.
+        reason: Its error message.
+        run: The experiment or trial, such as `experiment 3`.
         rank: The first rank that failed.
         exit_code: Exit status of that process (negative: killed by that signal).
         remote_traceback: The traceback as it was printed in the rank.
@@ -182,7 +182,7 @@ class PartsConflict(CheckpointError, RuntimeError):
 
 
 class InvalidHP(DetError):
-    """Raise it in a trial whose hyperparameters cannot work; it is then closed, not retried."""
+    """Raise it in a trial whose hyperparameters cannot work; the trial ends, without a retry."""
 
 
 _STATUS: list[tuple[type[DetError], int]] = [
@@ -191,10 +191,10 @@ _STATUS: list[tuple[type[DetError], int]] = [
     (ProtocolMismatch, 409),
     (ConfigError, 422),
     (CaptureError, 422),
-    (MasterUnreachable, 503),  # of a master that is leaving: the client asks the next one
+    (MasterUnreachable, 503),  # of a master that is ending: the client asks the next one
 ]
 
 
 def http_status(error: Exception) -> int:
-    """Return the status of a refusal for this error."""
+    """Return the HTTP status for this error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)

@@ -1,4 +1,4 @@
-"""Where checkpoints are kept: the contract, the kinds of storage, and what all of them share."""
+"""Storage of checkpoints: the protocol, the kinds of storage, and functions for all kinds."""
 
 from det_jupyter.storage.contract import (
     METADATA_FILE,

@@ -1,10 +1,11 @@
-"""What a kind of storage implements. Where a checkpoint is, only the storage interprets.
+"""The protocol of a kind of storage. Only the storage itself interprets where checkpoints are.
 
-location       names a storage, as the configuration says: a folder, or scheme://...
+location       of a storage, as in the configuration: a folder, or scheme://...
 path           of a checkpoint: location/uuid, as text; it is recorded, shown, and opened by
                `find_checkpoint` (kinds.py)
-folder         on this computer, to write a checkpoint into or to read it from, for a while
-metadata.json  in each checkpoint: with it, all of its files are there
+folder         on this computer, that a checkpoint is written into or read from, for a while
+metadata.json  in each checkpoint, with its uuid and the metadata that it was stored with; if it
+               is there, all of the checkpoint's files are
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from det_jupyter.errors import CheckpointError
 
 
 class StorageDraft(Protocol):
-    """A checkpoint in the making. Used by one thread at a time, not always the same one.
+    """A checkpoint that is being written. Used by one thread at a time, not always the same one.
 
-    Until `commit` returns, the checkpoint cannot be found, whatever ends the process. The methods
+    The checkpoint cannot be found before `commit`, even if the process is killed. The methods
     raise an OSError if this computer's disk fails, and a CheckpointError if the storage does.
     """
 
     @property
     def path(self) -> Path:
-        """A folder on this computer, empty at first: what is in it becomes the checkpoint."""
+        """A folder on this computer, empty at first; `commit` stores its content."""
 
     def sync(self) -> None:
-        """Store what is in the folder by now, so that `commit` has less to wait for."""
+        """Store the present files of the folder, so that `commit` takes less time."""
 
     def commit(self) -> None:
-        """Make the folder's content the checkpoint. The folder is not used any more."""
+        """Make the folder's content the checkpoint. The folder must not be used afterwards."""
 
     def discard(self) -> None:
         """Remove the draft; does nothing after `commit`, or when called twice."""
 
 
 class CheckpointStorage(Protocol):
-    """Keeps checkpoints by uuid. One that can be found is complete, and does not change.
+    """Stores checkpoints by uuid. One that can be found is complete, and does not change.
 
     An object is used by one thread at a time; any number of processes use the same storage at
     once. Each method may be repeated. All of them raise a CheckpointError if the storage cannot be
@@ -49,29 +50,29 @@ class CheckpointStorage(Protocol):
 
     @property
     def location(self) -> str:
-        """What `open_storage` opens the storage by."""
+        """The location with which `open_storage` opens this storage."""
 
     def check_writable(self) -> None:
-        """Make sure that checkpoints can be written, before hours are spent. Leaves nothing there.
+        """Check that checkpoints can be written, before training begins. Leaves no files.
 
         Raises:
-            CheckpointError: They cannot, and why.
+            CheckpointError: They cannot be written; the message has the cause.
         """
 
     def begin(self, uuid: str) -> StorageDraft:
-        """Return a draft of a checkpoint. If the process dies with it, it never existed."""
+        """Return a draft of a checkpoint; if the process is killed, there is no checkpoint."""
 
     def reading(
         self, uuid: str, takes: Callable[[str], bool] | None = None
     ) -> AbstractContextManager[Path]:
-        """Give a folder on this computer with files of the checkpoint, for reading only.
+        """Yield a folder on this computer with files of the checkpoint, for reading only.
 
         Files that were opened or mapped stay valid after the block.
 
         Args:
             uuid: The checkpoint.
-            takes: Returns whether a file is needed, by its path in the checkpoint; others, too,
-                may be in the folder. None: all are needed.
+            takes: Returns whether a file is needed, by its path in the checkpoint; the folder may
+                contain others too. None: all are needed.
 
         Raises:
             CheckpointError: There is no such checkpoint.
@@ -84,33 +85,33 @@ class CheckpointStorage(Protocol):
         """
 
     def delete(self, uuid: str, globs: Sequence[str] = ()) -> int:
-        """Remove a checkpoint, or those of its files that patterns match; it may be gone already.
+        """Remove a checkpoint, or its files that match patterns. Does nothing if there is none.
 
-        metadata.json goes with the last of the other files.
+        metadata.json is removed with the last of the other files.
 
         Args:
             uuid: The checkpoint.
-            globs: Patterns of files (globs.py); none: all of it.
+            globs: Patterns of files (globs.py); empty: the whole checkpoint.
 
         Returns:
-            The size of what is left in bytes, 0 if the checkpoint is gone.
+            The size of the remaining files in bytes, 0 if the checkpoint is gone.
 
         Raises:
-            CheckpointError: What is there is no checkpoint of this name, and is left alone; or it
-                cannot be removed, or not all of it.
+            CheckpointError: The files at that name are not a checkpoint's, and are left alone; or
+                they cannot be removed completely.
         """
 
     def remove_leftovers(self) -> None:
-        """Remove what writers that were killed have left; what is being written stays."""
+        """Remove drafts of writers that were killed; drafts in use stay."""
 
 
 def is_name(uuid: str) -> bool:
-    """Return whether this can be the name of a checkpoint, in any storage."""
+    """Return whether a text can be the name of a checkpoint, in any storage."""
     return bool(uuid) and not uuid.startswith(".") and "/" not in uuid
 
 
 def path_of(storage: CheckpointStorage, uuid: str) -> str:
-    """Return where a checkpoint is, as it is recorded and shown."""
+    """Return the path of a checkpoint, as it is recorded and shown."""
     return f"{storage.location.rstrip('/')}/{uuid}"
 
 

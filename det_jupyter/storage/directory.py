@@ -34,17 +34,17 @@ from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
 from det_jupyter.storage.globs import matching
 
 _SCRATCH = ".part-"
-_ATTEMPTS = 100  # to lock a folder of our own, which another writer can only hold for a moment
+_ATTEMPTS = 100  # to lock a new folder, which another writer may have locked for a moment
 _PAUSE_S = 0.01
 
 _log = logging.getLogger(__name__)
 
 
 class _OpenFolder:
-    """An open folder, whose lock one can hold; a forked process finds it closed."""
+    """An open folder that can be locked. In a forked process it is closed."""
 
     _all: ClassVar[set[_OpenFolder]] = set()
-    changes = threading.Lock()  # no fork while one is open, but not among all
+    changes = threading.Lock()  # held during a fork, and while a folder is opened or closed
 
     def __init__(self, path: Path) -> None:
         with self.changes:
@@ -56,11 +56,16 @@ class _OpenFolder:
         return self in self._all
 
     def lock(self) -> None:
-        """Take the lock, or raise an OSError: BlockingIOError if another process holds it."""
+        """Acquire the lock.
+
+        Raises:
+            BlockingIOError: Another process holds it.
+            OSError: The file system has no locks.
+        """
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
-        """Drop the lock, too."""
+        """Close the folder, which releases the lock. Idempotent."""
         with self.changes:
             if self.is_open:
                 self._all.remove(self)
@@ -68,7 +73,7 @@ class _OpenFolder:
 
     @classmethod
     def close_all(cls) -> None:
-        """Called in a forked process, which has got `changes` locked."""
+        """Close all folders. Called in a forked process, in which `changes` is locked."""
         while cls._all:
             os.close(cls._all.pop()._descriptor)
         cls.changes.release()
@@ -81,12 +86,12 @@ os.register_at_fork(
 )
 
 
-# Inode, size and time of the last change in ns: a file that is changed has another one.
+# Inode, size and modification time in ns: they differ if a file was changed.
 _Stamp: TypeAlias = tuple[int, int, int]
 
 
 class DirectoryDraft:
-    """A StorageDraft: a scratch folder, locked until it ends one way or the other."""
+    """A StorageDraft: a scratch folder, locked until `commit` or `discard`."""
 
     def __init__(self, path: Path, final: Path, lock: _OpenFolder) -> None:
         self.path = path
@@ -95,7 +100,7 @@ class DirectoryDraft:
         self._synced: dict[Path, _Stamp] = {}
 
     def sync(self) -> None:
-        """Sync what is there by now to the disk."""
+        """Sync the present files to the disk."""
         _sync_tree(self.path, self._synced)
 
     def commit(self) -> None:
@@ -115,12 +120,12 @@ class DirectoryDraft:
 class DirectoryStorage:
     """A CheckpointStorage: a folder that computers may share.
 
-    Drafts are written where they stay, and checkpoints are read where they are: nothing is copied.
+    Checkpoints are written and read in place: nothing is copied.
 
     Args:
-        root: The folder; made by the first checkpoint.
-        is_own: It is det_jupyter's, and so without checkpoints if it is not there. Another folder
-            may be on a drive that is not mounted.
+        root: The folder; created for the first checkpoint.
+        is_own: Whether it is det_jupyter's own folder. If that is missing, there are no
+            checkpoints; another folder may be on a drive that is not mounted.
     """
 
     def __init__(self, root: Path, *, is_own: bool = False) -> None:
@@ -133,7 +138,7 @@ class DirectoryStorage:
         return str(self.root)
 
     def check_writable(self) -> None:
-        """Make a temporary file in the folder, or where it would be made."""
+        """Create a temporary file in the folder, or in the parent that it would be created in."""
         folder = self.root
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
@@ -146,7 +151,7 @@ class DirectoryStorage:
             ) from None
 
     def begin(self, uuid: str) -> DirectoryDraft:
-        """Return a draft in the folder, after the leftovers of others are removed."""
+        """Remove leftovers, and return a draft in the folder."""
         final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.remove_leftovers()
@@ -155,11 +160,11 @@ class DirectoryStorage:
 
     @contextmanager
     def reading(self, uuid: str, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
-        """Give the checkpoint's own folder, with all of its files."""
+        """Yield the checkpoint's own folder, with all of its files."""
         yield existing(self._path(uuid))
 
     def files(self, uuid: str) -> dict[str, int]:
-        """Return the files and their sizes. AgentLinks to folders are not followed."""
+        """Return the files and their sizes. Links to folders are not followed."""
         folder = self._path(uuid)
         sizes = {}
         try:
@@ -173,7 +178,7 @@ class DirectoryStorage:
         return sizes
 
     def delete(self, uuid: str, globs: Sequence[str] = ()) -> int:
-        """Remove a checkpoint or files of it. AgentLinks are never followed."""
+        """Remove a checkpoint or files of it. Links are never followed."""
         path = self._path(uuid)
         if not self._is_own and not self.root.is_dir():
             raise CheckpointError(f"cannot find the storage folder {self.root}; is it mounted?")
@@ -202,10 +207,10 @@ class DirectoryStorage:
         return self.root / uuid
 
     def remove_leftovers(self) -> None:
-        """Remove scratch folders whose writers have lost their locks."""
+        """Remove scratch folders that are not locked."""
         for scratch in self.root.glob(f"{_SCRATCH}*"):
             lock = None
-            with suppress(OSError):  # it cannot be told whether someone is still writing there
+            with suppress(OSError):  # without locks it may still be in use
                 lock = _try_lock(scratch)
             if lock is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -224,9 +229,9 @@ def existing(folder: Path) -> Path:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder that others may be removing, too: a writer takes `.part-*` for leftovers."""
+    """Remove a folder while other processes may remove it too: writers remove `.part-*`."""
     while os.path.lexists(folder):
-        with suppress(FileNotFoundError):  # another was faster, with this file; the rest is next
+        with suppress(FileNotFoundError):  # another process has removed a file of it: go on
             shutil.rmtree(folder)
 
 
@@ -253,9 +258,9 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 def _remove_some(folder: Path, globs: Sequence[str]) -> int:
-    """Remove the files that patterns match, and folders that are empty then.
+    """Remove the files that match patterns, and folders that are empty then.
 
-    Return the size of what is left in bytes, metadata.json included; 0 if nothing else is left.
+    Return the size of the remaining files in bytes, with metadata.json; 0 if only that is left.
     """
     for name in matching(_files_of(folder), globs):
         (folder / name).unlink(missing_ok=True)
@@ -267,9 +272,10 @@ def _remove_some(folder: Path, globs: Sequence[str]) -> int:
 
 
 def _try_lock(path: Path) -> _OpenFolder | None:
-    """Return the folder with its lock held; None if it is gone or taken.
+    """Return the folder, locked; None if it is gone or another process has locked it.
 
-    An OSError: this file system locks no folders, as some network file systems do not.
+    Raises:
+        OSError: The file system cannot lock folders, as some network file systems.
     """
     try:
         folder = _OpenFolder(path)
@@ -286,17 +292,17 @@ def _try_lock(path: Path) -> _OpenFolder | None:
 
 
 def _make_locked(folder: Path) -> _OpenFolder:
-    """Make the folder and return it with its lock held, where there are locks."""
+    """Create the folder and return it, locked if the file system has locks."""
     for _ in range(_ATTEMPTS):
-        with suppress(FileExistsError):  # `exist_ok` raises too, where another just removes it
+        with suppress(FileExistsError):  # `exist_ok` also raises while another process removes it
             folder.mkdir(mode=0o700)
         try:
             lock = _try_lock(folder)
         except OSError as error:
-            # No other writer can lock it either, so none takes it for a leftover.
+            # No other writer can lock it either, so none removes it as a leftover.
             _log.warning("%s: cannot be locked (%s); writing without a lock", folder, error)
             return _OpenFolder(folder)
-        # Another writer may have taken it for a leftover before it was locked, and removed it.
+        # Before it was locked, another writer may have removed it as a leftover.
         if lock is not None and folder.is_dir():
             return lock
         if lock is not None:
@@ -306,10 +312,14 @@ def _make_locked(folder: Path) -> _OpenFolder:
 
 
 def _sync_tree(folder: Path, synced: dict[Path, _Stamp]) -> None:
-    """Sync what is new or has changed since the calls before, which `synced` holds.
+    """Sync the files and folders that are new or changed since the calls before.
 
-    A file with several names is a link to a blob, whose bytes were synced when it was stored. So
-    only its folder is synced: the code of a trial may be hundreds of files.
+    A file with several hard links is a blob, which was synced when it was stored. Only its folder
+    is synced: the code of a trial may be hundreds of files.
+
+    Args:
+        folder: The folder.
+        synced: The stamps of files that were synced; updated.
     """
     for parent, _, files in os.walk(folder):
         paths = [Path(parent, name) for name in files]

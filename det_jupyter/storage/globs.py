@@ -1,6 +1,6 @@
-"""Which files of a checkpoint patterns match. `**` is any number of folders, also none.
+"""Glob patterns of files of a checkpoint. `**` matches any number of folders, also none.
 
-metadata.json is never matched: without it there is no checkpoint.
+metadata.json is never matched, since a folder without it is not a checkpoint.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _SHOWN = 5
 
 
 def check_globs(globs: Iterable[str]) -> None:
-    """Refuse patterns that could lead out of a folder.
+    """Check that patterns can only match files within a folder.
 
     Raises:
-        ConfigError: One is empty, absolute, or has `..`.
+        ConfigError: One is empty, absolute, or contains `..`.
     """
     problems = [
         f"glob: got {glob!r}, expected a pattern of files in the checkpoint's folder, such as "
@@ -31,7 +31,7 @@ def check_globs(globs: Iterable[str]) -> None:
 
 
 def matching(files: Iterable[str], globs: Iterable[str]) -> list[str]:
-    """Return the files that one of the patterns matches.
+    """Return the files that match one of the patterns.
 
     >>> matching(["a.pt", "b/c.pt", "metadata.json"], ["*.pt"])
     ['a.pt']
@@ -44,15 +44,15 @@ def matching(files: Iterable[str], globs: Iterable[str]) -> list[str]:
 
 
 def must_match(path: str, files: Collection[str], globs: Sequence[str]) -> None:
-    """Refuse patterns that match no file of a checkpoint.
+    """Check that patterns match at least one file of a checkpoint.
 
     Args:
-        path: Where the checkpoint is.
+        path: Path of the checkpoint, for the message.
         files: Its files.
         globs: The patterns.
 
     Raises:
-        NotFound: They match none, or the checkpoint is not there.
+        NotFound: They match none, or the checkpoint does not exist.
     """
     others = [file for file in files if file != METADATA_FILE]
     where, _, uuid = path.rpartition("/")
@@ -71,7 +71,7 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
         return not parts
     first, rest = pattern[0], pattern[1:]
     if first == "**":
-        # At the end it is all files below; elsewhere, `**/**` would only take longer than `**`.
+        # A final `**` matches all files below; `**/**` matches the same as `**`, only slower.
         while rest[:1] == ["**"]:
             rest = rest[1:]
         return not rest or any(_fits(parts[i:], rest) for i in range(len(parts)))

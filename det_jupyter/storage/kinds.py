@@ -11,7 +11,7 @@ from det_jupyter.errors import CheckpointError
 from det_jupyter.storage.contract import CheckpointStorage
 from det_jupyter.storage.directory import DirectoryStorage, existing
 
-# The scheme of a location (see contract.py): what opens it.
+# By the scheme of a location (see contract.py): the function that opens the storage.
 KINDS: dict[str, Callable[[str], CheckpointStorage]] = {
     "": lambda location: DirectoryStorage(Path(location).expanduser()),
 }
@@ -25,7 +25,7 @@ def open_storage(location: str | None, data_dir: Path) -> CheckpointStorage:
         data_dir: That folder.
 
     Raises:
-        CheckpointError: No kind of storage has such locations.
+        CheckpointError: No kind of storage has the location's scheme.
     """
     if location is None:
         return DirectoryStorage(data_dir / "checkpoints", is_own=True)
@@ -38,14 +38,14 @@ def open_storage(location: str | None, data_dir: Path) -> CheckpointStorage:
 
 
 def find_checkpoint(path: str) -> tuple[CheckpointStorage, str]:
-    """Return the storage and the uuid of the checkpoint at a path, as `path_of` returns it."""
+    """Return the storage and the uuid of a checkpoint's path, which `path_of` has returned."""
     location, _, uuid = path.rpartition("/")
     return open_storage(location or "/", Path()), uuid
 
 
 @contextmanager
 def reading(path: str) -> Iterator[Path]:
-    """Give a folder with the files of the checkpoint at a path, for reading only.
+    """Yield a folder with the files of the checkpoint at a path, for reading only.
 
     Args:
         path: As `path_of` returns it; or any folder that a checkpoint was copied into.
@@ -63,7 +63,7 @@ def reading(path: str) -> Iterator[Path]:
 
 
 def folder_at(location: str) -> Path | None:
-    """Return the folder that a location, or the path of a checkpoint, is; None if it is none."""
+    """Return a location or a checkpoint's path as a Path; None if it is not a folder."""
     return None if _scheme_of(location) else Path(location).expanduser()
 
 
