@@ -1,4 +1,4 @@
-"""Launchers of which one starts the ranks of all computers: mpirun, horovodrun.
+"""mpirun and horovodrun: the launcher of the first computer starts the ranks of all computers.
 
 An experiment runs a launcher on each of its computers. The first starts all ranks, the others
 wait until it has ended. The agents of a gang are on one computer so far
@@ -24,20 +24,27 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The ranks that one launcher starts."""
+    """The ranks to start.
 
-    num_ranks: int  # on all computers
-    index: int = 0  # which computer of the experiment this is; the first starts all
+    Args:
+        num_ranks: On all computers.
+        index: Index of this computer; the launcher of the first one starts all ranks.
+        run: The run of the experiment.
+        ended: File, shared by the launchers, that the first writes its exit code to.
+    """
+
+    num_ranks: int
+    index: int = 0
     run: Run | None = None
-    ended: Path | None = None  # the exit code of the first launcher, which all of them share
+    ended: Path | None = None
 
 
 def find_job(line: CommandLine, options: tuple[str, ...]) -> Job:
-    """Return what to start: the experiment's slots, or as an option says.
+    """Return the ranks to start: one per slot of the experiment, or as many as an option says.
 
     Raises:
         WrongUsage: The option contradicts the experiment.
-        ValueError: This process has no place in its experiment.
+        ValueError: GROUP_RANK is not a computer of the experiment.
     """
     option = next((name for name in options if name in line.known), options[0])
     asked = number(line, option, least=1)
@@ -59,25 +66,25 @@ def find_job(line: CommandLine, options: tuple[str, ...]) -> Job:
 def run_on_chief(name: str, job: Job, argv: tuple[str, ...], variables: dict[str, str]) -> int:
     """Run the program on the first computer, wait for it elsewhere, and return its exit code."""
     if job.index > 0:
-        return _wait(job)
+        return _wait_for_first(job)
     try:
         env = {**_session_variables(), **variables}
         code = exit_code(run_workers([Worker(rank=None, argv=argv, env=env)], name))
     except BaseException:
-        _note(job, 1)
+        _write_exit_code(job, 1)
         raise
-    _note(job, code)
+    _write_exit_code(job, code)
     return code
 
 
 def _session_variables() -> dict[str, str]:
-    """Have Open MPI put its files into a folder of the run: in /tmp they stay if it is killed."""
+    """Return variables that make Open MPI use a folder of the run, which is removed with it."""
     store = os.environ.get(STORE_VARIABLE)
     names = ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base")  # of 4, of 5
     return dict.fromkeys(names, str(Path(store).parent)) if store else {}
 
 
-def _wait(job: Job) -> int:
+def _wait_for_first(job: Job) -> int:
     """Wait until the launcher of the first computer has ended; the agent ends us if it fails."""
     print("the launcher of the first computer starts all ranks; waiting for it", file=sys.stderr)
     while job.ended is None or not job.ended.exists():
@@ -85,6 +92,6 @@ def _wait(job: Job) -> int:
     return int(job.ended.read_text())
 
 
-def _note(job: Job, code: int) -> None:
+def _write_exit_code(job: Job, code: int) -> None:
     if job.ended is not None:
         write_private(job.ended, str(code))

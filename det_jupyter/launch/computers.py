@@ -1,7 +1,7 @@
-"""Where a launcher runs: in an experiment, on which of its computers, and with which ranks.
+"""The computers and ranks of a launcher's job, in an experiment or by its options.
 
-The environment names the run's folder, and its plan has the slots. A launcher in an experiment
-runs once on each computer; its process has the number of the first rank there.
+In an experiment, the environment names the run's folder, and the plan there lists the slots. A
+launcher runs once on each computer; its process has the number of the first rank there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The run of an experiment that this process works for."""
+    """The run of an experiment that this process belongs to."""
 
     folder: RunDir
     homes: tuple[str, ...]  # the agent of each rank
@@ -29,7 +29,7 @@ class Run:
         return list(dict.fromkeys(self.homes))
 
     def variables(self, rank: int) -> dict[str, str]:
-        """Return the place of a rank in torchrun's variables."""
+        """Return torchrun's variables with the rank and sizes of a rank."""
         home, groups = self.homes[rank], self.groups()
         return {
             "RANK": str(rank),
@@ -42,14 +42,14 @@ class Run:
 
 
 def find_run(environ: Mapping[str, str] = os.environ) -> Run | None:
-    """Return the run that this process works for; None outside of experiments."""
+    """Return the run that this process belongs to; None outside of experiments."""
     folder = environ.get(RUN_VARIABLE, "")
     if not folder:
         return None
     run = RunDir(Path(folder))
     try:
         plan = json.loads(run.plan.read_bytes())
-    except FileNotFoundError:  # the run is over, and a process of it has stayed
+    except FileNotFoundError:  # the run has ended, and this process of it has not
         return None
     homes = plan.get("agent_ids") or [""] * len(plan["slots"])
     return Run(run, tuple(homes))
@@ -57,7 +57,7 @@ def find_run(environ: Mapping[str, str] = os.environ) -> Run | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computers:
-    """The computers of a job, seen from one of them."""
+    """The computers of a job, and which of them this is."""
 
     num_ranks: int  # on this computer
     index: int = 0
@@ -102,7 +102,7 @@ def computers_of(run: Run, environ: Mapping[str, str] = os.environ) -> Computers
     """Return the computers of a run.
 
     Raises:
-        ValueError: They have different numbers of slots, or this process has no place.
+        ValueError: They have different numbers of slots, or GROUP_RANK is none of them.
     """
     groups = run.groups()
     group = environ.get("GROUP_RANK", "")

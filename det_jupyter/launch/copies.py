@@ -19,12 +19,12 @@ from typing import IO
 _READ_BYTES = 1 << 16
 _WAIT_S = 0.5
 _WAIT_WITHOUT_PIDFD_S = 0.05
-_IDLE_S = 1.0  # after which a part of a line is shown: a question, "loading..."
-_DRAIN_S = 1.0  # for output that is on its way when all have ended, and a process still holds
+_IDLE_S = 1.0  # after which an incomplete line is written: a question, "loading..."
+_DRAIN_S = 1.0  # how long to read on when all workers have ended but a process holds their pipe
 _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 10
 _LINE_CHARACTERS = 300
-# A line is held until it ends, so that those of several ranks do not mix; but no more of it.
+# A line is buffered until it ends, so that lines of several ranks do not mix; at most so much.
 MAX_HELD_BYTES = 1 << 20
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
@@ -42,7 +42,7 @@ class Prefixer:
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._held = bytearray()
-        self._has_begun = False  # a part of the line has left already, with the prefix
+        self._has_begun = False  # a part of the line was written already, with the prefix
         self._is_after_cr = False
 
     @property
@@ -70,7 +70,7 @@ class Prefixer:
         return bytes(made)
 
     def flush(self) -> bytes:
-        """Return the part of a line that was held; its rest gets no prefix of its own."""
+        """Return the buffered part of a line; the rest of the line gets no prefix."""
         held = bytes(self._held)
         self._held.clear()
         if not held:
@@ -82,7 +82,7 @@ class Prefixer:
 
 
 class Tail:
-    """The end of what a worker has printed."""
+    """Keeps the last 16 KiB of a worker's output."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -109,7 +109,7 @@ class _Copy:
 
 
 class Copies:
-    """Streams of workers, which `copy` passes on."""
+    """Copies the output streams of workers to those of this process."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()

@@ -7,7 +7,7 @@ elsewhere `-np N` says how many, or there is one for each GPU, or one. All other
 mpirun's. Its ranks are not bound to cores unless an option says so: they have threads.
 
 Python is run through mpi4py, where that is installed: a rank that fails then aborts the others.
-Without it the rank waits in MPI_Finalize for them, who wait for it.
+Without it the rank waits in MPI_Finalize for the others, which wait for it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _is_open_mpi(program: str) -> bool:
 
 
 def _root_variables() -> dict[str, str]:
-    """Return what Open MPI wants from root, which is usual in containers."""
+    """Return the variables that Open MPI requires from root, who is usual in containers."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 

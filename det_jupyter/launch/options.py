@@ -3,7 +3,7 @@
     [[OPTION ...] --] --trial MODULE:CLASS
     [[OPTION ...] --] SCRIPT [ARGUMENT ...]
 
-The `--` is needed after options that the launcher does not know: they may have values.
+The `--` is needed after options of the program that the launcher calls: they may have values.
 """
 
 from __future__ import annotations
@@ -23,16 +23,22 @@ _TRIAL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class WrongUsage(ValueError):
-    """The command line cannot be understood; the message is for the user."""
+    """The command line is wrong; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What a launcher was given."""
+    """The command line of a launcher.
 
-    known: dict[str, str]  # options that the launcher understands, by name; a flag has ""
-    others: tuple[str, ...]  # words of all other options
-    target: tuple[str, ...]  # the words behind the options
+    Args:
+        known: The launcher's own options by name; the value of a flag is "".
+        others: The words of all other options.
+        target: The words after the options: the script and its arguments.
+    """
+
+    known: dict[str, str]
+    others: tuple[str, ...]
+    target: tuple[str, ...]
 
 
 def parse_command_line(words: list[str], arity: Mapping[str, int]) -> CommandLine:
@@ -83,7 +89,7 @@ def number(line: CommandLine, name: str, *, least: int = 0) -> int | None:
     """Return the value of an option as a number; None if it was not given.
 
     Raises:
-        WrongUsage: It is no number, or too small.
+        WrongUsage: It is not a number, or too small.
     """
     text = line.known.get(name)
     if text is None:
@@ -101,7 +107,7 @@ def rank_command(target: tuple[str, ...], *, any_program: bool = False) -> tuple
         any_program: Whether it may also be a program that is no Python.
 
     Raises:
-        WrongUsage: There is no such thing.
+        WrongUsage: There is no such script, module or program.
     """
     if not target:
         raise WrongUsage("expected a script, `-m MODULE` or `--trial MODULE:CLASS`")
@@ -141,8 +147,12 @@ def wrapped(rank_variables: str) -> tuple[str, ...]:
 def find_program(name: str, how: str) -> str:
     """Return the path of a program: beside this Python, or on the PATH.
 
+    Args:
+        name: The program.
+        how: The command that installs it, for the message.
+
     Raises:
-        WrongUsage: It is not there; the message says how it is installed.
+        WrongUsage: It is not installed.
     """
     beside = Path(sys.executable).parent / name
     if beside.is_file():

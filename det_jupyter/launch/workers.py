@@ -1,9 +1,9 @@
-"""Starts workers and watches them: all of them end well, or the first failure ends all.
+"""Starts workers and waits for them: the first failure ends all of them.
 
     a worker fails            the others get SIGTERM at once, and SIGKILL after GRACE_S
     a signal comes            it is passed on to the workers
-    the launcher is killed    its workers die, and what they have started (_Guard)
-    all have ended            what they left in their process groups is killed
+    the launcher is killed    its workers and their process groups are killed (_Guard)
+    all have ended            the remaining processes of their groups are killed
 
 Each worker has a process group of its own: a Ctrl-C comes once, and none of its children stays.
 """
@@ -104,11 +104,12 @@ class Worker:
 
     Args:
         rank: None if it is a launcher that starts ranks itself.
-        env: Variables in addition to ours.
-        output: The file that gets what it prints.
-        prefix: Begins each line of what it prints, where there is no file; empty: it prints
-            where we do.
-        closes_stdin: Whether it gets an empty stdin. It always does if ours is a terminal.
+        argv: The command.
+        env: Environment variables in addition to the launcher's.
+        output: The file that its output is appended to.
+        prefix: Put before each line of its output if there is no file; empty: it inherits the
+            launcher's stdout and stderr.
+        closes_stdin: Whether its stdin is empty. It always is if the launcher's is a terminal.
     """
 
     rank: int | None
@@ -120,11 +121,10 @@ class Worker:
 
 
 class _Guard:
-    """Kills the process groups of workers when this process dies, however it does.
+    """Kills the process groups of workers when this process ends, also by SIGKILL.
 
-    `kill_with_parent` ends a worker with its launcher, on Linux, and not what the worker has
-    started. So a small process outside of the launcher's group holds the end of a pipe, which
-    closes then.
+    `kill_with_parent` kills a worker with its launcher, on Linux only, and not the worker's children. So a
+    shell in a session of its own reads a pipe from the launcher, which closes when that ends.
     """
 
     def __init__(self) -> None:
@@ -137,15 +137,15 @@ class _Guard:
             start_new_session=True,
         )
 
-    def say(self, word: str) -> None:
-        """Send a process group to kill, or "done": all have ended."""
+    def send(self, word: str) -> None:
+        """Send the number of a process group to kill later, or "done": all have ended."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it was killed
             self._process.stdin.write(f"{word}\n".encode())
             self._process.stdin.flush()
 
     def close(self) -> None:
-        self.say("done")
+        self.send("done")
         with suppress(BrokenPipeError):
             self._process.communicate()
 
@@ -171,24 +171,25 @@ def complain(text: str) -> int:
 def run_workers(
     workers: Sequence[Worker], name: str, *, run: Run | None = None, is_quiet: bool = False
 ) -> int:
-    """Run the workers to their end. Call it in the main thread.
+    """Run the workers until all have ended. Call it in the main thread.
 
     Args:
-        run: The run of an experiment; gets the record of the first failure.
+        workers: The processes to start.
+        name: Name of the launcher, for messages.
+        run: The run of an experiment, in which the first failure is recorded.
         is_quiet: Whether a failure is not reported, only returned.
 
     Returns:
-        0 if all ended well, else what ended the first that failed: its exit code, or minus the
-        signal.
+        0 if all exited with 0, else the exit code of the first that failed, or minus its signal.
     """
     started: list[_Started] = []
     copies, guard = Copies(), _Guard()
-    with _noting_signals(copies) as signals:
+    with _collecting_signals(copies) as signals:
         try:
             for worker in workers:
                 started.append(_start(worker, copies))
                 pid = started[-1].process.pid
-                guard.say(str(pid))
+                guard.send(str(pid))
                 copies.wake_at_end_of(pid)
             first = _watch(started, copies, signals)
         except OSError as error:
@@ -211,7 +212,7 @@ def run_workers(
 
 
 def exit_code(code: int) -> int:
-    """Return the exit code of a launcher for a worker's, as shells do."""
+    """Return the exit code of a shell for that of a process: 128 + N for signal N."""
     return code if code >= 0 else 128 - code
 
 
@@ -223,22 +224,22 @@ def _start(worker: Worker, copies: Copies) -> _Started:
     if worker.output is not None:
         target = os.open(worker.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            process = _open(worker, stdin, target)
+            process = _popen(worker, stdin, target)
         finally:
             os.close(target)
     elif worker.prefix:
-        process = _open(worker, stdin, subprocess.PIPE)
+        process = _popen(worker, stdin, subprocess.PIPE)
         assert process.stdout is not None
         assert process.stderr is not None
         tail = Tail()
         copies.add(process.stdout, 1, worker.prefix, tail)
         copies.add(process.stderr, 2, worker.prefix, tail)
     else:
-        process = _open(worker, stdin, None)
+        process = _popen(worker, stdin, None)
     return _Started(worker, process, tail)
 
 
-def _open(worker: Worker, stdin: int | None, output: int | None) -> subprocess.Popen[bytes]:
+def _popen(worker: Worker, stdin: int | None, output: int | None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         worker.argv,
         env=os.environ | worker.env,
@@ -280,27 +281,27 @@ def _watch(started: list[_Started], copies: Copies, signals: list[int]) -> _Star
 
 
 @contextmanager
-def _noting_signals(copies: Copies) -> Iterator[list[int]]:
-    """Note the signals that come, and wake the loop, instead of ending."""
-    noted: list[int] = []
+def _collecting_signals(copies: Copies) -> Iterator[list[int]]:
+    """Collect the signals within the block, and wake the loop, instead of ending."""
+    received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         copies.wake()
 
-    mine = [number for number in _PASSED_ON if _is_ours(number)]
-    before = {number: signal.signal(number, note) for number in mine}
+    mine = [number for number in _PASSED_ON if _is_handled(number)]
+    before = {number: signal.signal(number, on_signal) for number in mine}
     try:
-        yield noted
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _is_ours(number: int) -> bool:
-    """Return whether a signal is for us: one that is ignored (nohup) stays so, for workers too.
+def _is_handled(number: int) -> bool:
+    """Return whether to handle a signal: one that is ignored (nohup) stays so, for workers too.
 
-    In an experiment this may be a rank's process, in which SIGINT interrupts its kernel only.
+    In an experiment this may be a rank's process, in which SIGINT only interrupts its kernel.
     """
     handler = signal.getsignal(number)
     if number == signal.SIGINT:

@@ -10,7 +10,7 @@ the command: no process is left between a launcher and the rank, and no pipe. El
 `--no-redirect-stdio`, it begins every line with `[rank=N] `. Exit codes and signals are
 passed on in both cases.
 
-`--with-parent` ends the rank when the launcher dies.
+`--with-parent` kills the rank when the launcher ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(words: list[str]) -> int:
         return complain(f"wrap_rank: {error}")
     command = words[1:]
     run = find_run()
-    if run is not None and rank >= len(run.homes):  # the master knows no such rank
+    if run is not None and rank >= len(run.homes):  # the run has no such rank
         run = None
     if shutil.which(command[0]) is None:
         _complain_of(run, rank, f"cannot run {command[0]}: there is no such command")

@@ -1,4 +1,4 @@
-"""The end of a rank: exit codes as errors, what is reported, and what Python does at the end."""
+"""The end of a rank: exit codes as errors, the record of a failure, and Python's exit handlers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import DetError
 
-_LAST_LINES = 10  # that a rank printed before its error
-_PATIENCE_S = 5.0  # for the exit handlers of a program that has failed
+_LAST_LINES = 10  # of the output before an error, in its record
+_PATIENCE_S = 5.0  # how long the exit handlers of a program that has failed may take
 
 
 class ExitedWith(DetError):
@@ -34,15 +34,15 @@ class ExitedWith(DetError):
 
     @property
     def was_killed(self) -> bool:
-        """Whether another process or the system has killed it, or all that it waited for."""
+        """Whether it was ended by SIGKILL or SIGTERM, or exited with the code of one of them."""
         return self.code - 128 in (Signals.SIGKILL, Signals.SIGTERM)
 
 
 def check_exit(name: str, error: SystemExit) -> None:
-    """Return if `sys.exit` was called with what means success.
+    """Check the argument of `sys.exit`.
 
     Raises:
-        ExitedWith: It was called with another exit code, or with a message.
+        ExitedWith: It is an exit code that is not 0, or a message.
     """
     given = 0 if error.code is None else error.code
     if isinstance(given, int):
@@ -56,7 +56,7 @@ def check_exit(name: str, error: SystemExit) -> None:
 
 
 def describe_exit(name: str, code: int) -> ExitedWith:
-    """Return the error for a child process that ended with this code, or minus its signal."""
+    """Return the error of a child process by its exit code, or minus the number of its signal."""
     if code < 0:
         return ExitedWith(f"{name} was killed by {_signal(-code)}", 128 - code)
     hint = _as_signal(code)
@@ -68,7 +68,7 @@ def describe_exit(name: str, code: int) -> ExitedWith:
 
 
 def _as_signal(code: int) -> str:
-    """Return the signal that an exit code of a shell or launcher stands for; "" if none."""
+    """Return a hint at the signal in an exit code 128 + N of a shell or launcher; "" if none."""
     is_signal = code - 128 in list(Signals)  # 255 is -1
     return f", as a shell says {_signal(code - 128)}" if is_signal else ""
 
@@ -79,9 +79,9 @@ def _signal(number: int) -> str:
 
 
 def explain(names: CodeNames, error: BaseException, code: CodeType | None = None) -> Explanation:
-    """Explain the error, even if its own methods raise."""
+    """Return the text of the error; only its type if its own methods raise."""
     explanation = failures.explain(names, error, code)
-    # What has called sys.exit has said why; Python prints no traceback either.
+    # Python prints no traceback for sys.exit either.
     return replace(explanation, traceback="") if isinstance(error, ExitedWith) else explanation
 
 
@@ -103,7 +103,7 @@ def make_failure(
 
 
 def _with_last_line(message: str, output: str) -> str:
-    """Return the message with the last line of the output, which is likely to say why."""
+    """Return the message with the last line of the output, which often has the cause."""
     line = last_lines(output, 1, most=300).strip()
     return message if not line or line in message else f"{message}; it printed at last: {line}"
 
@@ -117,13 +117,13 @@ def _last_printed(output: str, explanation: Explanation) -> str:
 
 
 def finish_python() -> None:
-    """Do what Python does after the last statement: wait for threads, call the exit handlers."""
+    """Wait for threads and call the exit handlers, as Python does after the last statement."""
     threading._shutdown()  # type: ignore[attr-defined]  # has no public name
     atexit._run_exitfuncs()
 
 
 def leave_copy(error: BaseException | None) -> NoReturn:
-    """End a process that the program has forked itself (`os.fork`), as Python would."""
+    """Exit from a process that the program has forked itself (`os.fork`), as Python would."""
     code = 0
     if isinstance(error, ExitedWith):
         code = error.code
@@ -139,7 +139,7 @@ def leave_copy(error: BaseException | None) -> NoReturn:
 
 
 def finish_failed(error: BaseException, code: int) -> None:
-    """Call the program's own hook and exit handlers after a failure; for 5 s, if they hang."""
+    """Call the program's excepthook and exit handlers after a failure, for at most 5 s."""
     timer = threading.Timer(_PATIENCE_S, os._exit, [code])
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Loads what an entrypoint names: from the capsule, or from a module of the ranks' folder."""
+"""Loads the class or function of an entrypoint: from the capsule, or from a module."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def load_entrypoint(
 
 
 def put_first(folder: Path) -> None:
-    """Have the modules of a folder, then those of PYTHONPATH, before all others, as Python has.
+    """Put a folder, then those of PYTHONPATH, at the front of `sys.path`, as Python does.
 
-    This process has loaded much before (fork server), which a fresh Python would find in the
-    folder: modules of Python with the name of one there are forgotten.
+    The fork server has imported modules that a fresh Python would import from the folder: modules
+    of the standard library with a name that is in the folder are removed from `sys.modules`.
 
     Raises:
-        ConfigError: One there would take the place of an installed package that is in use.
+        ConfigError: A module there has the name of an installed package that is in use.
     """
     # This process was forked: the configuration's PYTHONPATH is not in its sys.path yet.
     given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
@@ -90,9 +90,9 @@ def _modules_in(folder: Path) -> dict[str, str]:
 
 
 def find_in_module(entrypoint: Imported, folder: Path) -> Any:
-    """Import the module, and return what it calls by the entrypoint's name.
+    """Import the module, and return the entrypoint's class or function in it.
 
-    An error that the module itself raises is raised as it is.
+    Errors that the module itself raises are not converted.
 
     Raises:
         ConfigError: As load_entrypoint does.

@@ -87,13 +87,13 @@ def start_own(thread: threading.Thread) -> None:
 
 
 def warn_of_users_threads() -> None:
-    """Have Python warn of threads at a fork only if one of them is the user's."""
+    """Let Python warn of threads at a fork only if one of them is the user's."""
     if sys.version_info >= (3, 12):
         os.register_at_fork(before=_choose_warning)
 
 
 def _choose_warning() -> None:
-    """Ignore the warning of the fork that follows, or not, whatever filters the program has set.
+    """Filter the warning of the fork that follows, whatever filters the program has set.
 
     Filters are changed only where it is necessary: after each change Python repeats the warnings
     that it shows once.

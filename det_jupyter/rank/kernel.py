@@ -62,8 +62,7 @@ for _late in ("IPython.core.completerlib", "IPython.core.oinspect", "tornado.pla
 
 
 class _NoExits:
-    """Takes the place of `atexit`: the exits of the process are the trainer's, and it may not
-    wait for the kernel's thread in them."""
+    """Replaces `atexit` for the kernel: at exit nothing may wait for the kernel's thread."""
 
     register = unregister = staticmethod(lambda *arguments: None)
 
@@ -76,7 +75,7 @@ _RUN_CODE = ZMQInteractiveShell.run_code.__code__  # the frame that runs a cell
 
 class _GuestShell(ZMQInteractiveShell):
     def init_sys_modules(self) -> None:
-        """Leave `__main__` to the trainer, whose classes are pickled by that name."""
+        """Do not replace `__main__`: the trial's classes are pickled by that name."""
 
     def init_environment(self) -> None:
         """Set no variables of the process: setenv moves the block that another thread may read.
@@ -86,7 +85,7 @@ class _GuestShell(ZMQInteractiveShell):
         """
 
     def init_virtualenv(self) -> None:
-        """Leave `sys.path` to the trainer, whatever VIRTUAL_ENV says."""
+        """Do not change `sys.path` by VIRTUAL_ENV."""
 
 
 class _GuestKernel(IPythonKernel):
@@ -99,7 +98,7 @@ class _GuestKernel(IPythonKernel):
 
     @property
     def banner(self) -> str:  # type: ignore[override]  # shown by consoles
-        """Say what a console is attached to, and which names it has now."""
+        """The text that a console shows: the rank, and the variables of the trial."""
         names = self.namespace()
         mine = ", ".join(sorted(name for name in names if not name.startswith("_")))
         return (
@@ -109,7 +108,7 @@ class _GuestKernel(IPythonKernel):
         )
 
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Reply, and stay."""
+        """Reply without shutting down."""
         content = {"status": "ok", "restart": parent["content"].get("restart", False)}
         assert self.session is not None
         self.session.send(stream, "shutdown_reply", content, parent, ident=ident)

@@ -3,13 +3,13 @@
 `prepare_process` is the first call in a process that the fork server forked (zygote.py), and in a
 rank that was started afresh (__main__.py). It sets:
 
-    process group              its own, so that a rank and its data-loader workers die together
-    death with the parent      at once on Linux; elsewhere `watch_lifeline` does it
+    process group              its own, so that its data-loader workers are killed with it
+    death with the parent      at once on Linux; elsewhere by `watch_lifeline`
     environment                the user's variables, torchrun's, and only this gang's devices
     stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
 
-`prepare_python` does what needs no order: signals, crash stacks, temporary files, `display`. Only
-`Rank.live` changes the working directory, because the user has to read of a missing one.
+`prepare_python` sets up signals, crash stacks, temporary files and `display`, in any order. The
+working directory is only changed in `Rank`, so that the user gets an error if it is missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
     """Make this process the rank of `spec`.
 
     Args:
-        parent_pid: The fork server or agent that started this process; it ends with that one.
+        parent_pid: The fork server or agent that started this process, which is killed with it.
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
@@ -61,12 +61,12 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
 def environment(
     plan: GangPlan, place: RankPlace, captured: Mapping[str, str] = MappingProxyType({})
 ) -> Mapping[str, str]:
-    """Return the environment variables that the rank gets in addition to its parent's.
+    """Return the environment variables of the rank in addition to its parent's.
 
-    The scheduler's devices take precedence over the user's own CUDA_VISIBLE_DEVICES.
+    CUDA_VISIBLE_DEVICES contains the scheduler's devices, whatever the user's configuration says.
 
     Args:
-        captured: Values of the variables that the configuration only names.
+        captured: Values, from the user's kernel, of variables that the configuration only names.
     """
     own = _own_variables(plan, place)
     chosen = dict(line.split("=", 1) for line in own if "=" in line)
@@ -76,7 +76,7 @@ def environment(
 
 
 def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
-    """Return the lines for the kind of device that the rank is on."""
+    """Return the configured variables for the rank's kind of device, as NAME=value or NAME."""
     given = plan.config.get("environment", {}).get("environment_variables", [])
     kind = plan.slots[place.rank].kind
     lines: list[str] = given.get(kind, []) if isinstance(given, dict) else given
@@ -95,7 +95,7 @@ def _captured(spec: RankSpec) -> dict[str, str]:
 
 
 def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
-    """Show the rank the slots of the gang on its agent, in the order of local ranks."""
+    """Return the variables with the devices of the gang on this agent, by local rank."""
     slots = plan.slots_beside(place.rank)
     # NVML numbers devices by PCI bus, CUDA by speed unless this variable is set.
     return {
@@ -150,10 +150,10 @@ def _display(*objects: object, **options: object) -> None:
 
 
 def _keep_temporary_files(folder: Path) -> None:
-    """Have multiprocessing put its sockets into a folder that is removed with the run.
+    """Set multiprocessing's folder for sockets to one that is removed with the run.
 
-    Its own folder for each process stays if a data-loader worker is killed. Children inherit the
-    setting, which has no public name.
+    The folder that it would create for each process stays if a data-loader worker is killed.
+    Children inherit the setting, which has no public name.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = getattr(multiprocessing.current_process(), "_config", None)
@@ -165,8 +165,13 @@ def watch_lifeline(spec: RankSpec, *, after_s: float, then: Callable[[], None]) 
     """Start a thread that kills this rank when its agent ends, however busy the main thread is.
 
     The agent holds the write end of a pipe whose read end all ranks inherit. It closes when the
-    agent dies, for whatever reason. PDEATHSIG works for the direct children only, on Linux only.
-    What a program has started dies too, also in other process groups.
+    agent exits or is killed. PDEATHSIG only works for direct children, and only on Linux.
+    Processes that a program has started are killed too, also in other process groups.
+
+    Args:
+        spec: The rank.
+        after_s: When to call `then`.
+        then: Called once in the thread.
     """
     start_own(threading.Thread(target=_watch, args=(spec, after_s, then), name="lifeline"))
 

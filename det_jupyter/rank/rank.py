@@ -5,12 +5,12 @@
       a function returned
     the trial raised InvalidHP                 RunEnded (any rank)          1: it may be alone
     any other exception                        RankFailure                  1
-    its agent died                             nothing                      killed (process.py)
+    its agent has ended                        nothing                      killed (process.py)
     killed, crashed, os._exit, exec            nothing: the agent sends     any
                                                the end of its output
 
 A rank that fails exits at once, by os._exit: destroying a process group, or joining a thread that
-waits in a collective, could hang as long as the other ranks live. Those then fail too
+waits in a collective, could hang as long as the other ranks run. Those then fail too
 ("connection closed by peer"), but wait a moment before they report it. The agent ends them
 meanwhile, so only the first failure is reported.
 """
@@ -49,7 +49,13 @@ from det_jupyter.rank.entrypoint import load_entrypoint
 from det_jupyter.rank.kernel import RankKernel
 from det_jupyter.rank.process import prepare_python, watch_lifeline
 from det_jupyter.rank.variables import left_out
-from det_jupyter.rank.work import CommandRun, FunctionReason, FunctionRun, ProgramRun, steps_noted
+from det_jupyter.rank.work import (
+    CommandRun,
+    FunctionReason,
+    FunctionRun,
+    ProgramRun,
+    reported_steps,
+)
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _MAX_NOTICES = 20  # per rank: threads may fail again and again
@@ -72,7 +78,7 @@ def run_rank(spec: RankSpec) -> NoReturn:
 
 
 class Rank:
-    """One rank: what its process holds while it trains, and for a report of its failure."""
+    """One rank: the state of its process while it trains, also needed to report its failure."""
 
     def __init__(self, spec: RankSpec) -> None:
         self.spec = spec
@@ -83,7 +89,7 @@ class Rank:
         self.workplace = spec.plan.workplace(self.folder)
         self.names = self._names({})
         self.device = rendezvous.choose_device(spec.plan, spec.place)
-        # All have: trial, steps_completed, trained (steps in this run), live() for the kernel.
+        # All have: trial, steps_completed, trained (steps in this run), live() (kernel variables).
         self.work: pytorch.PlannedRun | FunctionRun | ProgramRun | CommandRun | None = None
         self._num_notices = 0
 
@@ -121,7 +127,7 @@ class Rank:
         )
         do = self._train if isinstance(entrypoint, type) else self._call
         reason = do(entrypoint, distributed, kernel.start_soon)
-        if self.work is not None:  # every rank: without it, a rank counts as ended too early
+        if self.work is not None:  # on every rank: without the record it has ended too early
             steps = self.work.steps_completed
             self.journal.write(RunEnded(at=time.time(), reason=reason, steps_completed=steps))
         return 0
@@ -163,7 +169,7 @@ class Rank:
     def _run(self, named: Program | Command, on_first_step: Callable[[], None]) -> None:
         plan, place = self.spec.plan, self.spec.place
         page = ControlPage(self.folder.control)
-        noted = partial(steps_noted, page, len(plan.slots))
+        noted = partial(reported_steps, page, len(plan.slots))
         first = plan.steps_completed
         if isinstance(named, Command):
             self.work = command = CommandRun(named, steps=noted, first=first)
@@ -220,7 +226,7 @@ class Rank:
         return read_end(self.folder.output(self.spec.place.rank))
 
     def _report_thread(self, ended: threading.ExceptHookArgs) -> None:
-        """Print and journal the error that ended a thread of the user's; the rank trains on."""
+        """Print and journal the error that ended a thread of the user; the rank trains on."""
         error = ended.exc_value
         if error is None or isinstance(error, SystemExit):
             return

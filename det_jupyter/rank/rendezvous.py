@@ -37,19 +37,19 @@ from det_jupyter.errors import LaunchError, PeerRefused
 
 _KEPT: list[Store] = []  # torch keeps only the C++ half of a store alive
 _PAUSES_S = (0.0001, 0.005)  # first and longest: [m] a look at the file takes 0.03 ms
-_MARK = 32
+_PROOF_BYTES = 32
 _PROOF_TIMEOUT = timedelta(seconds=30)  # all ranks are connected and idle
 _SEE = "on a shared computer see docs/security.md, Ranks"
 
 
 class PromptStore(Store):
-    """A `FileStore` that notices what another rank writes within 0.1 ms.
+    """A `FileStore` whose `wait` returns within 0.1 ms after another rank has written.
 
-    torch's own looks every 10 ms, and two groups are made before the first step. Only for gloo:
+    torch's own polls every 10 ms, and two groups are created before the first step. Only for gloo:
     NCCL uses its store in threads that must not wait for the interpreter.
 
     Args:
-        path: The file; the first rank makes it.
+        path: The file; the first rank creates it.
     """
 
     def __init__(self, path: str, world_size: int, timeout: timedelta) -> None:
@@ -92,27 +92,27 @@ class PromptStore(Store):
 
 
 def check_members(group: dist.ProcessGroup, name: str, secret: bytes) -> None:
-    """Check that the ranks of a new gloo group know the secret, each pair for itself. Collective.
+    """Check that every pair of ranks of a new gloo group has the same secret. Collective.
 
     gloo accepts the first program that connects to its port with the number of a connection.
 
     Raises:
-        PeerRefused: One does not know it, or does not answer.
-        DistNetworkError: One has ended.
+        PeerRefused: A process does not have the secret, or does not answer.
+        DistNetworkError: A process has ended.
     """
     if not secret:
         return
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    proofs = b"".join(_mark(secret, f"{name}: {rank} to {peer}") for peer in range(size))
-    received = torch.empty(size * _MARK, dtype=torch.uint8)
+    proofs = b"".join(_proof(secret, f"{name}: {rank} to {peer}") for peer in range(size))
+    received = torch.empty(size * _PROOF_BYTES, dtype=torch.uint8)
     began = time.monotonic()
     try:
         work = dist.all_to_all_single(received, _tensor(proofs), group=group, async_op=True)
         work.wait(_PROOF_TIMEOUT)
     except RuntimeError as error:
-        raise _unproved(rank, time.monotonic() - began) from error
-    for peer, proof in enumerate(received.view(size, _MARK).numpy()):
-        expected = _mark(secret, f"{name}: {peer} to {rank}")
+        raise _proof_error(rank, time.monotonic() - began) from error
+    for peer, proof in enumerate(received.view(size, _PROOF_BYTES).numpy()):
+        expected = _proof(secret, f"{name}: {peer} to {rank}")
         if not hmac.compare_digest(proof.tobytes(), expected):
             raise PeerRefused(
                 f"rank {rank}: what has connected as rank {peer} does not know this gang's "
@@ -121,7 +121,7 @@ def check_members(group: dist.ProcessGroup, name: str, secret: bytes) -> None:
             )
 
 
-def _unproved(rank: int, waited_s: float) -> Exception:
+def _proof_error(rank: int, waited_s: float) -> Exception:
     """Return the error for an exchange of proofs that failed."""
     limit_s = _PROOF_TIMEOUT.total_seconds()
     if waited_s < limit_s:
@@ -137,7 +137,7 @@ def _unproved(rank: int, waited_s: float) -> Exception:
     )
 
 
-def _mark(secret: bytes, words: str) -> bytes:
+def _proof(secret: bytes, words: str) -> bytes:
     return hmac.digest(secret, words.encode(), "sha256")
 
 
@@ -145,10 +145,10 @@ def _tensor(data: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-Met = tuple[Store, int, int]  # store, rank, world size
+Joined = tuple[Store, int, int]  # store, rank, world size
 
-# For a rank that hangs. gloo notices a dead rank at once; NCCL would wait this long, but the agent
-# ends the gang before.
+# For a rank that hangs. When a rank ends, gloo raises at once; NCCL would wait this long, but the
+# agent ends the gang before.
 _GRADIENT_TIMEOUT = timedelta(minutes=30)
 _STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
 
@@ -169,7 +169,7 @@ def choose_backend(plan: GangPlan) -> str:
 
 
 def limit_threads(place: RankPlace) -> None:
-    """Use this rank's share of the cores, or as many threads as OMP_NUM_THREADS says.
+    """Use as many threads as this rank's share of the cores, or as OMP_NUM_THREADS.
 
     More than its share would slow down other trials. [m] Two one-rank trials on two cores
     take 0.4 s with one thread each, and 2 to 10 s with two, because OpenMP's threads spin while
@@ -188,7 +188,7 @@ def join(
         store: File over which the ranks of this start exchange their addresses.
 
     Raises:
-        PeerRefused: A process outside of the gang has connected.
+        PeerRefused: A process that does not belong to the gang has connected.
     """
     if device.type == "cuda":
         _check_cuda_is_fresh()
@@ -224,7 +224,11 @@ def use_device(device: torch.device) -> None:
 
 
 def _check_cuda_is_fresh() -> None:
-    """Refuse a process that torch would say only "cannot re-initialize CUDA" in."""
+    """Check that CUDA was not initialized before the fork.
+
+    Raises:
+        LaunchError: It was; torch's own error would be "cannot re-initialize CUDA".
+    """
     if torch.cuda._is_in_bad_fork():
         raise LaunchError(
             "CUDA was in use already in the process that ranks are forked from, so this rank "
@@ -234,11 +238,11 @@ def _check_cuda_is_fresh() -> None:
 
 
 def _stay_on_loopback(place: RankPlace) -> None:
-    """Have gloo and NCCL use the loopback interface on one computer, unless the user says another.
+    """Let gloo and NCCL use the loopback interface on one computer, if no variable is set.
 
     The computer's name may not resolve, and other interfaces may have a firewall.
     """
-    if place.master_addr.startswith("127."):  # of several agents, perhaps
+    if place.master_addr.startswith("127."):  # several agents may be on this computer
         names = {name for _, name in socket.if_nameindex()}
         for loopback in names & {"lo", "lo0"}:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
@@ -275,11 +279,14 @@ def keep_group() -> None:
 
 
 def offer_group(spec: RankSpec, device: torch.device) -> Callable[[], DistributedContext]:
-    """Have a script's `init_process_group()` meet the gang's ranks; return how `core.init()` does.
+    """Let a script's `init_process_group()` connect the gang's ranks through the gang's store.
 
-    The script decides whether and when there is a group, and its backend. As under torchrun it may
-    end the group and make another. `init_method="env://"`, which is the default, means the gang's
-    own store instead of a port that is open to every user.
+    The script decides whether and when to create a group, and its backend. As under torchrun it
+    may destroy the group and create another. `init_method="env://"`, the default, uses the gang's
+    store instead of a port that is open to every user.
+
+    Returns:
+        A function that connects the ranks and returns their context, for `core.init()`.
 
     Raises:
         LaunchError: The rank cannot use its GPU.
@@ -288,27 +295,27 @@ def offer_group(spec: RankSpec, device: torch.device) -> Callable[[], Distribute
     if device.type == "cuda":
         _check_cuda_is_fresh()
     _stay_on_loopback(place)
-    met: list[str] = []  # the names of the groups' stores
+    store_names: list[str] = []  # the names of the groups' stores
     by_port = _rendezvous_handlers["env"]
 
-    def meet(url: str, timeout: timedelta = _STORE_TIMEOUT, **options: Any) -> Iterator[Met]:
+    def meet(url: str, timeout: timedelta = _STORE_TIMEOUT, **options: Any) -> Iterator[Joined]:
         size = re.search(r"world_size=(\d+)", url)
         if size is not None and int(size[1]) != place.world_size:
             yield from by_port(url, timeout=timeout, **options)
             return
         store = _store(spec.store, place.world_size, choose_backend(spec.plan))
-        met.append(f"script {len(met)}")
-        yield PrefixStore(met[-1], store), place.rank, place.world_size
+        store_names.append(f"script {len(store_names)}")
+        yield PrefixStore(store_names[-1], store), place.rank, place.world_size
 
     begin = dist.init_process_group
 
     @wraps(begin)
     def init_process_group(*args: Any, **options: Any) -> None:
-        num_before = len(met)
+        num_before = len(store_names)
         begin(*args, **options)
-        is_ours = len(met) > num_before and place.world_size > 1
+        is_ours = len(store_names) > num_before and place.world_size > 1
         if is_ours and "cpu:gloo" in dist.get_backend_config():
-            check_members(_get_default_group(), met[-1], secret)
+            check_members(_get_default_group(), store_names[-1], secret)
 
     _rendezvous_handlers["env"] = meet
     for module in (dist, dist.distributed_c10d, dist.device_mesh):  # each has the name

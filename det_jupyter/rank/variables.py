@@ -1,4 +1,4 @@
-"""The environment of ranks whose code is not the notebook's: what scripts and launchers look up.
+"""Environment variables of ranks that run scripts, modules and commands, as in Determined.
 
     variables                          value
     DET_EXPERIMENT_ID, DET_TRIAL_ID,   of the plan
@@ -55,7 +55,7 @@ _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def script_variables(spec: RankSpec) -> dict[str, str]:
-    """Return what a rank has besides the variables of every rank; empty for captured code."""
+    """Return the variables of a rank besides those of all ranks; empty for captured code."""
     entrypoint = spec.plan.entrypoint
     if isinstance(entrypoint, Captured):
         return {}
@@ -83,7 +83,7 @@ def script_variables(spec: RankSpec) -> dict[str, str]:
 
 
 def set_variables(spec: RankSpec, variables: Mapping[str, str]) -> None:
-    """Set the variables of every rank, and those of scripts; the user's own take precedence."""
+    """Set `variables` and those of scripts in this process; `variables` take precedence."""
     before = dict(os.environ)
     os.environ.update(script_variables(spec) | dict(variables))
     if spec.plan.entrypoint.per == "computer":
@@ -98,6 +98,7 @@ def set_variables(spec: RankSpec, variables: Mapping[str, str]) -> None:
 
 
 def left_out(spec: RankSpec) -> list[str]:
+    """Return the names of variables that are not set because they would be too long."""
     if isinstance(spec.plan.entrypoint, Captured):
         return []
     return [name for name, value in _trial_variables(spec).items() if not _fits(name, value)]
@@ -142,13 +143,13 @@ def _place_variables(spec: RankSpec) -> dict[str, str]:
 
 
 def _master_url() -> str:
-    with suppress(OSError, ValueError):  # it has just ended; another one will come
+    with suppress(OSError, ValueError):  # it has just ended
         return MasterInfo.model_validate_json(paths.master_file().read_bytes()).url
     return ""
 
 
 def _user() -> str:
-    with suppress(KeyError):  # a user id that no list has, as in containers
+    with suppress(KeyError):  # a user id without an entry, as in containers
         return pwd.getpwuid(os.geteuid()).pw_name
     return ""
 

@@ -111,23 +111,24 @@ def _variables_of(function: FunctionType, frame: FrameType | None) -> dict[str, 
     return {}
 
 
-_SHOWN = 120  # characters of a command
+_MAX_CHARACTERS = 120  # characters of a command
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def steps_noted(page: ControlPage, world_size: int) -> int:
-    """Return the steps completed that the ranks of a program have noted; 0 if none has."""
+def reported_steps(page: ControlPage, world_size: int) -> int:
+    """Return the steps completed that the control page has for the ranks; 0 if none."""
     return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
 
 
 class ProcessRun:
-    """What programs and commands have in common: how far they are, their ranks have to report.
+    """Base of programs and commands, whose steps are those that their ranks report.
 
     Args:
-        steps: Returns the steps completed since the beginning of the trial, as far as known.
+        steps: Returns the steps completed since the beginning of the trial, as reported.
+        first: Steps completed before this run.
     """
 
-    trial = None  # that has a code of its own
+    trial = None  # there is no trial class
 
     def __init__(self, *, steps: Callable[[], int], first: int) -> None:
         self._steps = steps
@@ -189,12 +190,12 @@ class ProgramRun(ProcessRun):
         exec(_compiled(path, target), vars(main))
 
     def live(self) -> dict[str, Any]:
-        shown = vars(sys.modules["__main__"]).items()
-        return {name: value for name, value in shown if not name.startswith("__")}
+        variables = vars(sys.modules["__main__"]).items()
+        return {name: value for name, value in variables if not name.startswith("__")}
 
 
 def _draw_seeds() -> None:
-    """Seed the generators as a fresh Python does: all forked processes have the same state."""
+    """Seed the generators anew, since all forked processes begin with the same state."""
     random.seed()
     torch.seed()
     if (numpy := sys.modules.get("numpy")) is not None:
@@ -244,7 +245,7 @@ class CommandRun(ProcessRun):
         for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
         if code := self._child.wait():
-            raise describe_exit(f"the command `{shown(self._argv)}`", code)
+            raise describe_exit(f"the command `{command_text(self._argv)}`", code)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         if self._child is not None:
@@ -254,10 +255,10 @@ class CommandRun(ProcessRun):
         return {"command": list(self._argv), "process": self._child}
 
 
-def shown(argv: tuple[str, ...]) -> str:
-    """Return a command as its author has written it, cut if it is long."""
+def command_text(argv: tuple[str, ...]) -> str:
+    """Return a command as it was written, shortened."""
     text = argv[2] if argv[:2] == ("sh", "-c") and len(argv) == 3 else shlex.join(argv)
-    return shortened(text, _SHOWN)
+    return shortened(text, _MAX_CHARACTERS)
 
 
 def _why_not_started(program: str, error: OSError) -> str:

@@ -6,9 +6,9 @@
                  the agent's socket is closed                      -> kill all ranks and exit
 
 Rules:
- 1. It has one thread and never initialises CUDA. Both are checked before each gang; if not, it
-    refuses to fork (fork_safety.py). A module that asks torch whether CUDA is available breaks
-    forks too if torch asks the driver: a variable makes torch ask NVML.
+ 1. It has one thread and never initialises CUDA. Both are checked before each gang; otherwise it
+    refuses to fork (fork_safety.py). A module that checks whether CUDA is available breaks forks
+    too if torch calls the driver for that; with an environment variable, torch calls NVML instead.
  2. It imports no code of the user: every rank starts from the same state.
  3. When a rank ends, its process group is killed before the rank is reaped, because until then no
     other process can get the pid.
@@ -93,7 +93,7 @@ def main() -> int:
         run_rank = _load_target(options.target) if unsafe else _preload(options.target)
     except Exception as error:  # an import can raise anything; the agent reports it to the user
         traceback.print_exc()
-        _tell(connection, ZygoteFailed(reason=error_text(error)))
+        _send(connection, ZygoteFailed(reason=error_text(error)))
         return 1
     ready = ZygoteReady(
         protocol=PROTOCOL,
@@ -102,15 +102,15 @@ def main() -> int:
         unsafe=unsafe or why_unsafe() or why_cuda_unusable(),
         torch_cuda=torch_cuda_version(),
     )
-    _tell(connection, ready)
+    _send(connection, ready)
     ForkServer(connection, run_rank).serve()
     return 0
 
 
 def _preload(target: str) -> RankTarget:
-    """Import everything, with the collector off, which would visit all of it again and again."""
+    """Import what ranks need, with the garbage collector off, which would scan it repeatedly."""
     gc.disable()
-    with _environment(_WHILE_PRELOADING):
+    with _variables_set(_WHILE_PRELOADING):
         for name in NEEDED:
             importlib.import_module(name)
         for name in HELPFUL:
@@ -125,8 +125,8 @@ def _preload(target: str) -> RankTarget:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a while; ranks get the user's values."""
+def _variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables within the block; ranks get the user's values."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -145,7 +145,7 @@ def _load_target(target: str) -> RankTarget:
     return loaded
 
 
-def _tell(connection: socket.socket, report: ZygoteReport) -> None:
+def _send(connection: socket.socket, report: ZygoteReport) -> None:
     connection.sendall(report.model_dump_json().encode() + b"\n")
 
 
@@ -160,55 +160,55 @@ class ForkServer:
         self._connection = connection
         self._run_rank = run_rank
         self._pid = os.getpid()
-        self._living: set[int] = set()
+        self._running: set[int] = set()
         self._received = b""
-        self._woken, self._waker = os.pipe()
-        for descriptor in (self._woken, self._waker):
+        self._wake_read, self._wake_write = os.pipe()
+        for descriptor in (self._wake_read, self._wake_write):
             os.set_blocking(descriptor, False)
 
     def serve(self) -> None:
-        """Work until the agent closes the socket; then kill all ranks."""
-        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        """Handle requests until the agent closes the socket; then kill all ranks."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake `select`
-        watched: list[socket.socket | int] = [self._connection, self._woken]
+        watched: list[socket.socket | int] = [self._connection, self._wake_read]
         try:
             while True:
                 readable, _, _ = select.select(watched, [], [])
                 if self._connection in readable and not self._receive():
                     return
-                if self._woken in readable:
-                    os.read(self._woken, 4096)
+                if self._wake_read in readable:
+                    os.read(self._wake_read, 4096)
                 self._reap()
-        except ConnectionError:  # the agent died during a report
+        except ConnectionError:  # the agent ended during a report
             return
         finally:
-            for pid in self._living:
+            for pid in self._running:
                 _kill_group(pid)
 
     def _receive(self) -> bool:
         data = self._connection.recv(1 << 16)
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
-            _tell(self._connection, self._fork_gang(ForkGang.model_validate_json(line)))
+            _send(self._connection, self._fork_gang(ForkGang.model_validate_json(line)))
         return bool(data)
 
     def _fork_gang(self, request: ForkGang) -> GangForked | ForkRefused:
         allocation_id = request.gang.plan.allocation_id
         pids: list[int] = []
         try:
-            # If this process was stopped for long, the agent waits no more.
+            # If this process was stopped for long, the agent does not wait for it any more.
             is_late = time.monotonic() > request.until
             reason = "the request is too old" if is_late else why_unsafe()
             if not reason:
                 for spec in request.specs():
                     pids.append(self._fork_rank(spec))
         except OSError as error:
-            _undo(pids)
+            _kill_all(pids)
             reason = f"rank {len(pids)} could not be forked: {error}"
         if reason:
             logger.warning("allocation=%s refused: %s", allocation_id, reason)
             return ForkRefused(allocation_id=allocation_id, reason=reason)
-        self._living.update(pids)
+        self._running.update(pids)
         return GangForked(allocation_id=allocation_id, pids=pids)
 
     def _fork_rank(self, spec: RankSpec) -> int:
@@ -223,8 +223,8 @@ class ForkServer:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.close(self._woken)
-            os.close(self._waker)
+            os.close(self._wake_read)
+            os.close(self._wake_write)
             self._connection.close()
             prepare_process(spec, self._pid)
             self._run_rank(spec)
@@ -236,17 +236,17 @@ class ForkServer:
             os._exit(1)
 
     def _reap(self) -> None:
-        while self._living:
+        while self._running:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return
             pid = ended.si_pid
             _kill_group(pid)
             os.waitpid(pid, 0)
-            self._living.discard(pid)
+            self._running.discard(pid)
             is_killed = ended.si_code != os.CLD_EXITED
             exit_code = -ended.si_status if is_killed else ended.si_status
-            _tell(self._connection, RankExited(pid=pid, exit_code=exit_code))
+            _send(self._connection, RankExited(pid=pid, exit_code=exit_code))
 
 
 def _kill_group(pid: int) -> None:
@@ -254,7 +254,7 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _undo(pids: list[int]) -> None:
+def _kill_all(pids: list[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

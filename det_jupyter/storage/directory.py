@@ -4,14 +4,14 @@
     <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
                                (of hard links only their folder: see `_sync_tree`)
 
-A writer holds a lock on its scratch folder, which the kernel drops when the writer dies. So a
-leftover can be told from work in progress, and is removed: by the next writer, when the master
-starts, and when an experiment is deleted. The lock belongs to the open folder, which a process
-forked meanwhile, a data worker say, has open as well; it closes it at once, or it could outlive
-the writer and keep the lock.
+A writer locks its scratch folder; the operating system releases the lock when the writer exits or
+is killed. An unlocked scratch folder is therefore a leftover. It is removed by the next writer,
+when the master starts, and when an experiment is deleted. The lock belongs to the open file
+description, which a process forked meanwhile (a data worker, say) inherits. The child closes it at
+once, as it could otherwise outlive the writer and keep the lock.
 
-What is to be deleted is renamed to `.part-deleted-<uuid>` first: if it cannot be removed, it is
-such a leftover.
+To delete a checkpoint, its folder is first renamed to `.part-deleted-<uuid>`: if it cannot be
+removed, it is such a leftover.
 """
 
 from __future__ import annotations
