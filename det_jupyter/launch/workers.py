@@ -123,8 +123,9 @@ class Worker:
 class _Guard:
     """Kills the process groups of workers when this process ends, also by SIGKILL.
 
-    `kill_with_parent` kills a worker with its launcher, on Linux only, and not the worker's children. So a
-    shell in a session of its own reads a pipe from the launcher, which closes when that ends.
+    `kill_with_parent` kills a worker with its launcher, on Linux only, and not the worker's
+    children. So a shell in a session of its own reads a pipe from the launcher, which closes when
+    that ends.
     """
 
     def __init__(self) -> None:
