@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from det_jupyter.client.client import Client
-from det_jupyter.config import read_changes
+from det_jupyter.config import find_conflicts, read_changes
 from det_jupyter.errors import ConfigError
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.templates import templates
@@ -49,6 +50,22 @@ def test_all_that_is_wrong_with_changes_comes_together() -> None:
         "data.x: got an object of type object, expected a number, text, a list or a dict of these",
         "config: got slots and resources.slots_per_trial, expected only one of them",
     ]
+
+
+def test_an_entry_of_a_list_that_another_change_replaces_is_a_conflict() -> None:
+    first = {"log_policies": [{"name": "a", "pattern": "x"}, {"name": "b", "pattern": "x"}]}
+    parts = {"first": first, "second": {"log_policies": [{"name": "a", "pattern": "y"}]}}
+    (conflict,) = find_conflicts(parts, "config")
+    assert conflict.text == "got first and second, expected only one of them"
+    parts["second"] = {"log_policies": [{"name": "c", "pattern": "y"}]}
+    assert find_conflicts(parts, "config") == []
+
+
+def test_paths_tuples_and_scalars_of_numpy_become_values_of_yaml() -> None:
+    changes = {"data": {"path": Path("/a"), "size": (1, np.int64(2)), "table": np.eye(2)}}
+    assert read_changes(changes)["data"] == {
+        "path": "/a", "size": [1, 2], "table": [[1.0, 0.0], [0.0, 1.0]],
+    }  # fmt: skip
 
 
 def _forked(changes: Mapping[str, Any], wired: Wired) -> Any:
