@@ -233,7 +233,13 @@ class ShardedCheckpoint:
                 error: BaseException | None = None
             except BaseException as raised:  # the others wait for the outcome
                 error = raised
-            offers = self._on_all(lambda: self._offer_written(call, own, error))
+
+            def offer() -> Offer:
+                if error is not None:
+                    raise error
+                return Offer(rank=rank, found=list_folder(call, own))
+
+            offers = self._on_all(offer)
             offers, _ = self._agree_on_files(call, offers, own)
             self._on_chief(lambda: self._merge_folders(path, offers))
 
@@ -253,11 +259,6 @@ class ShardedCheckpoint:
         place = (self._distributed.cross_rank, status.st_dev, status.st_ino)
         source = place if selector is None else None
         return Offer(rank=rank, found=found, source=source, metadata=plain)
-
-    def _offer_written(self, call: str, own: Path, error: BaseException | None) -> Offer:
-        if error is not None:
-            raise error
-        return Offer(rank=self._distributed.rank, found=list_folder(call, own))
 
     def _agree_on_files(
         self, call: str, offers: Sequence[Offer], folder: Folder | None

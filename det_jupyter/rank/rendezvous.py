@@ -104,10 +104,11 @@ def check_members(group: dist.ProcessGroup, name: str, secret: bytes) -> None:
         return
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     proofs = b"".join(_proof(secret, f"{name}: {rank} to {peer}") for peer in range(size))
+    sent = torch.frombuffer(bytearray(proofs), dtype=torch.uint8)
     received = torch.empty(size * _PROOF_BYTES, dtype=torch.uint8)
     began = time.monotonic()
     try:
-        work = dist.all_to_all_single(received, _tensor(proofs), group=group, async_op=True)
+        work = dist.all_to_all_single(received, sent, group=group, async_op=True)
         work.wait(_PROOF_TIMEOUT)
     except RuntimeError as error:
         raise _proof_error(rank, time.monotonic() - began) from error
@@ -139,10 +140,6 @@ def _proof_error(rank: int, waited_s: float) -> Exception:
 
 def _proof(secret: bytes, words: str) -> bytes:
     return hmac.digest(secret, words.encode(), "sha256")
-
-
-def _tensor(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 Joined = tuple[Store, int, int]  # store, rank, world size

@@ -72,12 +72,14 @@ def script_variables(spec: RankSpec) -> dict[str, str]:
             "CROSS_SIZE": str(place.group_world_size),
         }
     if spec.plan.is_program:
+        path = os.environ.get("PATH", os.defpath)
         variables |= {
             RUN_VARIABLE: spec.run_dir,
             DATA_VARIABLE: spec.data_dir,
             STORE_VARIABLE: spec.store,
             SECRET_VARIABLE: spec.secret,
-            "PATH": _path(spec.plan.python),
+            # `python3` is the experiment's interpreter.
+            "PATH": os.pathsep.join([str(Path(spec.plan.python).parent), path]),
         }
     return {name: value for name, value in variables.items() if _fits(name, value)}
 
@@ -152,9 +154,3 @@ def _user() -> str:
     with suppress(KeyError):  # a user id without an entry, as in containers
         return pwd.getpwuid(os.geteuid()).pw_name
     return ""
-
-
-def _path(python: str) -> str:
-    """Return the PATH with which `python3` is the experiment's interpreter."""
-    given = os.environ.get("PATH", os.defpath)
-    return os.pathsep.join([str(Path(python).parent), given])
