@@ -27,7 +27,7 @@ _EXCHANGE = "exchange"  # transfer and waiting, where they are not measured apar
 
 
 class RankTimes:
-    """The recent intervals of one rank, and when periodic things happened."""
+    """The recent intervals of one rank, and the times of checkpoints and validations."""
 
     def __init__(self) -> None:
         self.recent: deque[StepTimes] = deque()

@@ -1,7 +1,7 @@
 """Makes an axis for each hyperparameter that varies, and the value of each trial on it. Pure.
 
-A hyperparameter varies if the configuration says so, or if its values differ, as after a change
-of the search. Nested ones are named by their path: `optimizer.lr`.
+A hyperparameter varies if the configuration has a range for it, or if its values differ, as after
+a change of the search. Nested ones are named by their path: `optimizer.lr`.
 """
 
 from __future__ import annotations
