@@ -1,10 +1,10 @@
 """det_jupyter: train on several GPUs without leaving the notebook.
 
 In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
-`experiments()` return handles, `compare(3, 7)` says how experiments differ, `slots()`, `queue()`
-and `jobs()` say who runs and who waits, `preview(config)` says what a search would train,
-`submit(Trial, config)` submits an experiment, and `templates` are parts of configurations.
-Everything is looked up when it is first used, so that importing the package costs next to nothing.
+`experiments()` return handles, `compare(3, 7)` returns how experiments differ, `slots()`,
+`queue()` and `jobs()` return what runs and what waits, `preview(config)` returns what a search
+would train, `submit(Trial, config)` submits an experiment, and `templates` are parts of
+configurations. Each name is imported when it is first used, so that importing the package is fast.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Copies:
         self._selector.register(source, selectors.EVENT_READ, copy)
 
     def wake_at_end_of(self, pid: int) -> None:
-        """Have `copy` return when this process ends."""
+        """Let `copy` return when this process ends."""
         try:
             pidfd = os.pidfd_open(pid)
         except (AttributeError, OSError):  # not Linux, or one from before 5.3
@@ -138,12 +138,16 @@ class Copies:
         self._selector.register(pidfd, selectors.EVENT_READ, pidfd)
 
     def wake(self) -> None:
-        """Have `copy` return; for handlers of signals."""
+        """Let `copy` return. May be called by signal handlers."""
         with suppress(BlockingIOError):
             os.write(self._wakes, b"!")
 
     def copy(self, wait_s: float | None = None) -> bool:
-        """Wait a moment for something to happen, copy what is there; return whether it was."""
+        """Wait for output, `wake`, the end of a process or the timeout; copy the output.
+
+        Returns:
+            Whether output was copied.
+        """
         has_copied = False
         for key, _ in self._selector.select(self._wait_s if wait_s is None else wait_s):
             if isinstance(key.data, _Copy):
@@ -161,7 +165,7 @@ class Copies:
         return has_copied
 
     def close(self) -> None:
-        """Copy what is left, and forget the streams."""
+        """Copy the remaining output for at most 1 s, and close the streams."""
         deadline = time.monotonic() + _DRAIN_S
         while self._copies and time.monotonic() < deadline:
             self.copy(wait_s=0.05)

@@ -124,7 +124,7 @@ class _GuestKernel(IPythonKernel):
 
 
 def _interrupt_cell(thread: int) -> None:
-    """Raise KeyboardInterrupt in a cell; between cells it would end the kernel."""
+    """Raise KeyboardInterrupt in the thread if it runs a cell; else it would end the kernel."""
     frame = sys._current_frames().get(thread)
     while frame is not None and frame.f_code is not _RUN_CODE:
         frame = frame.f_back
@@ -150,7 +150,7 @@ class _GuestIOPubThread(IOPubThread):
 
 
 class _StreamByThread:
-    """A text stream that is `theirs` in one thread, and `ours` in all others.
+    """A text stream that forwards to `theirs` in one thread, and to `ours` in all others.
 
     Attributes are set there too: IPython replaces `write` while it runs a cell.
     """
@@ -173,7 +173,7 @@ class _StreamByThread:
 
 
 def _split_streams(make: Callable[[str], Any]) -> None:
-    """Give the calling thread standard streams of its own."""
+    """Replace stdout and stderr of the calling thread by those that `make` returns by name."""
     thread_id = threading.get_ident()
     for name in ("stdout", "stderr"):
         ours = getattr(sys, name)

@@ -56,7 +56,7 @@ FunctionReason = Reason | Literal["invalid_hp"]
 class FunctionRun:
     """One call of the user's function, on one rank of its gang."""
 
-    trial = None  # that has a code of its own
+    trial = None  # there is no trial class
 
     def __init__(self, function: FunctionType, context: Context, counter: StepCounter) -> None:
         self._function = function
