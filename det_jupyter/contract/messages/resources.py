@@ -238,7 +238,7 @@ def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
     >>> command_lines(Remedy(verb="end_processes", values={"pids": [72]}, text="end it"), SHELL)
     ['kill 72']
     >>> values = {"pids": [72], "host": "a computer elsewhere"}
-    >>> lines_of(Remedy(verb="end_processes", values=values, text="end it"), SHELL)
+    >>> command_lines(Remedy(verb="end_processes", values=values, text="end it"), SHELL)
     []
     """
     values, names = remedy.values, [quote(str(name)) for name in remedy.target]

@@ -18,6 +18,12 @@ NOT_FOR_PAGES = {
     ("POST", "agents/*/register"),
     ("GET", "agents/*/commands"),
     ("POST", "agents/*/reports"),
+    ("GET", "agents/*/clock"),  # of agents elsewhere, from here
+    ("POST", "agents/*/runs/*/start"),
+    ("GET", "agents/*/blobs/*"),
+    ("GET", "agents/*/checkpoints/*/files/*"),
+    ("PUT", "agents/*/checkpoints/*/files/*"),
+    ("POST", "agents/*/checkpoints/*"),  # to here
     ("GET", "feed"),  # without an end; pages have the socket
 }
 
