@@ -123,6 +123,23 @@ def keep_until(bench: Bench, condition: Callable[[], bool]) -> None:
     asyncio.run(keep())
 
 
+@pytest.mark.parametrize(
+    ("hostname", "is_remote", "line"),
+    [
+        ("", False, "`kill 4711` ends it with them now"),
+        ("", True, "kill it there to end it with them now"),
+        ("elsewhere", False, "kill it there to end it with them now"),
+    ],
+)
+def test_an_agent_of_another_version_is_killed_by_a_line_only_on_this_computer(
+    hostname: str, is_remote: bool, line: str, tmp_path: Path
+) -> None:
+    with bench_with_trial(tmp_path / "det.sqlite3") as bench:
+        old = OLD.model_copy(update={"hostname": hostname})
+        with pytest.raises(ProtocolMismatch, match=f"takes over; {line}$"):
+            bench.service.register(AGENT, old, is_remote=is_remote)
+
+
 @pytest.mark.usefixtures("lock")
 def test_what_an_agent_of_another_version_still_trains_is_told_and_counts(tmp_path: Path) -> None:
     with bench_with_trial(tmp_path / "det.sqlite3"):

@@ -233,7 +233,8 @@ class Service:
             pid = registration.pid
             process = Process(pid, registration.birth, registration.hostname)
             on = process.on_host
-            end = f"`kill {pid}` ends" if process.is_here else "kill it there to end"
+            is_here = process.is_here and not is_remote
+            end = f"`kill {pid}` ends" if is_here else "kill it there to end"
             self._refusals[agent_id] = (
                 f"agent {agent_id} (process {pid}{on}) is det_jupyter "
                 f"{registration.version} (protocol {registration.protocol}), and this master "
