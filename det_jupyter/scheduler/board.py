@@ -232,7 +232,11 @@ Sections = dict[Section, list[tuple[int, Seats]]]
 
 
 def in_sections(levels: Iterable[tuple[int, Seats]]) -> Sections:
-    """Return agents by size and kind, the largest agents first; in a section the highest level."""
+    """Return agents by size and kind, the largest size first.
+
+    Args:
+        levels: Agents with a number each; within a section the highest number comes first.
+    """
     found: Sections = {}
     for level, seats in levels:
         found.setdefault((-seats.size, seats.agent.kind), []).append((level, seats))
@@ -242,7 +246,10 @@ def in_sections(levels: Iterable[tuple[int, Seats]]) -> Sections:
 
 
 def equal_wholes(shape: Shape, sections: Sections) -> Iterator[list[tuple[int, Seats]]]:
-    """Yield, of each section that has them, levels and agents that are as large as a gang."""
+    """Yield, for each section that has enough agents, those that together are as large as a gang.
+
+    Each agent comes with its number in `sections`.
+    """
     for (negative_size, _), some in sections.items():
         if negative_size and shape.slots % negative_size == 0:
             num = shape.slots // -negative_size

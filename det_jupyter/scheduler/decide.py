@@ -140,7 +140,7 @@ class Pass:
             if self._is_cut:
                 return
             self.looking_at = request.id
-            self.kept.keep_promised_to(self.kept.rank(request))
+            self.kept.keep_promised_up_to(self.kept.level(request))
             if request.promised:
                 self._serve_promised(request)
             else:
@@ -171,7 +171,7 @@ class Pass:
         return self._board.groups[request.group].priority
 
     def _is_capped(self, request: Request, ahead: int = 0) -> bool:
-        """Return whether `max_slots` of its group leaves no room for it.
+        """Return whether `max_slots` of the request's group leaves no room for the request.
 
         Args:
             request: The request.
@@ -182,7 +182,7 @@ class Pass:
         return most is not None and request.slots > 0 and held + request.slots > most
 
     def _start(self, request: Request) -> bool:
-        """Start it if it fits, as backfill if it fits only there."""
+        """Start a request if it fits; as backfill if it fits only on agents kept for others."""
         shape, kept, priority = request.shape, self.kept, self._priority(request)
         tried, least = self._no_room.get(shape), kept.least_loose
         parts, is_backfill = None, False
@@ -207,7 +207,7 @@ class Pass:
         self.starts.append(Placement(request.id, parts, is_backfill))
 
     def _wait(self, request: Request) -> bool:
-        """Keep agents for it; return whether to try the next request of its shape."""
+        """Keep agents for a request that waits; return whether to try the next of its shape."""
         if not request.slots or self._num_keepers >= LOOKED_AT:
             return False
         shape, kept = request.shape, self.kept

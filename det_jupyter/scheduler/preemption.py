@@ -110,7 +110,7 @@ def _clear_one(room: Room, priority: int) -> Way | None:
 
 
 def _above(board: Board, seats: Seats, priority: int) -> int:
-    """Return the slots of gangs that stay and have a greater priority number."""
+    """Return the slots of gangs that stay on an agent and have a greater priority number."""
     return board.free_without(seats, priority) - seats.coming
 
 
@@ -125,7 +125,7 @@ def _newest(board: Board, priority: int) -> list[Running]:
 
 
 def _cheapest_here(room: Room, seats: Seats, priority: int) -> Cost | None:
-    """Return the cheapest set of gangs that makes room on this agent."""
+    """Return the cheapest set of gangs that makes room on an agent; None if there is none."""
     missing = room.missing(seats)
     if not room.could_use(seats) or missing > _above(room.board, seats, priority):
         return None
@@ -155,9 +155,9 @@ def _clear_wholes(room: Room, priority: int) -> Way | None:
 
 
 def _cheapest_wholes(room: Room, agents: list[Seats], num: int) -> tuple[Cost, Way]:
-    """Return the cheapest way to clear so many of these agents; there are enough."""
+    """Return the cheapest way to clear `num` of these agents, which are at least as many."""
     board = room.board
-    together: dict[tuple[str, ...], list[str]] = {}  # agents by the gangs that stay there
+    together: dict[tuple[str, ...], list[str]] = {}  # ids of gangs -> agents that these occupy
     for seats in sorted(agents, key=lambda seats: seats.id):
         ids = tuple(gang.request.id for gang in board.stayers(seats, ANY_PRIORITY))
         together.setdefault(ids, []).append(seats.id)
@@ -212,7 +212,12 @@ class Exchange:
         return self._clear_wholes() if spans else self._clear_one()
 
     def _may_give(self, gang: Running, level: Mapping[int, int]) -> bool:
-        """Return whether it is fairer that this gang leaves, at these levels of the groups."""
+        """Return whether it is fairer that this gang leaves.
+
+        Args:
+            gang: The gang.
+            level: Slots that each group would hold before the gang leaves.
+        """
         group = self.room.board.groups[gang.request.group]
         most = level[group.id] - self.limit * group.weight + ROUNDING
         return group.id != self.taker and gang.request.slots <= most
@@ -252,7 +257,7 @@ class Exchange:
         return None
 
     def _victims_on(self, seats: Seats) -> dict[str, int] | None:
-        """Return gangs that together hold the missing slots here, with their slots; or None."""
+        """Return gangs that hold the missing slots on an agent, with these slots; or None."""
         missing = self.room.missing(seats)
         stayers = {
             gang.request.id: gang

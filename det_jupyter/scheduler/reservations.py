@@ -53,7 +53,7 @@ class Reservations:
         self.behind: set[str] = set()  # kept only for requests with a promise further behind
         self.least_loose: int | None = None  # least priority that keeps an agent with free slots
         self._board = board
-        self._to_keep = list(promised)  # their ranks come later in the pass
+        self._to_keep = list(promised)  # promises of requests that the pass has not reached yet
         self._lent: set[str] = set()  # promised agents that more urgent requests keep loosely
 
     def keep_firmly(self, request: Request, agents: Sequence[str]) -> None:
@@ -78,9 +78,12 @@ class Reservations:
         self.by_request[request.id] = tuple(agents)
 
     def add_spare(self, gained: Mapping[str, int]) -> None:
-        """Add slots of gangs that were just asked to leave to those that are left over.
+        """Add slots that gangs will give back to the slots left over on kept agents.
 
-        Requests ahead do not need them.
+        Called after gangs were asked to leave: the requests further ahead start without these.
+
+        Args:
+            gained: The number of slots by agent.
         """
         for agent_id, slots in gained.items():
             if agent_id in self.spare:
@@ -109,7 +112,7 @@ class Reservations:
     def find_room(self, shape: Shape) -> list[str] | None:
         """Return the agents where leaving gangs make room, the tightest fit; None: there are none.
 
-        Agents promised to requests whose ranks come later are used only if there are no others.
+        Agents promised to requests of less urgent levels are used only if there are no others.
         """
         found = self._find_room(shape, self.closed_to_all())
         return self._find_room(shape, self.agents) if found is None and self._to_keep else found
@@ -148,21 +151,27 @@ class Reservations:
         found = [(-level, seats.id) for level, seats in levels if seats.size >= shape.slots]
         return [min(found)[1]] if found else None
 
-    def rank(self, request: Request) -> int:
-        """Return the number that a request shares with its equals."""
+    def level(self, request: Request) -> int:
+        """Return the priority of a request's group; 0 in pools without priorities.
+
+        Requests of one level do not take promised agents from each other.
+        """
         board = self._board
         has_order = board.rules.policy is Policy.PRIORITY
         return board.groups[request.group].priority if has_order else 0
 
-    def keep_promised_to(self, rank: int) -> None:
-        """Keep the agents promised to requests of this rank and of those before it."""
-        while self._to_keep and self.rank(self._to_keep[0]) <= rank:
+    def keep_promised_up_to(self, level: int) -> None:
+        """Keep the agents promised to the requests of this level and of more urgent ones."""
+        while self._to_keep and self.level(self._to_keep[0]) <= level:
             request = self._to_keep.pop(0)
             if self._is_enough(request):
                 self._keep_promised(request)
 
     def _is_enough(self, request: Request) -> bool:
-        """Return whether its promised agents are still enough, after more urgent requests."""
+        """Return whether the promised agents are still enough for the request.
+
+        More urgent requests may keep some of them.
+        """
         board, agents, shape = self._board, request.promised, request.shape
         if not board.rules.preemption or board.rules.policy is Policy.ROUND_ROBIN:
             return False
@@ -193,11 +202,14 @@ class Reservations:
         self.by_request[request.id] = request.promised
 
     def close_promised(self, request: Request) -> None:
-        """Close its promised agents to the requests behind it; called when the pass is at it."""
+        """Close a request's promised agents to the requests behind it.
+
+        Called when the pass has come to the request and it did not start.
+        """
         self.behind.difference_update(request.promised)
 
     def find_promised_parts(self, request: Request) -> tuple[AgentPart, ...] | None:
-        """Return its slots on its promised agents, or None if it does not fit yet."""
+        """Return a request's slots on its promised agents, or None if it does not fit yet."""
         seats = [self._board.seats[agent_id] for agent_id in request.promised]
         if len(seats) == 1:
             fits = len(seats[0].free) >= request.slots
@@ -209,7 +221,7 @@ class Reservations:
         )
 
     def is_lent(self, request: Request) -> bool:
-        """Return whether more urgent requests wait for its promised agents."""
+        """Return whether more urgent requests wait for a request's promised agents."""
         return not self._lent.isdisjoint(request.promised)
 
 

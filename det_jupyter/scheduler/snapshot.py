@@ -145,7 +145,7 @@ class Snapshot:
         return held + [request.id for request in self._by_group.get(group, ())]
 
     def without(self, *request_ids: str) -> Snapshot:
-        """Return it without these requests, whether they wait or hold slots."""
+        """Return a snapshot without these requests, whether they wait or hold slots."""
         gone = set(request_ids)
         return replace(
             self,
@@ -154,7 +154,7 @@ class Snapshot:
         )
 
     def after(self, decisions: Decisions, now: float) -> Snapshot:
-        """Return it as it is once decisions are carried out: gangs that leave are still there."""
+        """Return the snapshot after decisions; gangs that were asked to leave remain in it."""
         waiting, running = dict(self.waiting), dict(self.running)
         for start in decisions.starts:
             running[start.request_id] = Running(
@@ -177,7 +177,8 @@ def moved_beside(
 ) -> list[Group]:
     """Return the groups that change so that one comes right ahead of, or right behind, another.
 
-    It takes the anchor's priority. Others change where no number is left between two neighbours.
+    The group that moves takes the anchor's priority. Other groups change only if no position is
+    left between two neighbours.
 
     Args:
         own: The group that moves.
@@ -207,7 +208,7 @@ def moved_beside(
 def _gap(
     positions: list[float], place: int, *, is_ahead: bool, newest: int
 ) -> tuple[float, float]:
-    """Return the positions between which a group comes that moves beside this place."""
+    """Return the two positions between which the group moves, beside the group at `place`."""
     if is_ahead:
         return positions[place - 1] if place > 0 else positions[place] - 1.0, positions[place]
     is_last = place == len(positions) - 1

@@ -127,7 +127,12 @@ def _earliest(wait: Wait) -> float:
 
 
 def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
-    """Return whether it starts where it is nearest to fitting, were it alone in the queue."""
+    """Return whether the request starts on its nearest agents if it is alone in the queue.
+
+    Args:
+        wait: The waiting request.
+        ended: Gangs that are taken as ended.
+    """
     alone = replace(
         wait.pool,
         agents={seats.id: seats.agent for seats in wait.nearest},
@@ -138,7 +143,7 @@ def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
 
 
 def _in_its_way(wait: Wait) -> list[Running]:
-    """Return the gangs where it is nearest to fitting, and those that count for its max_slots."""
+    """Return the gangs on the request's nearest agents, and those that count for its max_slots."""
     own = wait.group.id if wait.group.max_slots is not None else None
     mine = [gang for gang in wait.pool.running.values() if gang.request.group == own]
     near = [gang for gang in wait.gangs_on(wait.nearest) if gang.request.group != own]

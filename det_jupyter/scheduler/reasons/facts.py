@@ -41,7 +41,7 @@ class Withheld:
 
     @property
     def occupied_only(self) -> list[int]:
-        """The slots that only such processes keep from use."""
+        """The slots that are unusable only because processes of others use them."""
         return [slot for slot in sorted(self.occupied) if slot not in self.disabled]
 
 

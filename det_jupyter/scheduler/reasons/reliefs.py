@@ -1,13 +1,14 @@
 """Which ends of gangs start a waiting trial: the fewest that are enough.
 
     TRIAL         one trial: its end alone makes room
-    SOME          any so many trials of an experiment, on one agent
+    SOME          any N trials of an experiment, on one agent
     EXPERIMENT    an experiment has to end or be paused: its next trials would go first
-    SLOTS         any so many slots of an agent, whichever trials give them back
+    SLOTS         any N slots of an agent, whichever trials give them back
     NAMED         just these trials, where it matters which ones end
     LEAVING       those that were asked to leave already
 
-Each is tried (`whatif`). For "any so many", several orders are tried, and the longest counts.
+Each is tried (`whatif`). For "any N", several orders of ends are tried; N is the largest number
+that one of them needs.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class Relief:
     """Which ends are enough.
 
     Args:
-        kind: Of ends.
-        gangs: Those that end; of `num` any so many of these.
-        num: How many of them; 0: it depends on which (SLOTS).
+        kind: Which ends these are.
+        gangs: The gangs that end; if `num` is smaller, any `num` of them.
+        num: How many of them have to end; 0: it depends on which ones (SLOTS).
         num_slots: How many slots of `agent_id` have to be given back (SLOTS).
-        agent_id: Where (SOME, SLOTS).
+        agent_id: The agent on which they end (SOME, SLOTS).
         after: Gangs that are leaving already and have to be gone as well.
         asked: Less urgent gangs that the scheduler asks to leave then.
     """
@@ -64,7 +65,7 @@ class Relief:
 
     @property
     def group_id(self) -> int | None:
-        """The experiment whose end it is; None: several, or whichever."""
+        """The experiment of all these gangs; None: they are of several, or it does not matter."""
         ids = {gang.request.group for gang in self.gangs}
         is_any = self.kind in (Kind.SLOTS, Kind.NAMED)
         return None if is_any or len(ids) > 1 else ids.pop()
@@ -111,7 +112,7 @@ class _Ends:
                 yield from self._try(Kind.EXPERIMENT, Change(goes=(group_id,)), mine)
 
     def _try(self, kind: Kind, change: Change, gangs: Sequence[Running]) -> Iterator[Relief]:
-        """Yield the relief that a change is, if it starts the request."""
+        """Yield a relief for a change if the request starts after it."""
         wait, running = self.wait, self.wait.pool.running
         if all(wait.starts(*first, change) for first in self.firsts):
             names = wait.survey.whatif.after(*self.firsts[0], change).asked.get(
@@ -122,7 +123,7 @@ class _Ends:
             yield Relief(kind=kind, gangs=tuple(gangs), num=len(gangs), asked=less)
 
     def _some(self) -> Iterator[Relief]:
-        """Find experiments of which any so many trials on one agent are enough."""
+        """Find experiments of which any N trials on one agent are enough."""
         for seats in self.agents:
             for mine in islice(by_group(_here(seats, self.gangs)).values(), _TRIES):
                 if len(mine) > 1 and (nums := self._nums(mine, mine[::-1])):
@@ -130,7 +131,7 @@ class _Ends:
                     yield Relief(kind=Kind.SOME, gangs=gangs, num=num, agent_id=seats.id)
 
     def _any(self) -> Iterator[Relief]:
-        """Find agents of which any so many slots are enough, or else a few trials."""
+        """Find agents of which any N slots are enough, or else certain trials."""
         for seats in self.agents:
             here = _here(seats, self.gangs)
             if len(here) < 2:
@@ -158,7 +159,7 @@ class _Ends:
                     yield Relief(kind=Kind.NAMED, gangs=few, num=len(few))
 
     def _nums(self, *orders: Sequence[Running]) -> list[int]:
-        """Return how many ends are enough in each order; []: in one of them none are."""
+        """Return how many ends are enough in each order; [] if in one of them all are too few."""
         nums = []
         for order in orders:
             last = one_by_one(order[:_STEPS])
@@ -172,7 +173,7 @@ class _Ends:
 def _in_both_orders(leaving: Sequence[Running]) -> list[tuple[Change, ...]]:
     """Return the changes that gangs leave one by one, the oldest trial first, and the oldest last.
 
-    Slots of one may be taken by others before the next has left, unless they are reserved.
+    Unless they are reserved, slots of one gang may go to other requests before the next has left.
     """
     order = sorted(leaving, key=lambda gang: (gang.request.number, gang.request.id))
     both = [one_by_one(order), one_by_one(order[::-1])]
@@ -194,6 +195,6 @@ def by_group(gangs: Iterable[Running]) -> dict[int, list[Running]]:
 
 
 def _here(seats: Seats, gangs: Iterable[Running]) -> list[Running]:
-    """Return those that hold slots here, the least first."""
+    """Return the gangs that hold slots on an agent, those with the fewest slots there first."""
     here = [gang for gang in gangs if gang.slots_on(seats.id)]
     return sorted(here, key=lambda gang: (seats.freed_by(gang), gang.request.id))

@@ -102,7 +102,7 @@ def _more_max_slots(wait: Wait) -> Iterator[Remedy]:
 
 
 def _moves(wait: Wait) -> Iterator[Remedy]:
-    """Try to move its experiment ahead of the first that is in its way."""
+    """Yield the remedy to move the experiment ahead of the first one in its way, if it helps."""
     own, groups = wait.group, wait.pool.groups
     first = next((other.group for other in wait.in_the_way if other.group != own.id), None)
     if wait.pool.rules.policy is not Policy.PRIORITY or first is None:
@@ -116,7 +116,7 @@ def _moves(wait: Wait) -> Iterator[Remedy]:
 
 
 def _priorities(wait: Wait) -> Iterator[Remedy]:
-    """Find the least urgent priority that makes room by preemption."""
+    """Yield the remedy to set the least urgent priority that makes room by preemption."""
     own, rules = wait.group, wait.pool.rules
     if rules.policy is not Policy.PRIORITY or not rules.preemption:
         return
@@ -150,7 +150,10 @@ def other_pool(wait: Wait) -> Iterator[Remedy]:
 
 
 def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
-    """Find the largest divisor of its slots that fits: the batch size stays divisible."""
+    """Yield the remedy to submit the experiment with the largest number of slots that fits.
+
+    Only divisors of its slots are tried: the batch size stays divisible.
+    """
     need = wait.request.slots
     for value in range(need // 2, 0, -1):
         if need % value == 0 and starts_anew(wait, value):
@@ -159,9 +162,9 @@ def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
 
 
 def starts_anew(wait: Wait, value: int) -> bool:
-    """Return whether the experiment, killed and submitted with another size, starts at once.
+    """Return whether the experiment, killed and submitted with `value` slots, starts at once.
 
-    Only one that holds no slots is worth killing.
+    False if it holds slots: its running trials are not worth killing for this one.
     """
     own = wait.group
     if wait.pool.held(own.id):
@@ -174,7 +177,7 @@ def starts_anew(wait: Wait, value: int) -> bool:
 
 
 def ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
-    """Return the remedy to submit it again with another number of slots."""
+    """Return the remedy to kill the experiment and submit it again with `value` slots."""
     return Remedy(
         verb="kill_and_submit",
         target=[wait.group.id],
@@ -218,7 +221,10 @@ def _one_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list[int
 
 
 def _several_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list[int]:
-    """Return the fewest found on one agent, or on those that a larger request takes whole."""
+    """Return the fewest experiments whose pauses are enough together; [] if none are found.
+
+    They hold slots on one agent, or on the agents that a larger request takes whole.
+    """
     places = [wait.nearest] if wait.spans else [[seats] for seats in wait.nearest[:_AGENTS]]
     ways = [_enough(wait, place, held) for place in places] if wait.request.slots else []
     return min(filter(None, ways), key=len, default=[])
@@ -227,7 +233,10 @@ def _several_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list
 def _enough(
     wait: Wait, place: Sequence[Seats], held: Mapping[int, Sequence[Running]]
 ) -> list[int]:
-    """Return experiments to pause: those that help most until it starts, without the needless."""
+    """Return the experiments to pause so that the request starts on these agents; [] if none.
+
+    Those that free most slots are tried first, and those that turn out not to be needed left out.
+    """
     helps = {
         group_id: sum(seats.freed_by(gang) for seats in place for gang in gangs)
         + sum(

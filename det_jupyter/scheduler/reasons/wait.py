@@ -102,8 +102,8 @@ class Wait:
     Attributes:
         position: Number of requests ahead of it.
         allowed: The agents that it may run on.
-        withheld: Withheld slots of these, by agent.
-        spans: Whether it gets whole agents, because none is large enough for it.
+        withheld: Withheld slots of the allowed agents, by agent.
+        spans: Whether it gets whole agents, because no agent is large enough for it.
     """
 
     def __init__(self, survey: Survey, request_id: str) -> None:
@@ -134,13 +134,16 @@ class Wait:
         return self.survey.can_run(self.shape)
 
     def is_possible_with(self, agents: Iterable[AgentSlots]) -> bool:
-        """Return whether it could with these agents, new or with other slots than now."""
+        """Return whether the idle pool could run the request, with these agents added.
+
+        An agent replaces the one of its name, if there is one.
+        """
         together = {**self.pool.agents, **{agent.id: agent for agent in agents}}
         return could_run(self.shape, together.values(), self.pool.rules)
 
     @property
     def fits(self) -> bool:
-        """Whether the request fits into what is free, were nothing ahead of it."""
+        """Whether the request fits into the free slots, without regard to requests ahead."""
         return self.survey.board.find_parts(self.shape, ()) is not None
 
     @cached_property
@@ -220,7 +223,7 @@ class Wait:
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """Why it waits; if the pool cannot run it, all that has to be remedied."""
+        """Why the request waits; if the pool cannot run it, everything that has to change."""
         most, need = self.group.max_slots, self.request.slots
         if not self.is_possible:
             return self._why_impossible()
@@ -238,7 +241,7 @@ class Wait:
         return ("impossible",)
 
     def without_causes(self, causes: Collection[Cause]) -> list[AgentSlots]:
-        """Return the agents that offer more once these causes are remedied."""
+        """Return the agents that offer more slots once these causes are remedied."""
         enable, free = "disabled" in causes, "occupied" in causes
         agents = [
             offered(self.pool.agents[name], one, enable=enable, free=free)
@@ -247,7 +250,7 @@ class Wait:
         return [*agents, *self.survey.gone] if "agent_gone" in causes else agents
 
     def all_agents(self) -> list[AgentSlots]:
-        """Return every agent of the pool as it could be, those gone included."""
+        """Return every agent of the pool with all of its slots, those that are gone included."""
         whole = {agent.id: agent for agent in self.without_causes(WITHHELD)}
         return list({**self.pool.agents, **whole}.values())
 
@@ -259,13 +262,13 @@ class Wait:
 
     @property
     def is_kept_away(self) -> bool:
-        """Whether only agents that the trial avoids could run it."""
+        """Whether only agents that the request must not run on (`blocked`) could run it."""
         freely = self.shape._replace(blocked=frozenset())
         return not self.is_possible and self.survey.can_run(freely)
 
 
 def offered(agent: AgentSlots, withheld: Withheld, *, enable: bool, free: bool) -> AgentSlots:
-    """Return an agent as it is once its slots are enabled, its devices are free, or both."""
+    """Return an agent once its disabled slots are enabled, its occupied ones free, or both."""
     left = {*(() if enable else withheld.disabled), *(() if free else withheld.occupied)}
     more = {*withheld.disabled, *withheld.occupied} - left
     is_open = agent.is_open or (enable and bool(withheld.disabled))

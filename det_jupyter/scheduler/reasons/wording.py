@@ -69,7 +69,7 @@ def verb(number: int, word: str) -> str:
 
 
 def so_many_are(number: int, of: str, what: str) -> str:
-    """Return a clause: so many of these are in that state.
+    """Return the clause "NUMBER OF is (are) WHAT", with "none" for 0.
 
     >>> so_many_are(2, "of 8", "free"), so_many_are(0, "of these", "idle")
     ('2 of 8 are free', 'none of these is idle')
