@@ -116,7 +116,7 @@ def follow_pages(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[Lo
         try:
             page = fetch(query)
         except MasterUnreachable:
-            time.sleep(_AGAIN_S)  # it is being restarted; the next master has all lines
+            time.sleep(_AGAIN_S)  # the master is being restarted; the next one has all lines
             continue
         if page.lines:
             yield page

@@ -115,7 +115,7 @@ def _checked(mine: Reading, theirs: Reading) -> str:
 
 
 def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, list[Problem]]:
-    """Return the configuration, and the problems of its text and of both merged."""
+    """Return the merged configuration (None if invalid), and the problems of text and values."""
     if not (mine.is_document and theirs.is_document):  # more may be missing
         return None, mine.problems + check_sanity(mine.document)
     try:

@@ -54,7 +54,7 @@ def try_changes(
 
 
 def find_conflicts(parts: Mapping[str, Mapping[str, Any]], where: str) -> list[Problem]:
-    """Return a problem for each two changes of which one undoes the other.
+    """Return a problem for each pair of changes of which one undoes the other.
 
     Args:
         parts: The document of each change, by its text.

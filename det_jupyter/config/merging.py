@@ -158,7 +158,12 @@ def _as_text(value: Any) -> str:
 
 
 def merge_variables(template: Any, config: Any) -> Any:
-    """Return the environment variables of both, merged; each may be a list or lists by kind."""
+    """Return the configuration's environment variables merged over the template's.
+
+    Args:
+        template: A list of NAME=value, or lists by kind of device ("cpu", "cuda").
+        config: The same.
+    """
     return _merge_values(template, config, _VARIABLES)
 
 
@@ -184,7 +189,7 @@ def origins(
 
 
 class _Sides(NamedTuple):
-    """The values of both sides at a path, and the merged one; None: absent."""
+    """The values of the user, the template and their merge at one path; None: absent."""
 
     user: Any
     template: Any

@@ -51,7 +51,7 @@ class Explanation:
 
     @property
     def printed(self) -> str:
-        """The text for the rank's output."""
+        """The text to print to stderr: the traceback, or type and message if there is none."""
         return self.traceback or f"{self.error}\n"
 
 

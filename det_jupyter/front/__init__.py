@@ -1,1 +1,1 @@
-"""What people see: the notebook, the command line, and JupyterLab's pages."""
+"""The user interfaces: the notebook, the command line, and JupyterLab's pages."""

@@ -285,7 +285,7 @@ class Halving:
 
 
 def shares(max_trials: int, divisor: float, num_rungs: Sequence[int]) -> list[int]:
-    """Return what each bracket gets of so many trials, rounded down."""
+    """Return the number of trials of each bracket, rounded down: at most `max_trials` together."""
     weights = [divisor ** (rungs - 1) / rungs for rungs in num_rungs]
     total = sum(weights)
     return [int(weight / total * max_trials) for weight in weights]

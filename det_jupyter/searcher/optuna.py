@@ -82,7 +82,7 @@ class OptunaSearcher(OfTrials):
 
     @classmethod
     def computed_defaults(cls, searcher: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the number of rungs: fewer where so many would not differ."""
+        """Return the default of `num_rungs`: fewer if that many rungs would not differ."""
         amount, divisor = full_amount(searcher), divisor_of(searcher)
         if amount is None or divisor is None:
             return {"num_rungs": _DEFAULT_RUNGS}

@@ -1,6 +1,6 @@
 """The shape of a bracket, and what it would train, before it runs: arithmetic on its rungs.
 
-Of n trials that come to a rung, so many go on to the next, if none fails:
+Of n trials that reach a rung, this number continue to the next one, if none fails:
 
               promote                      stop, time
     least     int(n / divisor)             1           each trial worse than those before
@@ -55,15 +55,15 @@ class PlannedBracket:
     """What a bracket would train; a search without brackets is one with one length."""
 
     trials: Ends  # expected
-    least_trials: Ends  # if as few as possible continue
-    most_trials: Ends  # if as many as possible do
-    max_concurrent_trials: int  # at most so many are at work at a time
+    least_trials: Ends  # with the fewest possible trials continuing at each rung
+    most_trials: Ends  # with the most possible trials continuing at each rung
+    max_concurrent_trials: int  # limit of trials that are queued or run at a time
 
 
 def plan_full_length(
     max_trials: int, max_concurrent_trials: int, full: int, *, least: int | None = None
 ) -> PlannedBracket:
-    """Return what trials would train that are not compared on the way.
+    """Return the plan of trials that are not compared before they end.
 
     Args:
         max_concurrent_trials: 0: all at once.
@@ -95,6 +95,11 @@ def plan_rungs(plan: BracketPlan, full: int, divisor: float, form: Form) -> Plan
 
 
 def _ends(lengths: Sequence[int], arrivals: Sequence[int]) -> Ends:
-    """Return how many end at each length, of those that come there."""
+    """Return how many trials end at each length.
+
+    Args:
+        lengths: The lengths of the rungs, ascending.
+        arrivals: How many trials reach each of them.
+    """
     ending = [come - go for come, go in zip(arrivals, [*arrivals[1:], 0], strict=True)]
     return dict(zip(lengths, ending, strict=True))

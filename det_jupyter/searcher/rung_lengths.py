@@ -31,7 +31,7 @@ def rung_lengths(full: int, divisor: float, num_rungs: int) -> list[int]:
 
 
 def _length_below(full: int, divisor: float, below: int) -> int:
-    """Return the length of the rung that is so many below the top, 0 if it is under 1."""
+    """Return the length of the rung `below` rungs under the top one; 0 if it is less than 1."""
     try:
         return int(full / divisor**below)
     except OverflowError:

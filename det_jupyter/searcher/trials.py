@@ -56,7 +56,7 @@ class Trials:
         return is_room and self.num_requested - self.num_invalid < max_trials
 
     def share_over(self, max_trials: int) -> float:
-        """Return the share of so many trials that are over, without those that were replaced."""
+        """Return the fraction of `max_trials` that are over; replaced trials do not count."""
         return (self.num_over - self.num_invalid) / max_trials
 
     def create(self, bracket: int = 0, hparams: dict[str, Any] | None = None) -> Create:

@@ -169,7 +169,9 @@ def _journal_records(journal: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a journal, parsed from JSON; lines that are no records are skipped."""
     with suppress(OSError), journal.open("rb") as file:  # no worker of this rank may have one
         while line := file.readline(MAX_RECORD_BYTES):  # what is longer is no record
-            with suppress(ValueError, RecursionError):  # it was cut off, or is nested too deeply
+            with suppress(
+                ValueError, RecursionError
+            ):  # the line is incomplete or nests too deeply
                 record = json.loads(line)
                 if isinstance(record, dict):
                     yield record

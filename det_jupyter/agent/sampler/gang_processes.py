@@ -54,7 +54,7 @@ class SharedMemory:
     ) -> None:
         self._read = read
         self._cpu_time = cpu_time
-        self._left: list[tuple[str, list[int]]] = []  # sources of this round, in reverse order
+        self._left: list[tuple[str, list[int]]] = []  # sources and pids yet to read, last one next
         self._total = 0  # bytes of the source that is being read
         self._round_at = 0.0
         self._next_at = 0.0

@@ -170,7 +170,7 @@ class TrialView(StoredTrial):
     steps_completed: int = 0
     progress: float = 0.0
     allocation: AllocationView | None = None  # the present one
-    waiting_for: str | None = None  # a sentence: what it needs, and which trials have it
+    waiting_for: str | None = None  # why it does not run, in a sentence
     divergence: Divergence | None = None  # the first one that lasts
     verdict: Verdict | None = None  # what limits its speed
 

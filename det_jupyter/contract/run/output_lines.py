@@ -19,7 +19,7 @@ from det_jupyter.contract.values.text import CONTROLS, printable
 
 MAX_LINE = 8192  # length to which lines are cut, in characters
 _TAIL_BYTES = 64 * 1024
-_MAX_OPEN = 20  # rows of an open line: progress bars of a rank at a time
+_MAX_OPEN = 20  # most rows of an open line, one for each progress bar shown at the same time
 _MOVES = re.compile(r"(\n|\r|\x1b\[[0-9]{0,3}A)")
 
 

@@ -22,7 +22,7 @@ def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, An
     """Parse `text` (YAML, or None), and merge assignments such as "max_restarts=2" into it.
 
     Raises:
-        ConfigError: All that is invalid, and assignments that undo one another.
+        ConfigError: All that is invalid, and assignments of which one undoes another.
     """
     document: dict[str, Any] = {}
     parsed: dict[str, dict[str, Any]] = {}

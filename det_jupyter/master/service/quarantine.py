@@ -21,7 +21,7 @@ _SYSTEM_ERRORS = {
 def is_system_error(error: BaseException) -> bool:
     """Return whether the computer failed (a full disk, for example), and not the content.
 
-    Then nothing is set aside: the report is sent again, and may be stored then.
+    If so, nothing is stored in the quarantine: the report is sent again, and may succeed.
     """
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SYSTEM_ERRORS
@@ -31,7 +31,7 @@ def is_system_error(error: BaseException) -> bool:
 
 
 class Quarantine:
-    """The table `quarantine`."""
+    """The table `quarantine` of the database: content that could not be handled, and errors."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

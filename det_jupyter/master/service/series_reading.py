@@ -184,7 +184,14 @@ def _read(
     times: Times,
     sources: set[str] | None = None,
 ) -> Found:
-    """Return the tables of an owner; they may include rows outside these times."""
+    """Return the tables by run and source, and the longest step of their rows in seconds.
+
+    The tables may include rows outside `times`.
+
+    Args:
+        owner: The trial, or the computer of an agent, whose samples these are.
+        sources: Sources to read; None: all.
+    """
     parts: dict[tuple[int, str], list[Table]] = {}
     width_s = _column_width(db, owner, query, times)
     step_s = 0.0
@@ -211,7 +218,7 @@ def _read(
 
 
 def _with_names(names: Sequence[str] | None, table: Table) -> Table:
-    """Return the table with only the columns that these names need; None means all."""
+    """Return the table with the columns that these series are made from only; None means all."""
     if names is None:
         return table
     kept = {"", *names, *(name.rpartition(".")[0] for name in names)}  # "forward.p95" too
@@ -219,7 +226,7 @@ def _with_names(names: Sequence[str] | None, table: Table) -> Table:
 
 
 def _column_width(db: sqlite3.Connection, owner: str, query: SeriesQuery, times: Times) -> float:
-    """Return the width of a column of the picture in seconds, as far as there are chunks."""
+    """Return the seconds per column of a picture of all chunks within `times`; 0.0 without any."""
     low, high = db.execute(
         "SELECT min(begins), max(ends) FROM series_chunks WHERE owner = ? AND kind = ? "
         "AND begins <= ? AND ends >= ?",

@@ -100,7 +100,7 @@ def _mixed(value: int) -> int:
 
 @contextmanager
 def drawing_from(start: GeneratorStart) -> Iterator[None]:
-    """Let the block draw from generators in these states; restore the global ones after it."""
+    """Set the global generators to these states within the block, and restore them after it."""
     outside = save_generators()
     start_generators(start)
     try:
@@ -110,7 +110,7 @@ def drawing_from(start: GeneratorStart) -> Iterator[None]:
 
 
 class OwnGenerators:
-    """Separate generators, which continue from one block to the next."""
+    """States of generators apart from the global ones, which continue from block to block."""
 
     def __init__(self, seed: int) -> None:
         with drawing_from(batch_start(seed, 0, 0)):
@@ -118,7 +118,10 @@ class OwnGenerators:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the block draw from these; restore the global generators after it."""
+        """Set the global generators to these states within the block, and restore them after it.
+
+        The states that the block leaves are those of the next block.
+        """
         outside = save_generators()
         restore_generators(self._states)
         try:

@@ -167,7 +167,13 @@ class Order:
     def _parts_of_pass(
         self, division: Division, seed: int, pass_idx: int, step: int, jump: int
     ) -> Iterator[RankPart]:
-        """Return the parts of a pass that begins at `step`; the first `jump` may be left out."""
+        """Return this rank's parts of one pass.
+
+        Args:
+            step: Number of the pass's first batch.
+            jump: Batches at the beginning of the pass that the caller skips; those drawn from a
+                sampler are returned all the same.
+        """
         if self.batch_sampler is not None:
             drawn = self._drawn(self.batch_sampler, seed, pass_idx, _BATCHES_PER_SWAP)
             return _deal(drawn, division, step)

@@ -56,14 +56,14 @@ class WrappedReducer:
             self.reducer.reset()
 
     def reduce_slot(self, phase: str) -> bytes:
-        """Return its result of this rank, pickled."""
+        """Return the result of `per_slot_reduce` on this rank, pickled."""
         with self._naming_failures("per_slot_reduce", phase):
             # By value: classes defined in a notebook's cells cannot be imported by the chief.
             sent: bytes = cloudpickle.dumps(on_cpu(self.reducer.per_slot_reduce()))
         return sent
 
     def reduce_across(self, slots: Sequence[bytes], phase: str) -> dict[str, Any]:
-        """Return its metrics, from the results of `reduce_slot` on each rank."""
+        """Return the metrics of `cross_slot_reduce`, from the results of `reduce_slot`."""
         with self._naming_failures("cross_slot_reduce", phase):
             result = self.reducer.cross_slot_reduce([cloudpickle.loads(slot) for slot in slots])
         if result is NOTHING:
@@ -191,7 +191,16 @@ class Reducers:
     def reduce_across(
         self, slots: Sequence[list[bytes]], phase: Phase, *, taken: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Return the metrics, from the results of `reduce_slots` on ranks that took part."""
+        """Return the metrics of the phase's reducers.
+
+        Args:
+            slots: The results of `reduce_slots` on the ranks that had records, in rank order.
+            phase: The phase.
+            taken: Names of the other metrics, which reducers may not return.
+
+        Raises:
+            TrialMistake: A reducer failed, or returned something that cannot be reported.
+        """
         entries = self._serving(phase)
         if any(len(slot) != len(entries) for slot in slots):
             counts = ", ".join(str(len(slot)) for slot in slots)
@@ -251,7 +260,7 @@ class Reducers:
 
     @contextmanager
     def ignored(self) -> Iterator[None]:
-        """Undo updates of training reducers in the block, which trains on a stand-in."""
+        """Undo the block's updates of training reducers; used for a batch without records."""
         with ExitStack() as stack:
             for entry in self._serving("training"):
                 stack.enter_context(unchanged(entry.reducer))

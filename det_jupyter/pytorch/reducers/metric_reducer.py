@@ -102,7 +102,8 @@ def unchanged(reducer: MetricReducer) -> Iterator[None]:
         del reducer.values[count:]
         return
     attributes = vars(reducer)
-    before = copy.deepcopy(_copied(attributes))  # without gradients, which cannot be deep-copied
+    # Tensors are detached first: those with a graph cannot be deep-copied.
+    before = copy.deepcopy(_copied(attributes))
     yield
     attributes.clear()
     attributes.update(before)

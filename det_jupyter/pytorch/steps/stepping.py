@@ -249,9 +249,10 @@ class Stepping:
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any] | None:
-        """Check the gradients that the optimizer steps with. A hook of `optimizer.step`.
+        """Check the gradients that an optimizer steps with. Called as a hook of `optimizer.step`.
 
-        Return changed arguments for the step on several ranks: closures return mean losses.
+        On several ranks, return the arguments for the step, in which closures return the loss
+        averaged over the ranks; otherwise None: the arguments stay as they are.
 
         Raises:
             TrialMistake: The gradients are not those of all records.

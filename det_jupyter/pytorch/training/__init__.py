@@ -1,1 +1,1 @@
-"""Training a trial: the loop, and those who set it going."""
+"""Training a trial: the loop, and the entry points that build and start it."""

@@ -339,6 +339,6 @@ class Sentence:
 
 
 def _free_of(agents: Sequence[Seats]) -> str:
-    """Return `2 of 8 are free`."""
+    """Return how many slots of these agents are free: `2 of 8 are free`."""
     total = sum(seats.size for seats in agents)
     return so_many_are(sum(len(seats.free) for seats in agents), f"of {total}", "free")

@@ -91,7 +91,7 @@ def configuration(compared: Sequence[Compared]) -> dict[str, list[Any]]:
 
 
 def _is_hyperparameter_value(key: str, row: Sequence[Any]) -> bool:
-    """Return whether a row has values of a hyperparameter, which `hyperparameters` lists."""
+    """Return whether a row has values of a hyperparameter, not ranges to sample from."""
     has_range = any(isinstance(v, Mapping) and v.get("type") in _RANGES for v in row)
     return key.startswith("hyperparameters.") and not has_range
 

@@ -111,7 +111,7 @@ _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
 
 
 def state_module() -> str:
-    """Return the TypeScript module of view states."""
+    """Return the source of `state.ts`: the interfaces and constants of view states."""
     head = _HEAD.format(about=_STATE, name="state")
     words = [f"export type {name} = {_literal(hint)};\n" for hint, name in _NAMED.items()]
     classes = [
@@ -124,7 +124,7 @@ def state_module() -> str:
 
 
 def answers_module() -> str:
-    """Return the TypeScript module of answers."""
+    """Return the source of `answers.ts`: the interfaces of the answers that pages get."""
     classes: dict[type, Iterable[str] | None] = {}
     for cls, names in _ANSWERED.items():
         if names is None:
