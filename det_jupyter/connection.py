@@ -146,7 +146,7 @@ class Session:
             must_be_awake(self.info)
             if isinstance(error, httpx.ReadTimeout):
                 self.relocate()
-                if self.info == before:  # it would be as silent the second time
+                if self.info == before:  # still the same master: a retry would time out as well
                     raise self._unreachable(error) from None
             if not (repeatable or _was_not_sent(error)):
                 raise self._unreachable(error, may_be_carried_out=True) from None
@@ -179,7 +179,7 @@ class Session:
             return
         with self._lock:
             info = self._locate()
-            if info != self.info:  # else another thread has done it
+            if info != self.info:  # if equal, another thread has connected already
                 self._connect(info)  # the old one stays open: others may be using it
 
     def _unreachable(
@@ -325,7 +325,7 @@ def ensure_master(timeout_s: float = 30.0) -> MasterInfo:
         if process.poll() not in (None, 0):  # 0: another master holds the lock
             break
         time.sleep(_POLL_S)
-    if full := paths.find_full_folder():  # then the log is empty
+    if full := paths.find_full_folder():  # with a full disk the log is empty
         raise MasterUnreachable(f"the det_jupyter master did not start: {full}")
     raise MasterUnreachable(
         f"the det_jupyter master did not start (exit status {process.poll()}).\n{_log_tail()}"

@@ -169,7 +169,7 @@ class DiagnosisRuns:
         except RankFailed:
             [trial] = experiment.view.trials
             if trial.divergence and not trial.failure:
-                return State.ERROR  # its loss is NaN; its throughput was measured
+                return State.ERROR  # the loss is NaN, but the throughput was measured
             raise
 
     def _note_shares(self, seconds: Curve) -> None:

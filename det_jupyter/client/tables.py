@@ -164,7 +164,7 @@ def _write_parquet(columns: Columns, path: Path) -> None:
             return pyarrow.array(stamps, pyarrow.timestamp("us", tz="UTC"))
         try:
             return pyarrow.array(values)
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):  # of several types
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):  # values of several types
             return pyarrow.array([None if value is None else str(value) for value in values])
 
     table = pyarrow.table({name: array(name, values) for name, values in columns.items()})

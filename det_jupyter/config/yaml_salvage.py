@@ -52,7 +52,7 @@ class _Repair:
             if problem and last > first + 1 and depth:
                 if _HEADING.match(self.lines[first]):
                     self.run(first + 1, last, depth - 1)
-                elif self._problem(first, first + 1) is None:  # it has a value and indented lines
+                elif self._problem(first, first + 1) is None:  # a value, and lines indented below
                     self._shift(first + 1, last, _indent(self.lines[first]), problem)
                 problem = self._problem(first, last)
             if problem:

@@ -101,7 +101,7 @@ def to_json_value(where: str, value: Any) -> Any:
         plain = _to_json(where, value)
     except RecursionError:
         raise ValueError(f"{where}: got lists or dicts in one another without end") from None
-    if problem := find_value_problem(plain, depth=2):  # it will be in a dict and in a list
+    if problem := find_value_problem(plain, depth=2):  # stored within a dict and a list
         raise ValueError(f"{where}: got {problem}")
     return plain
 

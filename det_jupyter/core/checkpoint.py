@@ -230,7 +230,7 @@ class CheckpointContext(ContextPart):
         """Remove the checkpoint from storage, if it is there. Any rank may call it."""
         _check_uuid("delete", storage_id)
         if not self._storage.files(storage_id):
-            return  # that of another experiment may be in another storage, and stays
+            return  # not in this storage: another experiment's stays
         try:
             self._storage.delete(storage_id)
         except CheckpointError:

@@ -42,5 +42,5 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append one record. A reader may get the last line incomplete."""
         data = memoryview(to_line(record).encode())
-        while data:  # one write; a full disk or a signal may cut it short
+        while data:  # usually one write; a full disk or a signal may shorten it
             data = data[os.write(self._descriptor, data) :]

@@ -44,7 +44,7 @@ def is_lost_peer(error: BaseException) -> bool:
     """Return whether the error follows from the failure or end of another rank."""
     if isinstance(error, (PeerFailed, PeerLost, RankEnded)):
         return True
-    if "torch" not in sys.modules:  # then no error is torch's; and its import might fail
+    if "torch" not in sys.modules:  # without torch, no error is torch's
         return False
     import torch  # waits if another thread is importing it
 

@@ -209,7 +209,7 @@ class ShardedCheckpoint:
             mine = files_to_store(offers, self._distributed.rank)
 
             def copy() -> None:
-                if ckpt_dir is not None:  # else this computer needs no access to the storage
+                if ckpt_dir is not None:  # without files, no access to the storage is needed
                     copy_files(ckpt_dir, path, mine)
 
             self._on_all(copy)

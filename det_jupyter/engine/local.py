@@ -85,7 +85,7 @@ class LocalEngine:
         return [f"{what} (the next master continues its trials)"], []
 
     def _is_own_alive(self) -> bool:
-        return self._own is not None and self._own.poll() is None  # which also reaps it
+        return self._own is not None and self._own.poll() is None  # `poll` also reaps it
 
 
 def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
@@ -102,7 +102,7 @@ def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # it must not end with the master's group or terminal
+            start_new_session=True,  # the agent must outlive the master's group and terminal
             cwd=paths.data_dir(),
         )
     finally:

@@ -62,7 +62,7 @@ def parse_command_line(words: list[str], arity: Mapping[str, int]) -> CommandLin
             break
         if word.startswith("-") and name in arity:
             known[name] = _value(word, value if equals else None, arity[name], left)
-        elif others:  # until the `--`
+        elif others:  # arguments up to the `--`
             others.append(word)
         elif word in _BEGIN_A_TARGET or not word.startswith("-"):
             left.insert(0, word)

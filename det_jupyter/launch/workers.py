@@ -141,7 +141,7 @@ class _Guard:
     def send(self, word: str) -> None:
         """Send the number of a process group to kill later, or "done": all have ended."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it was killed
+        with suppress(BrokenPipeError):  # the process was killed
             self._process.stdin.write(f"{word}\n".encode())
             self._process.stdin.flush()
 

@@ -64,7 +64,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _simulated_agents() -> list[str]:
     if not paths.pools_file().exists():
-        return []  # as nearly always; so config is not imported
+        return []  # the usual case, without importing config
     from det_jupyter.master.service.pools_file import simulated_agents
 
     return simulated_agents()

@@ -76,7 +76,8 @@ def _open_service(engine: Engine) -> Service:
         service = Service(Store(database))
         _apply_pools_file(service)
         service.default_storage = default_storage()
-        for agent_id in list(service.machine.state.agents):  # until they register with this master
+        # Stored agents count as away until they register with this master.
+        for agent_id in list(service.machine.state.agents):
             service.take(AgentAway(agent_id=agent_id))
     except Exception as error:
         engine.dismiss()

@@ -52,7 +52,7 @@ def end_master(*, everything: bool = False) -> MasterInfo | None:
         with closing(Session(info)) as session:
             session.post("/master/stop", {"everything": everything})
     except MasterUnreachable:
-        if _is_running(info):  # else it has exited meanwhile
+        if _is_running(info):  # otherwise the master has exited meanwhile
             raise
     deadline = time.monotonic() + _END_S
     while _is_running(info):
@@ -99,7 +99,7 @@ def _wait_for_master() -> MasterInfo | None:
 
 def _is_running(info: MasterInfo) -> bool:
     """Return whether this master's process runs, even if another master serves by now."""
-    if not info.birth:  # of a version that wrote another field
+    if not info.birth:  # the file of a version without this field
         return is_locked(paths.master_lock())
     return info.process.is_alive
 

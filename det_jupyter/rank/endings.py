@@ -130,7 +130,7 @@ def leave_copy(error: BaseException | None) -> NoReturn:
     elif error is not None:
         code = 1
         sys.excepthook(type(error), error, error.__traceback__)
-    if error is not None:  # else `finish_python` has called them
+    if error is not None:  # without an error `finish_python` has called them
         atexit._run_exitfuncs()
     with suppress(OSError):
         sys.stdout.flush()

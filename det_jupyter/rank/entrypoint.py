@@ -127,7 +127,7 @@ def _import(name: str, folder: Path) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # of an import in the user's module
+            raise  # raised by an import in the user's module
         raise ConfigError(_no_such_module(name, error.name, folder)) from None
     except SyntaxError as error:
         if error.filename is None or not error.filename.startswith(os.path.join(folder, "")):

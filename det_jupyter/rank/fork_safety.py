@@ -118,6 +118,6 @@ def _threads() -> dict[int, str]:
         return {thread.native_id or 0: thread.name for thread in threading.enumerate()}
     names = {}
     for task in os.listdir(_TASKS):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
             names[int(task)] = Path(f"{_TASKS}/{task}/comm").read_text(encoding="utf-8").strip()
     return names

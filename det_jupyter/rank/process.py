@@ -52,7 +52,7 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    if spec.plan.entrypoint.per == "slot":  # else it first ends what it has started
+    if spec.plan.entrypoint.per == "slot":  # a launcher first ends the ranks that it has started
         kill_with_parent(parent_pid)
     _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
     set_variables(spec, environment(spec.plan, spec.place, _captured(spec)))

@@ -145,7 +145,7 @@ def _place_variables(spec: RankSpec) -> dict[str, str]:
 
 
 def _master_url() -> str:
-    with suppress(OSError, ValueError):  # it has just ended
+    with suppress(OSError, ValueError):  # the master has just ended
         return MasterInfo.model_validate_json(paths.master_file().read_bytes()).url
     return ""
 

@@ -85,8 +85,8 @@ class FunctionRun:
         call(self._function, values)
         self._context.profiler.flush()
         self._context.distributed.barrier()
-        early = self._context.train.early_exit  # what the chief has reported counts
-        if self._context.train.is_open:  # else its `with` block has ended, and has warned
+        early = self._context.train.early_exit  # all ranks have what the chief has reported
+        if self._context.train.is_open:  # a `with` block that has ended has warned already
             self._context.warn_of_an_early_end()
         if self._context.preempt.is_acknowledged:
             return early or "preempted"

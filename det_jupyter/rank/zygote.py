@@ -215,8 +215,8 @@ class ForkServer:
         pid = os.fork()
         if pid == 0:
             self._become_rank(spec)
-        with suppress(OSError):  # it has called exec or has ended
-            os.setpgid(pid, pid)  # the rank does it too; one of both is first
+        with suppress(OSError):  # the child has called exec or has ended
+            os.setpgid(pid, pid)  # the rank does the same; either may be first
         return pid
 
     def _become_rank(self, spec: RankSpec) -> NoReturn:

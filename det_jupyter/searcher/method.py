@@ -36,7 +36,7 @@ class TrainTo:
 
     index: int  # the trial
     length: Length  # counted from the trial's beginning
-    is_last: bool  # it will be closed there, whatever its metric: it need not wait for a decision
+    is_last: bool  # the trial is closed there whatever its metric, without waiting for a decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ExitReason(StrEnum):
     """How a trial ended."""
 
     COMPLETED = "completed"  # reached its last target, or was closed
-    STOPPED = "stopped"  # its own code asked to
+    STOPPED = "stopped"  # the trial's code requested its end
     CANCELED = "canceled"  # a user ended this trial
     INVALID_HP = "invalid_hp"
     ERRORED = "errored"

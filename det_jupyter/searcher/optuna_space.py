@@ -76,7 +76,7 @@ def to_hparams(
             hparams[key] = spec["vals"][int(params[name])]
         else:
             low, high = Dimension(name, spec).bounds
-            number = min(max(params[name], low), high)  # what comes from a logarithm may miss them
+            number = min(max(params[name], low), high)  # rounding of logarithms may exceed them
             hparams[key] = int(number) if spec["type"] == "int" else float(number)
     return hparams
 

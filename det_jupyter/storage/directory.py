@@ -169,7 +169,7 @@ class DirectoryStorage:
         sizes = {}
         try:
             for name in _files_of(folder):
-                with suppress(FileNotFoundError):  # it was deleted just now
+                with suppress(FileNotFoundError):  # the file was deleted meanwhile
                     sizes[name] = (folder / name).lstat().st_size
         except OSError as error:
             raise CheckpointError(
@@ -265,7 +265,7 @@ def _remove_some(folder: Path, globs: Sequence[str]) -> int:
     for name in matching(_files_of(folder), globs):
         (folder / name).unlink(missing_ok=True)
     for inner, _, _ in os.walk(folder, topdown=False):
-        with suppress(OSError):  # it is not empty
+        with suppress(OSError):  # folders with remaining files stay
             os.rmdir(inner)
     left = _files_of(folder)
     return sum((folder / name).lstat().st_size for name in left) if left != [METADATA_FILE] else 0

@@ -45,7 +45,7 @@ def identify(pid: int, *, memory_bytes: int, notebook_of: NotebookOf) -> DeviceP
     except (psutil.Error, ValueError):
         return None
     words: list[str] = []
-    with suppress(psutil.Error):  # of another user, and hidden by /proc
+    with suppress(psutil.Error):  # another user's process, whose arguments /proc hides
         words = process.cmdline()
     name = user = ""
     with suppress(psutil.Error, KeyError):  # a user id without a name
@@ -161,7 +161,7 @@ def _notebooks_of(server: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _name_at_start(pid: int) -> str | None:
-    with suppress(psutil.Error):  # of another user, or it has ended
+    with suppress(psutil.Error):  # the process is another user's, or has ended
         name = psutil.Process(pid).environ().get(_NAME_VARIABLE, "")
         return name if name.endswith(".ipynb") else None
     return None

@@ -90,7 +90,7 @@ class Occupancy:
         self._own = {pid for pid in pids if pid in self._own or self._is_own(pid)}
         suspects, self._suspects = self._suspects, set()
         for slot in self._slots:
-            if use := uses.get(slot.id):  # else the result of the last reading stays
+            if use := uses.get(slot.id):  # without a use, the slot keeps its last result
                 reading = _Reading(device=slot.index, use=use, now=now, suspects=suspects)
                 found = self._processes(reading) + self._unclaimed(reading)
                 self._seen[slot.id] = found

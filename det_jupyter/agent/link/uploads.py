@@ -98,7 +98,7 @@ class Uploads:
     async def _upload_files(self, http: httpx.AsyncClient, uuid: str) -> str:
         """Upload a checkpoint, and return its path on the master's computer."""
         folder, url = self._folder / uuid, f"{self._base}/checkpoints/{uuid}"
-        if not folder.is_dir():  # its rank has deleted it, and reports that next
+        if not folder.is_dir():  # deleted by its rank, which reports the deletion next
             return str(folder)
         files = await asyncio.to_thread(_sizes, folder)
         for name, size in files.items():

@@ -43,7 +43,7 @@ _HOLE_BYTES = 8 * 1024 * 1024  # smallest hole that is made
 MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may have 8 times as many (master/http/guard.py)
 _UP = b"\x1b[A"
 _LINE_END = re.compile(rb"\n(?!\r)")
-BAR_ENDS = ("\r", _UP.decode())  # of a chunk whose last line is still being rewritten
+BAR_ENDS = ("\r", _UP.decode())  # last characters of a chunk whose last line is still rewritten
 _PUNCH_HOLE_KEEPING_SIZE = 0x02 | 0x01
 
 

@@ -159,14 +159,15 @@ class Run:
         if exited.killed or exited.lost:
             return exited
         rank = exited.first_ended
-        if rank is not None and not self.dir.path.is_dir():  # so no rank could journal the end
+        if rank is not None and not self.dir.path.is_dir():  # no rank could journal its end
             error = (
                 f"the run's folder was removed while it trained: {self.dir.path}; leave "
                 f"{self.dir.path.parent} alone while something runs"
             )
             return exited.model_copy(update={"error": error, "error_is_final": False})
         has_failed = exited.first_failed is not None or bool(exited.error)
-        if has_failed and (full := paths.find_full_folder()):  # so the rank could not write either
+        # With a full disk, the rank could not write its failure into the journal.
+        if has_failed and (full := paths.find_full_folder()):
             return exited.model_copy(
                 update={"error": full, "error_is_final": False, "no_room": True}
             )
@@ -187,7 +188,7 @@ class Run:
     def _labels(self) -> Mapping[str, str]:
         try:
             return cell_labels(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
-        except (NotFound, ValueError):  # then frames show file names instead of cells
+        except (NotFound, ValueError):  # without labels, frames show file names
             return {}
 
     def _page(self) -> closing[control_page.ControlPage]:

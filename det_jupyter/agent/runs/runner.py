@@ -119,7 +119,7 @@ class Runner:
         num_threads: int,
         prepare: Prepare | None = None,
     ) -> None:
-        self.news = asyncio.Event()  # there may be something to report
+        self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
         self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
         for run in adopted:

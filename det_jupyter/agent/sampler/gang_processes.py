@@ -124,7 +124,7 @@ class ProcessReader:
             try:
                 tree = self._trees.get(key) or self._trees.setdefault(key, RankTree(pid))
                 rank, workers = tree.read(now)
-            except OSError:  # it has ended
+            except OSError:  # the rank has ended
                 self._drop(key)
                 continue
             readings[f"rank:{key}"], readings[f"workers:{key}"] = Reading(rank), Reading(workers)

@@ -65,11 +65,11 @@ class GpuReading:
 def _throttled(nvml: Any, handle: Any) -> Values:
     try:
         reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-    except (AttributeError, nvml.NVMLError):  # its name before driver 535
+    except (AttributeError, nvml.NVMLError):  # drivers before 535 have only the former name
         reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     power, hardware = 0x4, 0x8 | 0x80
     software_thermal, hardware_thermal = 0x20, 0x40
-    is_hot = bool(reasons & hardware_thermal)  # then the bit of hardware is set too
+    is_hot = bool(reasons & hardware_thermal)  # the driver sets the bit of 0x8 (hardware) as well
     return {
         "gpu_throttled_power": float(bool(reasons & power)),
         "gpu_throttled_thermal": float(is_hot or bool(reasons & software_thermal)),

@@ -136,7 +136,7 @@ class GpuWatch:
         finally:
             self._process = None
         await _end(process)
-        code = await process.wait()  # as long as it hangs within the driver
+        code = await process.wait()  # blocks while the process hangs in the driver
         return reason or f"the process that reads the GPUs ended with exit code {code}", has_worked
 
     async def _spawn(self) -> Process:

@@ -242,7 +242,7 @@ class RankTree:
         added = []
         for pid in pids:
             if pid not in self._workers:
-                with suppress(OSError):  # it has ended
+                with suppress(OSError):  # the process has ended
                     self._workers[pid] = _Member(pid)
                     added.append(pid)
         return added

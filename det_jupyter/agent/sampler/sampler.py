@@ -140,7 +140,7 @@ class Sampler:
             self._gpus.stop()
         readers, self._readers = self._readers, None
         pending, self._pending = self._pending, None
-        if readers is not None and pending is not None:  # its thread still uses the files
+        if readers is not None and pending is not None:  # a reading still uses the files
             pending.add_done_callback(lambda _: readers.processes.close())
         elif readers is not None:
             readers.processes.close()

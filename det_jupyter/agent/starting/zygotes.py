@@ -135,7 +135,7 @@ class Zygote:
                 self._is_silent = False
                 self._on_report(_REPORT.validate_json(line))
         except ConnectionError:
-            pass  # it exited during a write
+            pass  # the fork server exited during a write
         finally:
             self.is_alive = False
             self._writer.close()
@@ -202,7 +202,7 @@ class Zygote:
             )
 
     def _fail_requests(self) -> None:
-        self._process.process.kill()  # if it still runs, it has no work and no state
+        self._process.process.kill()  # a fork server without ranks has no state to lose
         code = self._process.process.wait()
         if code < 0 and not self._ready.done():
             self._ready.set_exception(
@@ -252,7 +252,7 @@ class Zygotes:
         self._lifeline_fd = lifeline_fd
         self._target = target
         self._zygotes: dict[str, Zygote] = {}  # least recently used first
-        self._getting = asyncio.Lock()  # else two gangs could start two for one interpreter
+        self._getting = asyncio.Lock()  # one fork server per interpreter, even if two gangs start
 
     async def adopt(self, process: ZygoteProcess) -> None:
         """Connect to a fork server that was started before this object was made."""

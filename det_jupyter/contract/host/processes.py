@@ -101,7 +101,7 @@ class Process:
 
     def _send(self, number: signal.Signals, timeout_s: float) -> bool:
         if self.is_alive:
-            with suppress(ProcessLookupError):  # it has exited meanwhile
+            with suppress(ProcessLookupError):  # the process has exited meanwhile
                 os.kill(self.pid, number)
         return self.wait(timeout_s)
 
@@ -158,7 +158,7 @@ def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat after the name; [] if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # also ESRCH, if it exits meanwhile
+    except OSError:  # includes ESRCH: the process exits meanwhile
         return []
     # The name may contain any character, also ")".
     return text.rpartition(")")[2].split()

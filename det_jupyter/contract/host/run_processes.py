@@ -71,7 +71,7 @@ def processes_of(run: RunDir, pids: Iterable[int]) -> list[psutil.Process]:
 def _find(folder: str, mapped: bytes, pids: Iterable[int]) -> list[psutil.Process]:
     found = []
     for pid in pids:
-        with suppress(psutil.Error, OSError):  # of another user, or it has exited
+        with suppress(psutil.Error, OSError):  # the process is another user's, or has exited
             process = psutil.Process(pid)
             if pid != os.getpid() and _belongs(process, folder, mapped):
                 found.append(process)

@@ -286,7 +286,7 @@ def to_line(record: Record) -> str:
         try:
             line = to_json(record, inf_nan_mode="strings")
         except PydanticSerializationError:
-            pass  # it contains text that UTF-8 cannot encode
+            pass  # the record contains text that UTF-8 cannot encode
         else:
             if line.isascii():
                 return line.decode() + "\n"

@@ -80,7 +80,7 @@ def _claim(meeting: Meeting, info: RankInfo, path: Path) -> Claim:
     try:
         return Claim.of(path, owner)
     except LaunchError:
-        _raise_at_other_chief(meeting, info)  # if that one waits for ranks, both have to fail
+        _raise_at_other_chief(meeting, info)  # if another chief waits there, both have to fail
         _contest(meeting, info)
         raise
 

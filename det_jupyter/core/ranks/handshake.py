@@ -225,7 +225,7 @@ class ChiefHandshake:
         for key, _ in self._selector.select(min(left_s, quiet_s)):
             if key.data is None:
                 self._accept()
-            elif key.data in self._guests:  # else it was disconnected for the one before
+            elif key.data in self._guests:  # an earlier key may have disconnected this guest
                 self._receive(key.data)
 
     def _who_is_late(self, when: str) -> str:
@@ -249,7 +249,7 @@ class ChiefHandshake:
             return
         guest = _Guest(sock, secrets.token_bytes(16))
         left_s = max(0.0, self._deadline - time.monotonic())
-        with suppress(OSError):  # if it was closed, reading from it shows that
+        with suppress(OSError):  # a closed connection is found when it is read
             sock.send(CHALLENGE.pack(MAGIC, guest.nonce, left_s))
         sock.setblocking(False)
         self._guests.append(guest)
@@ -349,7 +349,7 @@ class ChiefHandshake:
 
     def _send_verdict(self, guest: _Guest, kind: str, text: str) -> None:
         fields = {"kind": kind, "text": text}
-        with suppress(OSError):  # it has ended; a collective will fail
+        with suppress(OSError):  # the rank has ended: the next collective fails
             guest.sock.setblocking(True)
             guest.sock.sendall(signed(self._meeting.secret, b"verdict" + guest.own, fields))
 

@@ -146,7 +146,7 @@ class RankLink:
                 head[_HEAD.size :], self._signature(1, head[: _HEAD.size], [payload])
             ):
                 return kind, number, payload
-        except (struct.error, BufferTooShort):  # it does not come from a rank
+        except (struct.error, BufferTooShort):  # the message does not come from a rank
             pass
         raise PeerRefused(
             f"distributed: what came as from {self.name} is not signed with the secret of these "

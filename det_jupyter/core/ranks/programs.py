@@ -215,7 +215,7 @@ def exchange_by_group(info: RankInfo, timeout_s: float) -> Exchanged | None:
     Raises:
         WaitTimeout: The chief has not called this.
     """
-    if "torch" not in sys.modules:  # then there is no process group
+    if "torch" not in sys.modules:  # without torch there is no process group
         return None
     import torch.distributed as dist  # waits, if a thread is loading it
 

@@ -182,7 +182,7 @@ def _stack_of(rank: Rank) -> RankStack:
     except DetError as error:
         return RankStack(rank=rank.view.rank, error=str(error))
     finally:
-        ensure_event_loop().close()  # which jupyter_client made for this thread
+        ensure_event_loop().close()  # jupyter_client has created it for this thread
     return RankStack(rank=rank.view.rank, stack=stack[-_MAX_STACK:])
 
 

@@ -53,7 +53,7 @@ class KnownImportance:
     def _fetch(self, num_ended: int) -> None:
         try:
             answer = self._client.importance(self._experiment_id)
-            if num_ended > self._num_ended:  # else a later request was answered first
+            if num_ended > self._num_ended:  # a later request may have been answered first
                 self.latest, self._num_ended = answer, num_ended
         except DetError as error:  # a view is complete without it
             logger.info("experiment=%d: no importance: %s", self._experiment_id, error)

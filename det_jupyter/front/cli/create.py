@@ -123,7 +123,7 @@ def _test(call: Call, prepared: Prepared) -> int:
         )
         number = _submit(call, small)
         status = follow(call.client, number)
-        if status in (0, 1):  # else it still runs
+        if status in (0, 1):  # followed to its end, not interrupted
             call.client.change(Archive(experiment_id=number))
     if status == 0:
         print("Model definition test succeeded! 🎉")

@@ -123,7 +123,7 @@ class FeederProcess:
         if process is not None:
             await _end(process, patience_s)
         for task in list(self._tasks):
-            await task  # they end with the process
+            await task  # the tasks end with the process
         self.state, self.problem, self._is_stopping = "off", "", False
 
     async def _start(self) -> Address:
@@ -146,7 +146,7 @@ class FeederProcess:
         except (OSError, ValueError, KeyError, TypeError) as error:
             await _end(process, _SHORT_S)
             if self._tasks:
-                await asyncio.wait(self._tasks, timeout=_SHORT_S)  # until its log has been read
+                await asyncio.wait(self._tasks, timeout=_SHORT_S)  # they read the rest of its log
             how = f"{_how_ended(process.returncode)} before it could be used"
             if isinstance(error, TimeoutError):
                 how = f"did not start within {self._start_s:g} s"
@@ -159,7 +159,7 @@ class FeederProcess:
     async def _watch(self, process: Process, began: float) -> None:
         assert process.stdout is not None
         while await process.stdout.read(65536):
-            pass  # until its end; nothing is expected there
+            pass  # its stdout closes when it ends; nothing is written there
         status = await process.wait()
         self._address = None
         if not self._is_stopping:

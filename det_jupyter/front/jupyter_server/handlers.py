@@ -59,7 +59,7 @@ class RefusingHandler(JupyterHandler):
         self._finish_refused(status_code, name, message)
 
     def _finish_refused(self, status: int, name: str, message: str) -> None:
-        text = printable(message)  # it quotes the request
+        text = printable(message)  # the message quotes the request
         problems = [asdict(Problem("", text))]
         self.set_status(status)
         self.set_header("Content-Type", "application/json")

@@ -53,7 +53,7 @@ class _SharedCall(Generic[T]):
 
 def _retrieve_exception(answer: asyncio.Future[T]) -> None:
     if not answer.cancelled():
-        answer.exception()  # else asyncio logs it when all callers were cancelled
+        answer.exception()  # an exception that nobody retrieves is logged by asyncio
 
 
 class MasterLookup:

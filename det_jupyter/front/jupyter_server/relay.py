@@ -32,7 +32,7 @@ _CONNECT_S = 10.0
 _REASON_BYTES = 120  # at most 123 fit into a close frame
 # The resources that a user must be allowed to read, by topic and by type of question.
 _TOPICS = {"cluster": "cluster", "usage": "cluster"}  # others: experiments
-_QUESTIONS = {"logs": "logs", "stacks": "kernels"}  # and the series of an agent: cluster
+_QUESTIONS = {"logs": "logs", "stacks": "kernels"}  # series of an agent: cluster
 
 
 async def open_socket(
@@ -173,7 +173,7 @@ class Relay(WebSocketMixin, WebSocketHandler, RefusingHandler):
         try:
             while (message := await feed.read_message()) is not None:
                 await self.write_message(message, binary=isinstance(message, bytes))
-        except WebSocketClosedError:  # of the page
+        except WebSocketClosedError:  # the page has closed its socket
             while await feed.read_message() is not None:
                 pass  # tornado closes a socket only when all frames have been read
             return

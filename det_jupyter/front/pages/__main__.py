@@ -51,7 +51,7 @@ async def _serve(token: str, *, may_start: bool) -> None:
     sockets = bind_sockets(0, "127.0.0.1", backlog=_BACKLOG)
     server = BoundedServer(make_application(feeder), waiting=feeder.waiting)
     server.add_sockets(sockets)
-    with suppress(TimeoutError):  # else the first frame has the state `starting`
+    with suppress(TimeoutError):  # a first frame before the timeout has the state `starting`
         await asyncio.wait_for(feeder.check_master(), _FIRST_CHECK_S)
     watching = asyncio.create_task(feeder.watch_master())
     holding = asyncio.create_task(asyncio.to_thread(_hold_lock))

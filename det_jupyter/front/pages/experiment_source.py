@@ -115,7 +115,7 @@ class ExperimentSource:
     """Makes ViewNews, with the details of the search's trial `chosen`."""
 
     period_s = 0.25
-    max_age_s: float | None = _MAX_AGE_S  # else pages would report that no news arrive
+    max_age_s: float | None = _MAX_AGE_S  # pages report an error if nothing arrives for longer
 
     def __init__(self, followed: SharedFollower, chosen: int | None) -> None:
         self._followed = followed

@@ -57,7 +57,7 @@ class MasterConnection:
             return MasterState(state="mismatch", problem=str(error), command=error.command)
         except MasterUnreachable as error:
             return MasterState(state="silent", problem=str(error), command=error.command)
-        except (DetError, OSError) as error:  # its folder cannot be read
+        except (DetError, OSError) as error:  # the master's folder cannot be read
             return MasterState(state="stopped", problem=f"the master cannot be found: {error}")
         self._may_start, self._start_problem = False, ""
         return MasterState(state="running", version=info.version)

@@ -119,7 +119,8 @@ class Topic:
         return not self._followings
 
     def add(self, following: Following) -> None:
-        if not self._first <= following.has <= self._version:  # of another topic or process
+        # `has` may be a version of another topic or of an earlier process.
+        if not self._first <= following.has <= self._version:
             following.has = 0
         if following.has == 0 and time.monotonic() > self._made_at + _FRESH_S:
             self._is_stale = True  # a page extrapolates times from its first state

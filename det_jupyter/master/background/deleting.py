@@ -93,7 +93,7 @@ def remove_files(command: Deletion, data_dir: Path) -> Removed:
         for uuid, path in command.paths.items():
             _remove_checkpoint(storage, uuid, path, globs, removed)
         if isinstance(command, DeleteExperiment):
-            storage.remove_leftovers()  # of ranks that were killed while they saved
+            storage.remove_leftovers()  # unfinished files of ranks killed while saving
     except CheckpointError as error:
         removed.problems.append(str(error))
     if isinstance(command, DeleteExperiment):

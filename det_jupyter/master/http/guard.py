@@ -96,5 +96,6 @@ class Guard:
 def too_large(headers: Mapping[bytes, bytes]) -> str:
     """Return why a body of the Content-Length is refused; "" if it is accepted."""
     length = headers.get(b"content-length", b"")
-    is_large = length.isdigit() and int(length) > MOST_BODY_BYTES  # else BoundedBody counts
+    # Without the header, BoundedBody counts the bytes.
+    is_large = length.isdigit() and int(length) > MOST_BODY_BYTES
     return _TOO_LARGE if is_large else ""

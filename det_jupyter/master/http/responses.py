@@ -140,7 +140,8 @@ class DiskSpace:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._check: asyncio.Task[str] | None = None  # one at a time: it may block its thread
+        # One check at a time: it may block its thread.
+        self._check: asyncio.Task[str] | None = None
         self._checked_at = 0.0
 
     async def problem(self, *, max_age_s: float = _DISK_CHECK_VALID_S) -> str:

@@ -162,7 +162,8 @@ def _make_probe(location: str) -> str:
     if folder is None:
         return ""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in folder.glob(f"{_PROBE_PREFIX}*"):  # of agents that have another folder
+    # Agents with another checkpoint folder do not delete their probes.
+    for path in folder.glob(f"{_PROBE_PREFIX}*"):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime < time.time() - _PROBE_S:
                 path.unlink()

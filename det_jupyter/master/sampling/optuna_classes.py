@@ -83,7 +83,7 @@ _STATELESS = {
 
 def find_missing_optuna() -> Problem | None:
     """Return a problem if Optuna cannot be imported."""
-    importlib.invalidate_caches()  # it may have been installed since the last check
+    importlib.invalidate_caches()  # Optuna may have been installed since the last check
     try:
         importlib.import_module("optuna")
     except ImportError:

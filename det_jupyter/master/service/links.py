@@ -36,7 +36,7 @@ class AgentLink:
         self.session = session
         self.is_streaming = False
         self.reported_at = clock()
-        self.disconnected_at = clock()  # of no meaning while it streams
+        self.disconnected_at = clock()  # valid only while `is_streaming` is False
         self._clock = clock
         self._was_streamed = False
         self._queue: deque[AgentCommand | None] = deque()  # None: the end

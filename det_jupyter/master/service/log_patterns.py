@@ -35,7 +35,7 @@ _COMPILE = f"""
 import json, regex, resource, signal, sys
 resource.setrlimit(resource.RLIMIT_AS, [{_MEMORY_BYTES}] * 2)
 for pattern in json.load(sys.stdin):
-    signal.setitimer(signal.ITIMER_PROF, {_COMPILE_S})  # its signal ends the process
+    signal.setitimer(signal.ITIMER_PROF, {_COMPILE_S})  # SIGPROF ends the process
     try:
         regex.compile(pattern)
         problem = ""

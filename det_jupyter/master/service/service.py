@@ -78,10 +78,10 @@ class Service:
         self.views = Views(self.machine, store, self.links, clock)
         self.is_leaving = False  # refuses further experiments
         self.default_storage = ""  # folder that replaces one which cannot be written to
-        self._refusals: dict[str, str] = {}  # of agents of other versions
-        self.file_problems: list[str] = []  # of files that users write
-        self._clocks_ahead_s: dict[str, float] = {}  # of agents, ahead of this computer's
-        self._agent_problems: dict[str, list[str]] = {}  # of options and variables of agents
+        self._refusals: dict[str, str] = {}  # by agent of another version: why it is refused
+        self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
+        self._clocks_ahead_s: dict[str, float] = {}  # how far each agent's clock is ahead of ours
+        self._agent_problems: dict[str, list[str]] = {}  # with options and variables, by agent
         self._clock = clock
         self._matcher = Matcher()
         self.published = PublishedParts()

@@ -260,7 +260,7 @@ class StoredSeries:
             found = self._db.execute(
                 f"DELETE FROM series_rows WHERE id IN ({marks})", packed.ids
             ).rowcount
-            if found == len(packed.ids):  # else the trial was deleted meanwhile
+            if found == len(packed.ids):  # if fewer, the trial was deleted meanwhile
                 for chunk in packed.chunks:
                     self._add_chunk(chunk)
 

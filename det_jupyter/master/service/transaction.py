@@ -263,7 +263,7 @@ class Transaction:
 def _as_text(event: Event) -> str:
     try:
         return event.model_dump_json()
-    except ValueError:  # it contains text that is no UTF-8
+    except ValueError:  # the event contains text that UTF-8 cannot encode
         return repr(event)
 
 

@@ -119,7 +119,7 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
         _copy_mapped(optimizer)
     for item, saved in zip(context.lr_schedulers, state["lr_schedulers"], strict=True):
         item.scheduler.load_state_dict(saved)
-    if context.scaler is not None and state["scaler"]:  # one that is switched off has no state
+    if context.scaler is not None and state["scaler"]:  # {} of a scaler that is switched off
         context.scaler.load_state_dict(state["scaler"])
     is_same_size = state["size"] == context.distributed.size
     own = state["own_callbacks"][context.distributed.rank] if is_same_size else None

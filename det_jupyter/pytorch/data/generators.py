@@ -45,7 +45,7 @@ from numpy.random import MT19937, RandomState, mtrand
 _HEADER = object.__basicsize__
 _NUMBERS = 624
 _NUMBERS_SIZE = 4 * _NUMBERS
-_STATE_SIZE = _NUMBERS_SIZE + 4  # and the count
+_STATE_SIZE = _NUMBERS_SIZE + 4  # the numbers, and the count of those used up
 _ALL_USED = _NUMBERS.to_bytes(4, sys.byteorder)  # the next draw mixes all numbers first
 _PAIR_OFFSET = 80  # in a RandomState: an int (1: there is a second number), and the number
 _PAIR_SIZE = 16

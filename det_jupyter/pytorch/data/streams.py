@@ -118,7 +118,7 @@ class DataLoaderStream:
     def _load_here(self) -> Iterator[tuple[Any, Share]]:
         data_loader, per_pass = self._data_loader, self.batches_per_epoch or 1
         fetch = data_loader.fetch(self._seed)
-        is_cut = data_loader.order.batch_sampler is None  # else batches are of any size
+        is_cut = data_loader.order.batch_sampler is None  # a user's batches may be of any size
         at_once = fetch.batches_at_once(data_loader.batch_size) if is_cut else 1
         parts, step = self._parts(), self._skip
         try:

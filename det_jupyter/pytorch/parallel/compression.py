@@ -91,7 +91,7 @@ class LowRank:
             matrix_approximation_rank=RANK,
             start_powerSGD_iter=FIRST_COMPRESSED,
             min_compression_rate=MIN_RATE,
-            compression_stats_logging_frequency=1 << 62,  # it would log into the trial's output
+            compression_stats_logging_frequency=1 << 62,  # never: it logs into the trial's output
         )
 
     def exchange(self, bucket: Any) -> Future[torch.Tensor]:

@@ -144,7 +144,7 @@ class DistributedModel(DistributedDataParallel):
             return True
         if self.find_unused_parameters or all(map(_requires_grad, self._trained)):
             return False
-        return any(map(_requires_grad, self._trained))  # else nothing is exchanged
+        return any(map(_requires_grad, self._trained))  # without any, no gradients are exchanged
 
     def _agree_on_trained(self) -> None:
         """Check that all ranks train the same parameters. Collective.

@@ -102,7 +102,7 @@ def reducers_by_name(reducers: Any, names: Sequence[str]) -> dict[str, Reducer]:
 def _reduce(reducer: Reducer, values: Sequence[float]) -> float:
     if reducer is Reducer.SUM:
         return exact_sum(values)
-    if any(math.isnan(value) for value in values):  # else the result would depend on the order
+    if any(math.isnan(value) for value in values):  # max() and min() with NaN depend on the order
         return math.nan
     return max(values) if reducer is Reducer.MAX else min(values)
 

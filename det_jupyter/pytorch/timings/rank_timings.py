@@ -77,8 +77,8 @@ class Timings:
         self._marks = Marks()
         self._now = self._clock.mark
         self._part = _REST  # the one that is running
-        self._records: list[int] = []  # of each batch, on all ranks
-        self._batch = steps  # of the last exchange
+        self._records: list[int] = []  # records of each batch on all ranks together
+        self._batch = steps  # number of the batch of the last exchange
         self._exchange = 0  # index of the next exchange in its batch
         self._ends_with_exchange = False  # the backward pass that is running
         self._is_exchanging = False  # a backward pass is at its end

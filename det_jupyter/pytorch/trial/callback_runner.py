@@ -177,7 +177,7 @@ _HOOKS = tuple(name for name in vars(PyTorchCallback) if name.startswith("on_"))
 
 
 def _overrides(callback: PyTorchCallback, hook: str) -> bool:
-    given = getattr(callback, hook)  # of the instance, which may have an own one
+    given = getattr(callback, hook)  # an instance may define a hook of its own
     return getattr(given, "__func__", None) is not getattr(PyTorchCallback, hook)
 
 

@@ -30,7 +30,7 @@ _ENDS = 32  # that are simulated
 
 _LEAST_GAINED = 0.02
 _LEAST_SECONDS = 2.0
-_LEAST_DOUBT = 0.1  # of what is left, however much is done
+_LEAST_DOUBT = 0.1  # least uncertainty, as a fraction of the time left
 _SLACK_S = 1.0  # a last checkpoint, a report on its way
 
 

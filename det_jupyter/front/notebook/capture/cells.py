@@ -109,7 +109,7 @@ class _Bindings(ast.NodeVisitor):
         """A lambda binds nothing outside of itself."""
 
     def _visit_comprehension(self, node: ast.AST) -> None:
-        for inner in ast.walk(node):  # its targets are local, but `:=` binds outside
+        for inner in ast.walk(node):  # targets of a comprehension are local, those of `:=` not
             if isinstance(inner, ast.NamedExpr):
                 self.visit(inner.target)
 

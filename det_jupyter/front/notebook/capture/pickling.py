@@ -156,7 +156,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         if not is_plain_array(array):
             return NotImplemented
         numpy = sys.modules["numpy"]
-        array = numpy.asarray(array)  # of a memmap, whose own reduction would copy it
+        array = numpy.asarray(array)  # a memmap's own reduction would copy the array
         return (array if array.flags.forc else numpy.ascontiguousarray(array)).__reduce_ex__(5)
 
     def _reduce_tensor(self, tensor: Any) -> Any:

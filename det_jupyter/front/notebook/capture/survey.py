@@ -294,7 +294,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]
 def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
     try:
         reduced = value.__reduce_ex__(5)
-    except Exception:  # it cannot be pickled itself, so it has no parts
+    except Exception:  # the object cannot be pickled: it has no parts
         return
     if not isinstance(reduced, tuple):
         return

@@ -33,7 +33,7 @@ def find_code_traps(value: Any, functions: Iterable[FunctionType]) -> list[str]:
     """
     functions = list(functions)
     methods = _methods_of(value)
-    if methods:  # and the functions that they may call
+    if methods:  # functions that methods may call are checked too
         methods += [each for each in functions if "." not in each.__qualname__]
     found = [*_find_raw_calls(methods), *_find_undefined(functions), *_find_stops(functions)]
     return list(dict.fromkeys(found))

@@ -144,7 +144,7 @@ class _Scanner:
         else:
             section, key, typed = self._section(), self.key, self.value
             if key is not None and section and section[-1] == key and not typed:
-                section = section[:-1]  # its value may still be written on this line
+                section = section[:-1]  # the key's value may follow on this line
         return Cursor(section=section, key=key, typed=typed, document=self.document)
 
 

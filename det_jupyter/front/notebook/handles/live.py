@@ -49,7 +49,7 @@ class LiveView:
         self._widget: LiveWidget | None = None
         self._kept: tuple[Status, int] | None = None  # essentials of the last picture
         self._kept_at = 0.0  # on the monotonic clock
-        self._made_at = 0.0  # of the newest state, likewise
+        self._made_at = 0.0  # when the newest state was made, monotonic too
         self._news = WaitingNews()
         self._importance = KnownImportance(client, experiment_id)
         self._chosen_id: int | None = None  # the trial of a search that was chosen in the view
@@ -162,7 +162,7 @@ class LiveView:
     def _is_due(self, state: ViewState) -> bool:
         """Whether to render a new picture."""
         if self._front_end in ("terminal", "outputs"):
-            return False  # it would be printed, or replace the widget
+            return False  # a picture would be printed, or replace the widget
         is_old = time.monotonic() - self._kept_at > _KEEP_PERIOD_S
         return _essentials(state) != self._kept or (is_old and state["status"] not in ENDED)
 

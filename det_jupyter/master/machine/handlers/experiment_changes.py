@@ -157,12 +157,12 @@ def on_end(turn: Turn, event: Cancel | Kill) -> None:
     is_failing = experiment.state is State.STOPPING_ERROR  # stays so; its trials are stopped
     if not is_failing:
         if stopping not in TRANSITIONS[experiment.state]:
-            return  # it is over, or canceled or killed already
+            return  # the experiment is over, canceled or killed
         move(experiment, stopping)
         turn.touch(experiment)
     for trial in turn.indexes.unfinished_trials(experiment.id):
         if stopping not in TRANSITIONS[trial.state]:
-            continue  # it is killed already, or has failed
+            continue  # the trial is being killed, or has failed
         move(trial, stopping)
         turn.touch(trial, str(stopping))
         stop_run(turn, trial, at_once=is_kill)

@@ -72,7 +72,7 @@ def on_change_queue(turn: Turn, event: ChangeQueue) -> None:
 def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResources) -> None:
     if change.priority is not None and change.priority != experiment.priority:
         experiment.priority = change.priority
-        experiment.position = float(experiment.id)  # its place is lost, as in Determined
+        experiment.position = float(experiment.id)  # by submission again, as in Determined
     if change.weight is not None:
         experiment.weight = change.weight
     if change.max_slots is not None:

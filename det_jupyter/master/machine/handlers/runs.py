@@ -268,7 +268,7 @@ def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None
     if trial.state is not State.STOPPING_COMPLETED:
         finish_trial(turn, trial, ExitReason.CANCELED)
         return
-    if allocation.failures:  # its results are saved; the user is shown the error
+    if allocation.failures:  # results are saved: the trial completes, its message is the error
         trial.message = f"failed after its last batch: {allocation.failures[0].error}"
     finish_trial(turn, trial, ExitReason.COMPLETED)
 

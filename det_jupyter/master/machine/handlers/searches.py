@@ -40,7 +40,7 @@ def on_change_search(turn: Turn, event: ChangeSearch) -> None:
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
         )
     complete = event
-    if event.hyperparameters is not None:  # those that are not named stay as they are
+    if event.hyperparameters is not None:  # the event has only those that change
         before = {"hyperparameters": experiment.config["hyperparameters"]}
         merged = merge(before, {"hyperparameters": event.hyperparameters})
         complete = event.model_copy(update=merged)
@@ -117,7 +117,7 @@ def on_kill_trial(turn: Turn, event: KillTrial) -> None:
     """Kill one trial; the search goes on without it."""
     trial = turn.state.trial(event.trial_id)
     if State.STOPPING_KILLED not in TRANSITIONS[trial.state]:
-        return  # it is over, killed already, or has failed
+        return  # the trial is over, is being killed, or has failed
     _stop_trial(turn, trial, State.STOPPING_KILLED)
 
 

@@ -158,7 +158,7 @@ def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, An
     if _is_search(experiment.config):
         return trial.state is not State.COMPLETED
     if trial.exit_reason is not ExitReason.COMPLETED:
-        return True  # it failed, was canceled, stopped early, or had invalid hyperparameters
+        return True  # the trial failed, was canceled, stopped early or had InvalidHP
     length = parse_length(config["searcher"]["max_length"])
     return length.amount > length.comparable_amount(trial.target)
 

@@ -43,7 +43,7 @@ _SENT_BY_OTHERS = (
     Signals.SIGQUIT,
 )
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
-MAX_LOSSES = 5  # what ends the fork server this often is likely to end it again
+MAX_LOSSES = 5  # ends of fork servers after which a trial is not repeated
 
 
 class Outcome(StrEnum):

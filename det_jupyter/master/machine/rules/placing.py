@@ -184,7 +184,7 @@ def stop_run(turn: Turn, trial: Trial, *, at_once: bool) -> None:
         allocation.asked_at = turn.now
         move_allocation(trial, AllocationState.STOPPING)
     if at_once:
-        allocation.asked_at = None  # its state is not waited for any more
+        allocation.asked_at = None  # killed at once: no deadline for saving
     turn.touch(trial)
     send_stop(turn, trial, allocation, at_once=at_once)
 

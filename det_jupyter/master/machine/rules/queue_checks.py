@@ -41,7 +41,7 @@ def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> 
         if i in experiments and not experiments[i].state.is_terminal
     }
     problems: list[Problem] = []
-    missing: set[int] = set()  # those that were reported
+    missing: set[int] = set()  # experiments that a problem reports as missing
     for change in changes:
         found = []
         for i in _experiments_in(change):

@@ -107,7 +107,7 @@ def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
     end_trial(turn, trial)
     experiment = turn.state.experiment(trial.experiment_id)
     if is_stopping(experiment.state) and experiment.state is not State.STOPPING_COMPLETED:
-        end_if_drained(turn, experiment)  # its end is decided: the search is not consulted
+        end_if_drained(turn, experiment)  # the experiment ends: the search is not consulted
         return
     actions = turn.searches.of(experiment).on_exited(trial.index, reason)
     _update_rungs(turn, experiment, trial)
