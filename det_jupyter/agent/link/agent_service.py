@@ -99,7 +99,7 @@ class AgentService:
 
     @property
     def unanswered_s(self) -> float:
-        """Seconds since the master last answered or sent a heartbeat."""
+        """Seconds since the last request began that the master has answered."""
         answered_at = self._link.answered_at if self._link is not None else self._linked_until
         return time.monotonic() - answered_at
 
@@ -225,8 +225,8 @@ class AgentService:
 async def fence(service: AgentService, runner: Runner) -> None:
     """End all gangs whenever the master has not answered for FENCE_S, until cancelled.
 
-    The master starts their trials elsewhere LOST_S (agent_supervisor.py) after the last report of
-    this agent, which is later. So a trial never has two gangs.
+    The master starts their trials elsewhere LOST_S (agent_supervisor.py) after it received the
+    last request, which was later. So a trial never has two gangs.
     """
     while True:
         if runner.has_living_gangs and service.unanswered_s > FENCE_S:

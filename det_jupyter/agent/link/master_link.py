@@ -38,7 +38,13 @@ def agent_path(agent_id: str) -> str:
 
 
 class MasterLink:
-    """A connection to one master. Its methods raise MasterUnreachable if a request fails."""
+    """A connection to one master. Its methods raise MasterUnreachable if a request fails.
+
+    Attributes:
+        answered_at: When the last request began that the master has answered; it received that
+            request later. Lines of the commands do not count, because the master may send them
+            while it receives nothing.
+    """
 
     def __init__(self, http: httpx.AsyncClient, *, agent_id: str, session: str) -> None:
         self.answered_at = time.monotonic()
@@ -75,11 +81,12 @@ class MasterLink:
         return await self._post("reports", reports.model_dump_json())
 
     async def _post(self, verb: str, body: str) -> Offsets:
+        began = time.monotonic()
         with _raising_unreachable(verb):
             answer = await self._http.post(f"{self._base}/{verb}", content=body)
             if answer.status_code != httpx.codes.OK:
                 raise MasterUnreachable(_refusal_text(verb, answer.status_code, answer.content))
-            self.answered_at = time.monotonic()
+            self.answered_at = began
             return Offsets.model_validate_json(answer.content)
 
     async def commands(self) -> AsyncIterator[AgentCommand]:
@@ -95,7 +102,6 @@ class MasterLink:
                     content = await answer.aread()
                     raise MasterUnreachable(_refusal_text("commands", answer.status_code, content))
                 async for line in _lines(answer.aiter_bytes()):
-                    self.answered_at = time.monotonic()
                     if line.strip():  # an empty line is a heartbeat
                         yield _COMMAND.validate_json(line)
 

@@ -1,0 +1,63 @@
+"""From when a remote agent counts how long the master has not answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx
+import pytest
+
+from det_jupyter.agent.link import master_link
+from det_jupyter.agent.link.master_link import MasterLink
+from det_jupyter.contract.messages import AgentReports
+
+NOTHING = AgentReports(session="s", reports=[])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list with the monotonic time."""
+    now = [1000.0]
+    monkeypatch.setattr(master_link.time, "monotonic", lambda: now[0])
+    return now
+
+
+def play(
+    answer: Callable[[httpx.Request], httpx.Response],
+    scenario: Callable[[MasterLink], Coroutine[Any, Any, None]],
+) -> float:
+    """Return the link's `answered_at` after a scenario."""
+
+    async def run() -> float:
+        transport = httpx.MockTransport(answer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://m") as http:
+            link = MasterLink(http, agent_id="b", session="s")
+            await scenario(link)
+            return link.answered_at
+
+    return asyncio.run(run())
+
+
+def test_answer_counts_from_when_its_request_began(clock: list[float]) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        clock[0] += 20.0  # the master received the request at any time since
+        return httpx.Response(200, content=b'{"offsets": {}}')
+
+    async def scenario(link: MasterLink) -> None:
+        clock[0] = 1005.0
+        await link.report(NOTHING)
+
+    assert play(answer, scenario) == 1005.0
+
+
+def test_heartbeats_of_a_master_that_receives_nothing_do_not_count(clock: list[float]) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        clock[0] += 9.0
+        return httpx.Response(200, content=b"\n\n")
+
+    async def scenario(link: MasterLink) -> None:
+        assert [command async for command in link.commands()] == []
+
+    assert play(answer, scenario) == 1000.0
