@@ -226,7 +226,8 @@ class Service:
 
         Raises:
             ProtocolMismatch: The agent has another version.
-            Conflict: The master failed at the registration.
+            Conflict: The master failed at the registration, or another process of this name may
+                still run trials.
         """
         if isinstance(registration, OtherVersion) or registration.protocol != PROTOCOL:
             self.links.refuse(agent_id)
@@ -246,6 +247,8 @@ class Service:
             self.links.refuse(agent_id)
             self._refusals[agent_id] = difference
             raise ProtocolMismatch(difference)
+        if is_remote and (problem := self._find_other_process(agent_id, registration)):
+            raise Conflict(problem)
         self._refusals.pop(agent_id, None)
         self._clocks_ahead_s[agent_id] = registration.clock_ahead_s
         with self._transaction() as transaction:
@@ -259,6 +262,30 @@ class Service:
         self._act(transaction)
         runs = (run.allocation_id for run in registration.runs)
         return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
+
+    def _find_other_process(self, agent_id: str, registration: RegisterAgent) -> str:
+        """Return why an agent cannot register: another of its name may run; "" if it can.
+
+        Credentials may be used on several computers. A process that reports all runs of the agent
+        has its folder, whose lock shows that the former process has exited.
+        """
+        before = self.machine.state.agents.get(agent_id)
+        if before is None or before.session == registration.session:
+            return ""
+        other = f"process {before.pid} on {before.hostname}"
+        if self.links.is_connected(agent_id):
+            return (
+                f"{other} is connected as agent {agent_id}; end it, or add this computer under "
+                "another name: det agent add NAME"
+            )
+        known = {run.allocation_id for run in registration.runs}
+        held = (trial.allocation for trial in self.machine.indexes.trials_on_agent(agent_id))
+        if any(allocation is not None and allocation.id not in known for allocation in held):
+            return (
+                f"{other} may still run trials as agent {agent_id}; this one can connect when "
+                "they count as lost, within 30 s"
+            )
+        return ""
 
     def refusal_of(self, agent_id: str) -> str:
         """Return why an agent that still tries to register is refused; "" if it does not try."""
