@@ -104,6 +104,9 @@ async def run_agent(
             services.append(service)
             if remote:
                 watches.append(loop.create_task(fence(service, runner)))
+            if files:
+                runs = runner.runs_of(offer.agent_id)
+                watches.append(loop.create_task(files.keep_trimmed(runs)))
             if devices is not None:
                 watching = watch(
                     devices,

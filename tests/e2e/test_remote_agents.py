@@ -182,7 +182,7 @@ def requests(node: Node, token: str | None = None) -> httpx.Client:
         ("/experiments", 403),
         ("/master", 403),
         ("/agents/b/blobs/" + "0" * 64, 404),
-        ("/agents/b/checkpoints/x/files/..%2F..%2Fdet.sqlite3", 404),
+        ("/agents/b/checkpoints/x/files?name=..%2F..%2Fdet.sqlite3", 404),
     ],
 )
 def test_token_is_good_for_the_agents_own_routes_only(

@@ -16,7 +16,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Coroutine, Iterable
+from collections import defaultdict
+from collections.abc import Coroutine, Iterable, Sized
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from det_jupyter.errors import DetError, LaunchError, MasterUnreachable
 
 _AT_ONCE = 4
 _PART_BYTES = 1 << 20
+_TRIM_S = 3600.0
 _KEPT_S = 7 * 24 * 3600.0
 
 
@@ -50,6 +52,7 @@ class RunFiles:
         self._base = agent_path(credentials.agent)
         self._blobs = BlobStore(paths.data_dir() / "blobs")
         self._checkpoints = paths.data_dir() / "checkpoints"
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by checkpoint
 
     async def prepare(self, run: Run) -> None:
         """Fetch the run's files; set its environment and the paths of its checkpoints.
@@ -117,14 +120,26 @@ class RunFiles:
         self, http: httpx.AsyncClient, uuid: str, files: dict[str, int], limit: asyncio.Semaphore
     ) -> None:
         folder = self._checkpoints / uuid
-        if folder.is_dir():
-            os.utime(folder)
-            return
-        draft = self._checkpoints / f".fetched-{uuid}"
-        shutil.rmtree(draft, ignore_errors=True)
-        base = f"{self._base}/checkpoints/{uuid}/files"
-        await _all(_fetch_file(http, f"{base}/{name}", draft / name, limit) for name in files)
-        draft.rename(folder)
+        async with self._locks[uuid]:  # several trials may start from the same one
+            if folder.is_dir():
+                os.utime(folder)
+                return
+            draft = self._checkpoints / f".fetched-{uuid}"
+            shutil.rmtree(draft, ignore_errors=True)
+            url = f"{self._base}/checkpoints/{uuid}/files"
+            await _all(_fetch_file(http, url, name, draft, limit) for name in files)
+            draft.rename(folder)
+
+    async def keep_trimmed(self, runs: Sized) -> None:
+        """Remove what is unused every hour while no run is open, until cancelled.
+
+        Args:
+            runs: The agent's open runs (live). They may map blobs, or wait for their uploads.
+        """
+        while True:
+            if not runs:
+                await asyncio.to_thread(self.remove_unused)
+            await asyncio.sleep(_TRIM_S)
 
     def remove_unused(self, now: float | None = None) -> None:
         """Remove blobs and checkpoints that were not used for a week."""
@@ -133,13 +148,22 @@ class RunFiles:
         for path in found:
             with suppress(OSError):
                 if path.stat().st_mtime < before:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    remove_folder(path) if path.is_dir() else path.unlink()
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove the folder of a checkpoint, if it exists; its files all disappear at once."""
+    doomed = folder.with_name(f".removed-{folder.name.lstrip('.')}")
+    with suppress(OSError):
+        folder.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 async def _fetch_file(
-    http: httpx.AsyncClient, url: str, path: Path, limit: asyncio.Semaphore
+    http: httpx.AsyncClient, url: str, name: str, folder: Path, limit: asyncio.Semaphore
 ) -> None:
-    async with limit, http.stream("GET", url) as answer:
+    path = folder / name
+    async with limit, http.stream("GET", url, params={"name": name}) as answer:
         answer.raise_for_status()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -165,5 +189,5 @@ def _check_shared(agent: str, folder: Path, probe: str) -> None:
         raise LaunchError(
             f"checkpoint_storage: {folder} on agent {agent} is not the folder that the master's "
             f"computer has ({error.strerror}); mount it on both computers, or leave host_path "
-            "out: then the agent brings its checkpoints to the master"
+            "out: then the agent uploads its checkpoints to the master"
         ) from None

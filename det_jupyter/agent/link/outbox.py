@@ -67,6 +67,8 @@ class Outbox:
         """Return the reports to send now (`now` is monotonic); only samples are marked as sent."""
         runs = list(self._runs.values())
         batch = _BatchBuilder(now, self._uploads)
+        if self._uploads is not None:
+            self._uploads.remove_copies(self._runs.keys())
         batch.reports += [run.started for run in runs if run.started]
         if self._devices is not None and not self._are_devices_sent:
             batch.reports.append(self._devices)

@@ -145,7 +145,7 @@ class AgentCredentials(Wire):
 class RemoteStart(Wire):
     """What an agent on another computer needs to start a gang."""
 
-    storage: str | None  # location of the experiment's checkpoints; None: the master brings them
+    storage: str | None  # location of the experiment's checkpoints; None: the agent uploads them
     probe: str = ""  # a file that the master has just made there; the agent removes it
     # Checkpoints that the run may read and that are in the master's own folder: sizes of files.
     checkpoints: dict[str, dict[str, int]] = {}

@@ -29,7 +29,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.trial.captured import blobs_of, private_blobs_of
 from det_jupyter.contract.values.bounds import Whole
-from det_jupyter.errors import Conflict, NotFound
+from det_jupyter.errors import NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, readable_checkpoints
@@ -96,16 +96,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
     @routes.post("/agents/{agent_id}/runs/{allocation_id}/start", response_model=RemoteStart)
     async def start(agent_id: str, allocation_id: str) -> Response:
         """Return what an agent needs to start a run, as the master has commanded."""
-        trial = next(
-            (
-                trial
-                for trial in _trials_on(service, agent_id)
-                if trial.allocation is not None and trial.allocation.id == allocation_id
-            ),
-            None,
-        )
-        if trial is None:
-            raise NotFound(f"run {allocation_id} is not on agent {agent_id}")
+        trial = _trial_of(service, agent_id, allocation_id)
         experiment = service.machine.state.experiment(trial.experiment_id)
         location = location_of(experiment.config["checkpoint_storage"])
         files = {uuid: inbox.files(uuid) for uuid in readable_checkpoints(trial)}
@@ -117,7 +108,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
             )
         )
 
-    @routes.get("/agents/{agent_id}/checkpoints/{uuid}/files/{name:path}")
+    @routes.get("/agents/{agent_id}/checkpoints/{uuid}/files")
     async def checkpoint_file(agent_id: str, uuid: str, name: str) -> Response:
         """Return a file of a checkpoint that a trial on this agent may read."""
         if not any(uuid in readable_checkpoints(t) for t in _trials_on(service, agent_id)):
@@ -127,21 +118,29 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
             raise NotFound(f"checkpoint {uuid} has no file {name}")
         return FileResponse(path, media_type="application/octet-stream")
 
-    @routes.put("/agents/{agent_id}/checkpoints/{uuid}/files/{name:path}", response_model=Wire)
+    checkpoint = "/agents/{agent_id}/runs/{allocation_id}/checkpoints/{uuid}"
+
+    @routes.put(f"{checkpoint}/files", response_model=Wire)
     async def put_part(
-        agent_id: str, uuid: str, name: str, offset: Annotated[Whole, Query(ge=0)], body: Request
+        agent_id: str,
+        allocation_id: str,
+        uuid: str,
+        name: str,
+        offset: Annotated[Whole, Query(ge=0)],
+        body: Request,
     ) -> Response:
-        """Store a part of a file of a checkpoint that a trial on this agent has saved."""
-        if not _trials_on(service, agent_id):
-            raise Conflict(f"agent {agent_id} has no trial")
-        await asyncio.to_thread(inbox.put, uuid, name, offset, await body.body())
+        """Store a part of a file of a checkpoint that a run on this agent has saved."""
+        part = await body.body()  # read in any case, or the agent may not receive the answer
+        _trial_of(service, agent_id, allocation_id)
+        await asyncio.to_thread(inbox.put, uuid, name, offset, part)
         return JsonResponse(Wire())
 
-    @routes.post("/agents/{agent_id}/checkpoints/{uuid}", response_model=StoredCheckpoint)
-    async def commit(agent_id: str, uuid: str, stored: StoredFiles) -> Response:
+    @routes.post(checkpoint, response_model=StoredCheckpoint)
+    async def commit(
+        agent_id: str, allocation_id: str, uuid: str, stored: StoredFiles
+    ) -> Response:
         """Create a checkpoint of the files that were stored, and return its path."""
-        if not _trials_on(service, agent_id):
-            raise Conflict(f"agent {agent_id} has no trial")
+        _trial_of(service, agent_id, allocation_id)
         path = await asyncio.to_thread(inbox.commit, uuid, stored.files)
         return JsonResponse(StoredCheckpoint(path=path))
 
@@ -150,6 +149,18 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
 
 def _trials_on(service: Service, agent_id: str) -> list[Trial]:
     return service.machine.indexes.trials_on_agent(agent_id)
+
+
+def _trial_of(service: Service, agent_id: str, allocation_id: str) -> Trial:
+    """Return the trial of a run on an agent.
+
+    Raises:
+        NotFound: The agent has no such run, or the master has given it up.
+    """
+    for trial in _trials_on(service, agent_id):
+        if trial.allocation is not None and trial.allocation.id == allocation_id:
+            return trial
+    raise NotFound(f"run {allocation_id} is not on agent {agent_id}")
 
 
 def _make_probe(location: str) -> str:

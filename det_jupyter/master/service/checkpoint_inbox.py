@@ -9,6 +9,7 @@ A draft is lost when the master exits; the agent then uploads the checkpoint aga
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -18,7 +19,7 @@ from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.storage.contract import StorageDraft, is_name, path_of
 from det_jupyter.storage.directory import DirectoryStorage
 
-MOST_PART_BYTES = 8 * 1024 * 1024
+_DRAFT_S = 600.0  # an upload is tried again every few seconds
 
 
 class CheckpointInbox:
@@ -31,6 +32,7 @@ class CheckpointInbox:
     def __init__(self, data_dir: Path) -> None:
         self._storage = DirectoryStorage(data_dir / "checkpoints", is_own=True)
         self._drafts: dict[str, StorageDraft] = {}
+        self._changed_at: dict[str, float] = {}  # monotonic, of drafts
 
     def files(self, uuid: str) -> dict[str, int]:
         """Return the files of a checkpoint with their sizes; empty if it is not in the folder."""
@@ -58,7 +60,9 @@ class CheckpointInbox:
         """
         draft = self._drafts.get(_checked(uuid))
         if draft is None:
+            self._discard_old()
             draft = self._drafts[uuid] = self._storage.begin(uuid)
+        self._changed_at[uuid] = time.monotonic()
         path = draft.path / _inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -76,21 +80,31 @@ class CheckpointInbox:
         Raises:
             Conflict: Not all files were uploaded, for example because the master has restarted.
         """
-        if not self._storage.files(_checked(uuid)):
-            draft = self._drafts.pop(uuid, None)
+        draft = self._drafts.pop(_checked(uuid), None)
+        if self._storage.files(uuid):
+            if draft is not None:  # the answer to the first commit was lost
+                draft.discard()
+        else:
             sizes = {} if draft is None else _sizes(draft.path)
             if draft is None or sizes != dict(files):
                 if draft is not None:
                     draft.discard()
-                raise Conflict(f"checkpoint {uuid}: not all files have arrived; bring it again")
-            draft.commit()
+                raise Conflict(f"checkpoint {uuid}: not all files have arrived; upload it again")
+            try:
+                draft.commit()
+            except OSError:  # a full disk, for example: the agent uploads it again
+                draft.discard()
+                raise
         return path_of(self._storage, uuid)
 
-    def discard_all(self) -> None:
-        """Remove all drafts."""
-        for draft in self._drafts.values():
-            draft.discard()
-        self._drafts.clear()
+    def _discard_old(self) -> None:
+        """Remove drafts whose upload has not gone on for a long time, and will not any more."""
+        before = time.monotonic() - _DRAFT_S
+        for uuid, changed_at in list(self._changed_at.items()):
+            if changed_at < before or uuid not in self._drafts:
+                del self._changed_at[uuid]
+                if (draft := self._drafts.pop(uuid, None)) is not None:
+                    draft.discard()
 
 
 def readable_checkpoints(trial: Trial) -> set[str]:
@@ -102,14 +116,14 @@ def readable_checkpoints(trial: Trial) -> set[str]:
 
 
 def _checked(uuid: str) -> str:
-    if not is_name(uuid):
+    if not is_name(uuid) or "\0" in uuid:
         raise CheckpointError(f"got {uuid[:80]!r}, expected the name of a checkpoint")
     return uuid
 
 
 def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
         raise CheckpointError(f"got {name[:80]!r}, expected the path of a file in a checkpoint")
     return path
 

@@ -63,7 +63,7 @@ from det_jupyter.master.machine.rules.outcome import (
     will_repeat,
 )
 from det_jupyter.master.machine.rules.placing import add_held_time, pause_experiment, queue_trial
-from det_jupyter.master.machine.rules.retention import record_deleted
+from det_jupyter.master.machine.rules.retention import delete_uploaded, record_deleted
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
     on_target_reached,
@@ -141,6 +141,9 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             # After it was asked to leave: nothing is lost, whatever happens until it exits.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
+            agent = turn.state.agents.get(allocation.agent_id or "")
+            if agent is not None and agent.is_remote:
+                delete_uploaded(turn, record.uuid)
             record_deleted(turn, [record.uuid])
         case TargetReached():
             on_target_reached(turn, trial, record)

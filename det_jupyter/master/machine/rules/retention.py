@@ -191,6 +191,16 @@ def record_deleted(turn: Turn, uuids: Iterable[str]) -> None:
             _unlist(turn, trial, {uuid})
 
 
+def delete_uploaded(turn: Turn, uuid: str) -> None:
+    """Command the deletion of a checkpoint whose rank has deleted its copy on another computer."""
+    checkpoint = turn.state.checkpoints.get(uuid)
+    if checkpoint is None or not _owner_exists(turn.state, checkpoint):
+        return
+    experiment = turn.state.experiments[checkpoint.experiment_id]
+    if location_of(experiment.config["checkpoint_storage"]) is None:  # else both use one folder
+        turn.commands.extend(_deletions(turn.state, experiment, [uuid]))
+
+
 def record_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
     """Record that files of checkpoints were deleted, and the size of those that remain."""
     for uuid, size_bytes in left_bytes.items():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import httpx
 import pytest
 
-from det_jupyter.agent.link import master_link
 from det_jupyter.agent.link.master_link import MasterLink
 from det_jupyter.contract.messages import AgentReports
 
@@ -20,7 +20,7 @@ NOTHING = AgentReports(session="s", reports=[])
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a list with the monotonic time."""
     now = [1000.0]
-    monkeypatch.setattr(master_link.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 

@@ -110,6 +110,23 @@ def test_a_trial_does_not_begin_with_a_checkpoint_that_its_own_code_has_deleted(
     world.tell(deleted_by_rank("of another program"))  # and is none of ours
 
 
+@pytest.mark.parametrize(
+    ("is_remote", "location"), [(True, None), (True, "/shared"), (False, None)]
+)
+def test_checkpoint_whose_copy_elsewhere_was_deleted_is_deleted_here_too(
+    is_remote: bool, location: str | None
+) -> None:
+    storage: dict[str, Any] = (
+        {} if location is None else {"checkpoint_storage": {"host_path": location}}
+    )
+    world = World()
+    agent = registered().model_copy(update={"is_remote": is_remote})
+    world.tell(agent, submitted(**storage), *running(), *FOUR)
+    commands = world.tell(deleted_by_rank("ckpt10"))
+    assert commands == ([removal(world, 10)] if is_remote and location is None else [])
+    assert world.machine.state.checkpoints["ckpt10"].state == "DELETED"
+
+
 def test_unwanted_checkpoints_go_at_once_and_their_files_afterwards() -> None:
     world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
     assert world.tell(DropCheckpoints(uuids=["ckpt40", "ckpt20"])) == [removal(world, 20, 40)]

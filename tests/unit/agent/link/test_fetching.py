@@ -1,0 +1,78 @@
+"""What an agent on another computer fetches, and how long it stays there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+
+from det_jupyter.agent.link.fetching import RunFiles, remove_folder
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import AgentCredentials
+
+CREDENTIALS = AgentCredentials(agent="b", url="https://127.0.0.1:1", certificate="", token="t")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the agent's folder of checkpoints."""
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    return paths.data_dir() / "checkpoints"
+
+
+def test_trials_that_start_from_one_checkpoint_fetch_it_once(folder: Path) -> None:
+    names = ["a?b", "c#d", "e/f"]
+    fetched = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        fetched.append(name := request.url.params["name"])
+        await asyncio.sleep(0.01)
+        return httpx.Response(200, content=name)
+
+    async def run() -> None:
+        files, limit = RunFiles(CREDENTIALS), asyncio.Semaphore(4)
+        transport = httpx.MockTransport(answer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://m") as http:
+            fetch = [
+                files._fetch_checkpoint(http, "u1", dict.fromkeys(names, 3), limit)
+                for _ in range(3)
+            ]
+            await asyncio.gather(*fetch)
+
+    asyncio.run(run())
+    assert sorted(fetched) == names
+    assert all((folder / "u1" / name).read_text() == name for name in names)
+
+
+def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Path) -> None:
+    for name in ("old", "new", ".fetched-old"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").touch()
+    blob = paths.data_dir() / "blobs" / "ab" / "abc"
+    blob.parent.mkdir(parents=True)
+    blob.touch()
+    for path in (folder / "old", folder / ".fetched-old", blob):
+        os.utime(path, (1, 1))
+
+    async def trim(runs: list[str]) -> None:
+        task = asyncio.create_task(RunFiles(CREDENTIALS).keep_trimmed(runs))
+        await asyncio.sleep(0.1)
+        task.cancel()
+
+    asyncio.run(trim(["1.1.1"]))
+    assert (folder / "old").exists()
+    asyncio.run(trim([]))
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    assert not blob.exists()
+
+
+def test_folder_of_which_a_part_could_not_be_removed_is_no_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "u1").mkdir(parents=True)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # the agent is killed
+    remove_folder(folder / "u1")
+    assert not (folder / "u1").exists()

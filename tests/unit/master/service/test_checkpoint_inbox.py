@@ -1,0 +1,84 @@
+"""Checkpoints that arrive in parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.master.service import checkpoint_inbox
+from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> CheckpointInbox:
+    """Return the inbox of an empty data folder."""
+    return CheckpointInbox(tmp_path)
+
+
+def found(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+
+
+def test_checkpoint_is_there_when_all_its_files_are(
+    inbox: CheckpointInbox, tmp_path: Path
+) -> None:
+    inbox.put("u1", "a/b", 2, b"cd")
+    inbox.put("u1", "a/b", 0, b"ab")
+    with pytest.raises(Conflict, match="not all files have arrived"):
+        inbox.commit("u1", {"a/b": 4, "c": 1})
+    inbox.put("u1", "a/b", 0, b"abcd")
+    inbox.commit("u1", {"a/b": 4})
+    assert (tmp_path / "checkpoints/u1/a/b").read_bytes() == b"abcd"
+
+
+def test_second_upload_of_a_checkpoint_changes_nothing_and_leaves_nothing(
+    inbox: CheckpointInbox, tmp_path: Path
+) -> None:
+    inbox.put("u1", "a", 0, b"first")
+    path = inbox.commit("u1", {"a": 5})  # the answer is lost
+    inbox.put("u1", "a", 0, b"other")
+    assert inbox.commit("u1", {"a": 5}) == path
+    assert found(tmp_path) == ["u1"]
+    assert (tmp_path / "checkpoints/u1/a").read_bytes() == b"first"
+
+
+def test_upload_that_does_not_go_on_is_removed(
+    inbox: CheckpointInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.put("u1", "a", 0, b"a")
+    inbox.put("u2", "a", 0, b"a")
+    assert found(tmp_path) == [".part-u1", ".part-u2"]
+    monkeypatch.setattr(checkpoint_inbox, "_DRAFT_S", -1.0)
+    inbox.put("u3", "a", 0, b"a")
+    assert found(tmp_path) == [".part-u3"]
+
+
+def test_upload_whose_commit_fails_can_begin_again(
+    inbox: CheckpointInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    inbox.put("u1", "a", 0, b"a")
+    with monkeypatch.context() as patch:
+        patch.setattr("det_jupyter.storage.directory._sync_tree", full)
+        with pytest.raises(OSError, match="no space left"):
+            inbox.commit("u1", {"a": 1})
+    inbox.put("u1", "a", 0, b"a")
+    inbox.commit("u1", {"a": 1})
+
+
+@pytest.mark.parametrize("name", ["", ".", "/a", "../a", "a/../../b", "a\0b"])
+def test_name_that_is_no_path_in_a_checkpoint_is_refused(
+    inbox: CheckpointInbox, name: str
+) -> None:
+    with pytest.raises(CheckpointError, match="expected the path of a file in a checkpoint"):
+        inbox.put("u1", name, 0, b"a")
+
+
+@pytest.mark.parametrize("uuid", ["", ".part-u1", "a/b", "a\0b"])
+def test_name_that_is_no_checkpoints_is_refused(inbox: CheckpointInbox, uuid: str) -> None:
+    with pytest.raises(CheckpointError, match="expected the name of a checkpoint"):
+        inbox.put(uuid, "a", 0, b"a")
