@@ -47,11 +47,15 @@ from det_jupyter.errors import Conflict, DetError
 
 
 class Trial:
-    """One trial of an experiment."""
+    """One trial of an experiment.
 
-    def __init__(
-        self, client: Client, trial_id: int, experiment_of: Callable[[int], Any] | None = None
-    ) -> None:
+    Args:
+        client: Sends requests to the master.
+        trial_id: Its number.
+        experiment_of: Returns the handle of an experiment by its number.
+    """
+
+    def __init__(self, client: Client, trial_id: int, experiment_of: Callable[[int], Any]) -> None:
         self._client = client
         self._experiment_of = experiment_of
         self.id = trial_id
@@ -286,11 +290,7 @@ class Trial:
             Conflict: It trains now.
         """
         view = self._client.continue_trial(self.id, make_request(ContinueTrial, length=length))
-        if self._experiment_of is not None:
-            return self._experiment_of(view.id)
-        from det_jupyter.client.experiment import Experiment
-
-        return Experiment(self._client, view.id)
+        return self._experiment_of(view.id)
 
     def __repr__(self) -> str:
         try:

@@ -170,7 +170,7 @@ def stack_answer(client: Client, experiment_id: int, question: Question) -> Stac
     asked = make_request(
         _StackArguments, trial_id=question.get("trial_id"), rank=question.get("rank")
     )
-    trial = Trial(client, asked.trial_id)
+    trial = Trial(client, asked.trial_id, partial(Experiment, client))
     ranks = [rank for rank in trial.ranks if asked.rank in (None, rank.view.rank)]
     with ThreadPoolExecutor(min(_RANKS_AT_ONCE, len(ranks) or 1)) as pool:
         return StacksAnswer(trial_id=trial.id, stacks=list(pool.map(_stack_of, ranks)))
@@ -229,7 +229,7 @@ def _trial(client: Client, experiment_id: int, question: Question) -> Trial:
     existing = [view.id for view in client.experiment(experiment_id).trials]
     if trial_id not in existing:
         raise NotFound(f"experiment {experiment_id} has no trial {trial_id}")
-    return Trial(client, int(trial_id))
+    return Trial(client, int(trial_id), partial(Experiment, client))
 
 
 def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:

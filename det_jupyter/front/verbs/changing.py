@@ -201,7 +201,7 @@ def fork(call: Call) -> Experiment:
 def profile(call: Call) -> str:
     """Record some batches with torch.profiler."""
     given = call.options
-    traces = Trial(call.client, given.id).profile(
+    traces = Trial(call.client, given.id, call.experiment).profile(
         steps=given.steps, ranks=given.ranks, with_stack=given.with_stack
     )
     return repr(traces)
@@ -213,7 +213,7 @@ def change(call: Call) -> str:
     names = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
     options = "--lr, --lr-factor, --min-validation-period or --priority"
     values = _values(call, names, options)
-    made = Trial(call.client, given.id).change(**values)
+    made = Trial(call.client, given.id, call.experiment).change(**values)
     changes = [] if made is None else [repr(made)]
     if given.priority is not None:
         changes.append(f"priority {given.priority} of its experiment")

@@ -55,7 +55,7 @@ def test_the_given_trial_is_chosen_or_the_best_or_the_first() -> None:
             return trial(id=trial_id)
 
     def handle(number: int) -> Trial:
-        return Trial(cast("Client", Master()), number)
+        return Trial(cast("Client", Master()), number, experiment_of=str)
 
     assert choose_trial(view, handle(3)).id == 3
     assert choose_trial(view, None).id == 2

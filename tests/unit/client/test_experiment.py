@@ -241,7 +241,7 @@ def test_what_a_policy_would_delete_is_told_before(wired: Wired) -> None:
 
 def test_a_trial_says_why_it_waits() -> None:
     wired = Wired(reason=reason())
-    why = Trial(wired.client, 9).why()
+    why = Trial(wired.client, 9, experiment_of=str).why()
     assert why.cause == "slots"
     assert repr(why).splitlines()[0] == f"Trial 9: {reason().sentence}"
     assert wired.asked == [("GET", "trials/9/reason", None)]

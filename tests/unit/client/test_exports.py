@@ -150,7 +150,7 @@ class SeriesMaster:
 
 
 def trial_with(*series: Series) -> Trial:
-    return Trial(cast("Client", SeriesMaster(*series)), 1)
+    return Trial(cast("Client", SeriesMaster(*series)), 1, experiment_of=str)
 
 
 def test_system_metrics_are_a_row_for_each_point() -> None:

@@ -62,4 +62,4 @@ class NoMaster:
 def test_without_a_master_there_is_a_line_and_no_error() -> None:
     client = cast("Client", NoMaster())
     assert repr(Experiment(client, 7)) == "Experiment 7 (no answer)"
-    assert repr(Trial(client, 3)) == "Trial 3 (no answer)"
+    assert repr(Trial(client, 3, experiment_of=str)) == "Trial 3 (no answer)"

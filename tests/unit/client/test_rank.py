@@ -18,7 +18,7 @@ def handle_on(view: TrialView) -> Trial:
         def trial(self, trial_id: int) -> TrialView:
             return view
 
-    return Trial(cast("Client", Master()), view.id)
+    return Trial(cast("Client", Master()), view.id, experiment_of=str)
 
 
 def output(kind: str, **content: Any) -> dict[str, Any]:

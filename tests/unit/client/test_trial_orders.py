@@ -39,7 +39,7 @@ class Master:
 
 
 def ordered(master: Master) -> Trial:
-    return Trial(cast("Client", master), 3)
+    return Trial(cast("Client", master), 3, experiment_of=str)
 
 
 @pytest.mark.parametrize("lr", [-1.0, 0.1])
@@ -93,7 +93,7 @@ def test_a_profile_is_returned_when_all_ranks_have_recorded_it(tmp_path: Path) -
         TraceView(rank=0, path=str(file), size_bytes=2048, first=10, steps=2, note="of 3"),
         TraceView(rank=1, error="the disk is full"),
     ]
-    handle = Trial(cast("Client", Recorder(traces, polls=2)), 3)
+    handle = Trial(cast("Client", Recorder(traces, polls=2)), 3, experiment_of=str)
     found = handle.profile(2, [0, 1], timeout=5.0)
     assert repr(found) == (
         f"Rank 0: batches 10 to 11 (of 3), 2.0 kB: {file}\n"
@@ -110,7 +110,7 @@ def test_a_profile_is_returned_when_all_ranks_have_recorded_it(tmp_path: Path) -
 def test_a_profile_that_takes_too_long_is_told_with_the_likely_reason(
     kind: str, has_hint: bool
 ) -> None:
-    handle = Trial(cast("Client", Recorder([TraceView(rank=0)], kind)), 3)
+    handle = Trial(cast("Client", Recorder([TraceView(rank=0)], kind)), 3, experiment_of=str)
     with pytest.raises(Conflict) as raised:
         handle.profile(2, [0, 1], timeout=0.0)
     message = str(raised.value)

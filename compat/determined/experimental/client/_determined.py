@@ -130,7 +130,7 @@ class Determined(Handle):
         Raises:
             NotFound: There is none of this number.
         """
-        return Trial(client(), client().trial(int(trial_id)).id)
+        return Trial(client(), client().trial(int(trial_id)).id, self.get_experiment)
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
         """Return a checkpoint, of any experiment.

@@ -15,7 +15,7 @@ from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME, kept_forms
 from det_jupyter.view.model.view_state import ViewState
 
 if TYPE_CHECKING:  # ipywidgets is slow to import
-    from det_jupyter.front.notebook.handles.widget import LiveWidget
+    from anywidget import AnyWidget
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +50,12 @@ def can_draw() -> bool:
     return True
 
 
-def metadata(widget: LiveWidget | None) -> dict[str, Any]:
+def metadata(widget: AnyWidget | None) -> dict[str, Any]:
     """Return the display metadata for `bundle`, without which Colab draws no widget."""
     return _live(widget)[1]
 
 
-def bundle(state: ViewState, widget: LiveWidget | None = None) -> dict[str, Any]:
+def bundle(state: ViewState, widget: AnyWidget | None = None) -> dict[str, Any]:
     """Return the view as a mimebundle: widget, HTML and plain text."""
     forms = kept_forms(state)
     if front_end() == "outputs":
@@ -63,5 +63,5 @@ def bundle(state: ViewState, widget: LiveWidget | None = None) -> dict[str, Any]
     return {**_live(widget)[0], **forms}
 
 
-def _live(widget: LiveWidget | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _live(widget: AnyWidget | None) -> tuple[dict[str, Any], dict[str, Any]]:
     return (widget and widget._repr_mimebundle_()) or ({}, {})

@@ -79,7 +79,7 @@ def test_an_entrypoint_that_is_not_there_names_those_that_are() -> None:
 
 @pytest.mark.parametrize(("tail", "num"), [(None, 25_000), (12_000, 12_000), (5, 5), (0, 0)])
 def test_logs_are_complete_however_many_there_are(tail: int | None, num: int) -> None:
-    lines = Trial(Master(lines=25_000).as_client(), 1).logs(tail=tail)
+    lines = Trial(Master(lines=25_000).as_client(), 1, experiment_of=str).logs(tail=tail)
     assert [line.id for line in lines] == list(range(25_001 - num, 25_001))
 
 
