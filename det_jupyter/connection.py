@@ -160,7 +160,7 @@ class Session:
         return response.json()
 
     def _retry(self, method: str, path: str, *, repeatable: bool, **kwargs: Any) -> httpx.Response:
-        """Send the request to the present master; retry, since the former may seem alive."""
+        """Send the request to the present master; retry while a master that ended seems alive."""
         deadline = time.monotonic() + _SUCCESSOR_S
         while True:
             self.relocate()

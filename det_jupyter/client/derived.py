@@ -151,7 +151,7 @@ def remove(client: Client, experiments: Sequence[TemporaryExperiment], verb: str
 
 
 def _wait_for_state(client: Client, experiment_id: int, is_it: Callable[[State], bool]) -> None:
-    """Wait until `is_it` of the experiment's state, or until it is deleted."""
+    """Wait until `is_it` returns True for the experiment's state, or the experiment is deleted."""
     deadline = time.monotonic() + _END_S
     while time.monotonic() < deadline:
         try:

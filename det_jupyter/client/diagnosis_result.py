@@ -141,7 +141,7 @@ def _html_cells(row: Row, best: float) -> list[str]:
 
 
 def _bar(row: Row, best: float) -> str:
-    """Return a bar of the throughput, coloured by gain or loss, which the table says too."""
+    """Return a bar of the throughput in HTML, coloured by gain or loss."""
     if not row.records_per_s:
         return ""
     color = {"gain": COLORS[2], "loss": COLORS[1]}.get(row.sign or "", COLORS[0])

@@ -58,7 +58,7 @@ def notices(document: Mapping[str, Any]) -> list[str]:
 
 
 def _is_given(value: Any, path: str) -> bool:
-    """Return whether a value is there and not the default."""
+    """Return whether a value is given and differs from the default."""
     section, _, key = path.rpartition(".")
     default = None
     if section:

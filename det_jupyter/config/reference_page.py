@@ -252,7 +252,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _name_bounds(schema: Any) -> None:
-    """Rename bounds to those of JSON Schema; pydantic keeps its own names behind a validator."""
+    """Rename bounds (`ge`, ...) to those of JSON Schema, where pydantic has left its own names."""
     if isinstance(schema, dict):
         for ours, theirs in _BOUNDS.items():
             if isinstance(schema.get(ours), (int, float)):

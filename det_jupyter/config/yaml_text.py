@@ -172,7 +172,7 @@ class Sources:
     def _own_entry(self, path: str, merged: Mapping[str, Any]) -> tuple[str, bool | None]:
         """Return the path of a list entry in its own list, and whether that is the template's.
 
-        In the merged list the template's entries come first. None: it is no such entry.
+        In the merged list the template's entries come first. None: the path is no list entry.
         """
         match = _ENTRY.fullmatch(path)
         if match is None:

@@ -108,7 +108,7 @@ def _cause(row: Row, rows: Sequence[Row], found: Measured) -> Cause:
 
 
 def _advice(tried: Sequence[Row]) -> list[str]:
-    """Return the gains of remedies; without any, which are unclear or failed."""
+    """Return advice on the remedies with a gain; if none has one, on those unclear or failed."""
     gained = [
         f"try {row.detail or row.recipe.title}: {row.ratio} as fast here ({row.recipe.effect})"
         for row in best_first(tried)

@@ -140,6 +140,6 @@ def _trend_of(growth: Growth) -> _Trend | None:
 
 
 def _quarters(values: Sequence[float]) -> list[float]:
-    """Return the medians of the quarters."""
+    """Return the median of each quarter of the values."""
     num = len(values) / 4
     return [median(values[int(i * num) : int((i + 1) * num)]) for i in range(4)]

@@ -79,7 +79,7 @@ _WHILE_PRELOADING = {
 
 
 def main() -> int:
-    """Preload, then serve the agent at the other end of the socket until it closes."""
+    """Import the preloaded modules, then answer the agent's requests until its socket closes."""
     parser = argparse.ArgumentParser(prog="python -m det_jupyter.rank.zygote")
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--target", required=True, metavar="MODULE:FUNCTION")

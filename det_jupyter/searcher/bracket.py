@@ -140,7 +140,7 @@ class Bracket:
         return (self._judge(index, inf) if was_training else []) + self._settle()
 
     def _judge(self, index: int, metric: float) -> list[Action]:
-        """Enter a trial's result at its rung; it may be over already."""
+        """Enter a trial's result at its rung; the trial may be over already."""
         place = self._trials.rung[index]
         self._count_training(place, -1)
         verdict = self._rungs[place].add(index, metric)

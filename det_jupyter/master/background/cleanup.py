@@ -125,7 +125,7 @@ def remove_leftovers(locations: Iterable[str | None], data_dir: Path) -> None:
 
 
 def _remove_if_old(path: Path, before: float) -> bool:
-    """Delete a file or folder, unless it was modified after `before`; return whether."""
+    """Delete a file or folder not modified after `before`; return whether it was deleted."""
     with suppress(FileNotFoundError):
         if path.stat().st_mtime > before:
             return False

@@ -91,7 +91,10 @@ class WaitReasons:
                 return _reason(trial, "running", "runs")
 
     def _holder_sentence(self, trial: Trial, allocation: Allocation) -> str | None:
-        """Return a sentence about a trial that holds slots, if its agent or its end needs one."""
+        """Return a sentence about a trial that holds slots; None if it runs without problems.
+
+        It is about a problem of its agent, its end, or what the trial itself waits for.
+        """
         if problem := self._problem_of(allocation):
             return problem
         goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
@@ -105,7 +108,7 @@ class WaitReasons:
         return next((agent.problem for agent in held if agent and agent.problem), "")
 
     def _leaving(self, trial: Trial, allocation: Allocation) -> str:
-        """Return that a trial was asked to leave, for which experiment, and its deadline."""
+        """Return a predicate: was asked to leave, for which experiment, by what deadline."""
         if trial.state is State.STOPPING_KILLED or allocation.asked_at is None:
             return "is being killed"
         for_whom = ""

@@ -299,7 +299,10 @@ class PlainLoaderStream:
             yield from batches
 
     def _with_epochs(self) -> list[Any]:
-        """Return objects that may have `set_epoch`; a batch sampler stands for its own sampler."""
+        """Return the objects to call `set_epoch` of, as far as they have it.
+
+        The sampler inside a batch sampler is left out: `call_set_epoch` calls both.
+        """
         loader = self._loader
         names = "sampler", "batch_sampler", "dataset"
         sampler, batch_sampler, dataset = (getattr(loader, name, None) for name in names)

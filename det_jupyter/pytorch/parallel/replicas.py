@@ -149,8 +149,8 @@ class DistributedModel(DistributedDataParallel):
     def _agree_on_trained(self) -> None:
         """Check that all ranks train the same parameters. Collective.
 
-        Exchanges the gradients of parameters that were frozen within a window: they are those of
-        the batches before.
+        Also averages the gradients of parameters that were frozen within a window over the ranks:
+        they come from the batches of the window before that.
         """
         named = dict(self.module.named_parameters())
         facts = [[it.requires_grad, it.grad is not None] for it in named.values()]

@@ -142,7 +142,10 @@ class MarkReader:
         return at[:num], codes[:num]
 
     def _take_numbers(self, interval: Interval, exchanges: list[int]) -> Numbers:
-        """Remove and return the numbers of the interval's exchanges; share the times of a GPU."""
+        """Remove and return the numbers of the interval's exchanges.
+
+        Marks of a GPU have times only now: they are written to the page that ranks share.
+        """
         times = interval.times[:-1][interval.codes == _EXCHANGE]
         numbers = exchanges[: len(times)]
         del exchanges[: len(times)]

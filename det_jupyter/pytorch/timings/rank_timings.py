@@ -237,7 +237,10 @@ class Timings:
         self._marks.codes.append(code)
 
     def _mark_exchange(self) -> None:
-        """Mark the arrival of this rank at an exchange; share it if the mark is a time."""
+        """Mark the arrival of this rank at an exchange.
+
+        A mark of the host's clock is a time, and is written to the page that the ranks share.
+        """
         at = self._now()
         self._marks.at.append(at)
         self._marks.codes.append(_EXCHANGE)
@@ -254,13 +257,13 @@ class Timings:
         self._ends_with_exchange = is_exchanged
 
     def within_backward(self) -> None:
-        """Let autograd call `end_own_backward`. Called by a hook within the backward pass."""
+        """Queue `end_own_backward` for the end of the backward pass. Called by a hook in it."""
         if self._ends_with_exchange:
             self._ends_with_exchange = False
             _queue_callback(self.end_own_backward)
 
     def end_own_backward(self) -> None:
-        """Mark that this rank's gradients are computed, and that their exchange is waited for."""
+        """Mark that this rank has computed its gradients and now waits for their exchange."""
         self._is_exchanging = True
         self._mark_exchange()
 

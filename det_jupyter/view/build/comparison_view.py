@@ -169,7 +169,7 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
 
 
 def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
-    """Return sentences on representatives, differing metrics and missing curves."""
+    """Return sentences on trials that represent searches, other metrics and missing curves."""
     notes = [
         f"Experiment {one.experiment.id} is compared by {trial}."
         for one in compared

@@ -86,7 +86,7 @@ def build_changes(trial: TrialView) -> list[Change]:
 def _verdict(trial: TrialView, status: Status) -> Verdict | None:
     """Return the verdict to show, if any.
 
-    None are shown "unknown" for a failed trial, and "healthy" for one whose loss is NaN.
+    Not shown are "unknown" of a failed trial, and "healthy" of a trial whose loss is NaN.
     """
     found = trial.verdict
     if found is None or (found.kind == "unknown" and status == "error"):

@@ -152,7 +152,7 @@ class LiveView:
                 self._keep(state)
 
     def _is_resting(self) -> bool:
-        """Whether no page needs the state: then it is built for pictures only, every 5 s."""
+        """Whether no page displays the state: then it is built for pictures only, every 5 s."""
         now = time.monotonic()
         if self._widget is None or self._widget.is_watched or now - self._made_at > _REST_S:
             self._made_at = now

@@ -196,7 +196,7 @@ class LiveWidget(PageWidget):
 
 
 def _handle_in_subshell(comm: Any) -> None:
-    """Let the front end's messages be handled in the subshell that it sends them to.
+    """Handle the front end's messages in the subshell that they are sent to.
 
     JupyterLab sends messages of widgets to a subshell, a thread that is free while a cell runs.
     ipykernel 7.4 moves them to the thread that last sent a message of the widget: the main one,

@@ -110,7 +110,7 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
 
 
 def _to_run(config: ExperimentConfig, client: Client) -> str:
-    """Return the end of the dry run's first line: on how many slots it would run."""
+    """Return the end of the dry run's first line: its slots, or why it would only queue."""
     resources = config.resources
     number = resources.slots_per_trial
     problem = client.find_impossibility(

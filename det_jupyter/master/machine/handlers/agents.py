@@ -44,7 +44,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     )
     turn.queue.mark_changed()
     if before is not None and before.problem:
-        _add_problem_to_stories(turn, turn.state.agents[event.agent_id])
+        _record_problem(turn, turn.state.agents[event.agent_id])
     is_alive = {run.allocation_id: run.alive for run in event.runs}
     for trial, allocation in _allocations_on(turn, event.agent_id):
         if allocation.agent_id != event.agent_id:
@@ -91,11 +91,11 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
         turn.queue.mark_changed()
     if agent.problem != event.problem:
         agent.problem = event.problem
-        _add_problem_to_stories(turn, agent)
+        _record_problem(turn, agent)
 
 
-def _add_problem_to_stories(turn: Turn, agent: Agent) -> None:
-    """Add to the stories of the trials on an agent what its problem is, or that it has none."""
+def _record_problem(turn: Turn, agent: Agent) -> None:
+    """Add an agent's problem, or its end, to the last events of the trials on the agent."""
     for trial, _ in _allocations_on(turn, agent.id):
         turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
 

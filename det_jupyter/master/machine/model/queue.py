@@ -147,7 +147,7 @@ class Queue:
         )
 
     def _gangs_of(self, name: str) -> Iterable[Running]:
-        """Yield the gangs of a pool; of one that spans agents of several, its part here."""
+        """Yield the gangs in a pool; of a gang in several pools, only its part in this one."""
         pool_of: dict[str, str] = {}
         for gang in self._running.values():
             here = []

@@ -84,7 +84,9 @@ def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) ->
 
 
 def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
-    """Yield the uuids of checkpoints that an experiment may start a run from; none if over."""
+    """Yield the uuids of checkpoints that an experiment may start a run from.
+
+    Yields none if the experiment is over."""
     if experiment.state.is_terminal:
         return
     refs = [experiment.warm_start]

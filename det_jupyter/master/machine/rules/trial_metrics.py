@@ -64,7 +64,10 @@ def drop_later_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
 
 
 def _first_step(key: str, divergence: Divergence) -> int:
-    """Return after how many batches it was reported; `since` of a loss is the batch's index."""
+    """Return the number of batches after which a divergence was first reported.
+
+    `since` of a training loss is the index of the batch, from 0.
+    """
     return divergence.since + key.startswith("training.")
 
 
