@@ -1,12 +1,13 @@
 /**
  * The places of this page where experiments are shown, and the sources that draw them live.
  *
- *     <det-experiment key=K>card</det-experiment>   a place; by itself it shows its card
+ *     <det-experiment key=K>card</det-experiment>   a place; without a source it shows its card
  *     source   follows experiment K                 its view replaces the card
- *     door     a kernel or server                   is requested to make a source of a key
+ *     door     a kernel or server                   makes a source of a key on request
  *
- * Both have a rank: 0 for a kernel and its widgets, more for a server, which lasts longer. The
- * highest draws. Saved notebooks contain places and no widgets: without a source the card is shown.
+ * Sources and doors have a rank: 0 for a kernel and its widgets, a higher number for a server,
+ * which exists longer. The source with the highest rank draws. Saved notebooks contain places and
+ * no widgets.
  */
 export interface IView {
   node: HTMLElement;
@@ -32,9 +33,9 @@ interface IShown {
   view: IView;
 }
 
-/** When an output is drawn again, its view is kept for so long and moved to the new place. */
+/** How long the view of a removed place is kept, to be moved to the output that is drawn again. */
 const PARKED_MS = 2000;
-/** A place waits so long for a requested source of a higher rank, so that views do not change twice. */
+/** How long a place waits for a requested source of a higher rank before it shows another one. */
 const HELD_MS = 1500;
 const LABS_HTML = 'jp-RenderedHTMLCommon';
 

@@ -27,8 +27,8 @@ import 'uplot/dist/uPlot.min.css';
 import '../style/view.css';
 
 interface ITraits extends Record<string, unknown> {
-  own_id: string; // of this model
-  is_door: boolean; // it draws nothing, but requests models of other keys from the kernel
+  own_id: string; // id of this model
+  is_door: boolean; // draws nothing, but requests models of other keys from the kernel (places.ts)
   key: string; // key of the experiment's places
   kept: Record<string, unknown>; // the newest picture, as stored in a notebook
   shown: IViewState;

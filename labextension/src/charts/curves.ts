@@ -100,8 +100,8 @@ const SMOOTH_FROM = 50;
 const SMOOTH_SHARE = 1 / 60;
 
 /**
- * How much of the x axis to smooth over; 0 if no curve needs it. It is one for all curves of a
- * chart, long and short: only what was averaged alike can be compared.
+ * The half width of smoothing in units of the x axis; 0 if no curve is dense. All curves have the
+ * same width, long and short: only curves that were averaged alike can be compared.
  */
 export function smoothingSpan({ series }: IChart): number {
   const lines = series.filter(one => one.kind === 'line' && !one.is_faint);

@@ -1,5 +1,5 @@
 /**
- * A plot on the page: uPlot, wrapped here and nowhere else, with a title, a legend and a cursor for
+ * A plot on the page: uPlot, used in charts/ only, with a title, a legend and a cursor for
  * the keyboard. What it shows, and how that looks, is its subclass's.
  */
 import uPlot from 'uplot';

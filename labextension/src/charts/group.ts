@@ -41,7 +41,7 @@ export class PlotGroup {
   /** Show these pictures, by section and title; `whole` is the frame without a zoom. */
   update(pictures: readonly IPicture[], whole: IGroupFrame): void {
     if (whole.axis !== this._whole.axis || whole.logX !== this._whole.logX) {
-      this._zoom = null; // it was in units of another axis
+      this._zoom = null; // the zoom was in units of the axis before
     }
     this._whole = whole;
     const gone = new Set(this._plots.keys());

@@ -177,7 +177,7 @@ export class Board {
     if (this._keepsZoom) {
       this._zoom = zoom;
     } else if (axis !== this._zoomedAxis || log_x !== this._zoomedLog) {
-      this._zoom = null; // it was in units of another axis
+      this._zoom = null; // the zoom was in units of the axis before
     }
     [this._zoomedAxis, this._zoomedLog] = [axis, log_x];
     this._draw();

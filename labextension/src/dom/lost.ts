@@ -1,4 +1,4 @@
-/** The notice that a view is not live any more, with the reason and the lines that revive it. */
+/** The notice that a view is not updated any more: the reason, and code that connects it again. */
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
 import { h, setHidden, setText } from './dom.js';
@@ -14,10 +14,10 @@ export interface IWhyLost {
 export type DescribeLost = (id: number, asOf: number, isOver: boolean) => IWhyLost;
 
 /**
- * The kernel that feeds a view is gone.
+ * Returns the reason for a view whose kernel has ended.
  *
- * @param hasPlaces - Whether the front end has places that another kernel brings to life; where an
- *   output holds the widget, it has to be shown again.
+ * @param hasPlaces - Whether the page has places (places.ts), which another kernel can draw. Without
+ *   them an output contains the widget, and the experiment has to be shown again.
  */
 export function kernelIsGone(trans: ITrans, hasPlaces: boolean): DescribeLost {
   return (id, asOf, isOver) => {

@@ -64,7 +64,7 @@ export class Header {
     setText(this._message, state.message);
     setHidden(this._message, !state.message || hasFailed);
     this._drawAlarms(hasFailed ? [state.message, ...state.alarms] : state.alarms);
-    // What is over has no button: each would only say so.
+    // An ended experiment has no disabled buttons: their reason would be the status again.
     const isOver = isEnded(state.status) && state.actions.every(({ enabled }) => !enabled);
     this._drawButtons({ actions: isOver ? [] : state.actions, busy: [...this._busy] });
     this._canKill = state.actions.some(action => action.verb === 'kill' && action.enabled);

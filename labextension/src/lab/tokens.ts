@@ -38,8 +38,8 @@ export type LinkState =
   | 'up'
   | 'cut' // the server does not answer; retried with growing pauses
   | 'no-extension' // the server lacks the extension
-  | 'no-master' // it was stopped, or never started
-  | 'mismatch' // of protocol versions
+  | 'no-master' // the master was stopped, or never started
+  | 'mismatch' // page and server have different protocol versions
   | 'refused'; // the server's authorizer does not let this user see experiments
 
 export interface ILink {

@@ -5,7 +5,7 @@ export function isEnded(status: Status): boolean {
   return ENDED.includes(status);
 }
 
-/** After this time without news the view is marked as outdated. */
+/** After this time without a new state the view is marked as outdated. */
 const STALE_AFTER_S = 30;
 /** A first state that is older is from a saved notebook. */
 const SAVED_AFTER_S = 120;
@@ -27,7 +27,7 @@ export class Clock {
     this._asOf = asOf;
   }
 
-  /** Seconds since the last news. */
+  /** Seconds since the last new state. */
   silence(now: number): number {
     return Math.max(0, now - this._acceptedAt);
   }
@@ -36,7 +36,7 @@ export class Clock {
     return this._isSaved || this.silence(now) > STALE_AFTER_S;
   }
 
-  /** The kernel's time; it stops when there are no news for long. */
+  /** The kernel's time; it stands still while the view is outdated. */
   time(now: number): number {
     return (this._asOf ?? 0) + (this.isStale(now) ? 0 : this.silence(now));
   }

@@ -51,7 +51,7 @@ export class Settings {
     return this._value;
   }
 
-  /** Change settings, as the user did. */
+  /** Change settings, save them, and call the listeners; used for changes that the user makes. */
   change(part: Partial<ISettings>): void {
     this.load({ ...this._value, ...part });
     this._save(this._value);

@@ -15,7 +15,7 @@ export interface IHeading {
 export interface ITableRow {
   id: number;
   status: IRow['status'];
-  /** Per heading; the second is the state. */
+  /** One cell per heading, in their order; the second cell is the trial's state. */
   cells: { text: string; isNumber: boolean }[];
 }
 

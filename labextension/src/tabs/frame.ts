@@ -97,7 +97,7 @@ export class TabFrame {
     return { tab, button, host };
   }
 
-  /** Show the tab in the settings. */
+  /** Show the tab that the settings name, or the first one if they name none. */
   private _follow(): void {
     const wanted = this._settings.value.tab;
     const place = this._places.find(({ tab }) => tab.id === wanted) ?? this._places[0];

@@ -5,7 +5,7 @@ import { formatPercent } from '../model/format.js';
 import type { ICause, ITimeShare, IVerdict, Tone, VerdictKind } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 
-const MIN_NAMED = 0.08; // the share of the bar below which it has no label
+const MIN_NAMED = 0.08; // parts with a smaller share of the bar have no label
 
 export class VerdictBanner {
   readonly node: HTMLElement;

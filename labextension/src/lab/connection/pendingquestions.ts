@@ -37,7 +37,7 @@ export class Questions {
   answer(id: number, error: string, data: unknown): void {
     const question = this._waiting.get(id);
     if (question === undefined) {
-      return; // it was rejected before
+      return; // the question was rejected before
     }
     this._waiting.delete(id);
     clearTimeout(question.timer);

@@ -29,7 +29,7 @@ export interface ILoss {
 }
 
 const BROKEN: ILoss = { code: 1006, reason: '' }; // the code of browsers for a broken connection
-export const LATE: ILoss = { code: 0, reason: '' }; // it was opened, but no hello came
+export const LATE: ILoss = { code: 0, reason: '' }; // opened, but no hello arrived
 
 interface ITopic {
   topic: string;
@@ -261,7 +261,7 @@ export class Socket implements ISocket, IDisposable {
   private _onNews(id: number, seq: number, data: unknown): void {
     const topic = this._topics.get(id);
     if (topic === undefined) {
-      return; // it is not followed any more
+      return; // the topic is not followed any more
     }
     if (seq > topic.seen) {
       topic.seen = seq;

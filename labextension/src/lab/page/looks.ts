@@ -15,15 +15,15 @@ const SAVED_AFTER_MS = 300;
 
 export class Looks {
   /**
-   * @param database - Without it, they are kept until the page is reloaded.
-   * @param key - Their key in the database.
+   * @param database - Stores the looks; without it, they are kept until the page is reloaded.
+   * @param key - The key of the looks in the database.
    */
   constructor(
     private readonly _database: IStateDB | null,
     private readonly _key: string
   ) {}
 
-  /** Resolves when those of before the reload have been read. */
+  /** Resolves when the looks from before the reload have been read. */
   ready(): Promise<void> {
     return (this._loaded ??= this._load());
   }

@@ -116,7 +116,7 @@ export class Outputs implements IDisposable {
     for (const source of this._sources.values()) {
       const row = rows.get(source.experimentId);
       if (row !== undefined && row.key !== source.key) {
-        source.dispose(); // it is another master's experiment with this id
+        source.dispose(); // this master has another experiment with the id
       }
     }
   }
@@ -208,7 +208,7 @@ class ServedSource implements ISource, IDisposable {
     }
     this._offer();
     if (this._numViews === 0) {
-      this.dispose(); // its place was removed meanwhile
+      this.dispose(); // the place was removed meanwhile
     }
   }
 

@@ -14,7 +14,7 @@ function drawn(name: string, path: string): LabIcon {
   return new LabIcon({ name: `det-jupyter:${name}`, svgstr: `<svg ${SVG}>${shape}</svg>` });
 }
 
-/** Shown before the first state. */
+/** The icon of a page until its first state has arrived. */
 export const experimentPageIcon = drawn('experiment-page', AXES + CURVE);
 
 export const comparisonIcon = drawn('comparison-page', `${AXES}${CURVE}M4.5 9c2-1 5-4 9-5`);

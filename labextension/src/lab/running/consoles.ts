@@ -30,10 +30,11 @@ type Panel = Widget &
   };
 
 /**
- * Make consoles of ranks restart without a dialog and keep their names when the ranks end, including
- * restored ones and those with a page of their own.
+ * Returns a function that configures the consoles of ranks which have appeared since its last call,
+ * also restored ones and those with a page of their own: they restart without a dialog and keep
+ * their names when the ranks end.
  */
-export function tendConsoles(
+export function configureConsoles(
   shell: Pick<JupyterFrontEnd.IShell, 'widgets'>,
   trans: ITrans
 ): () => void {
@@ -42,13 +43,13 @@ export function tendConsoles(
     for (const { sessionContext, title } of shell.widgets('main') as Iterable<Partial<Panel>>) {
       if (sessionContext !== undefined && title !== undefined && !seen.has(sessionContext)) {
         seen.add(sessionContext);
-        tend(sessionContext, title, trans);
+        configure(sessionContext, title, trans);
       }
     }
   };
 }
 
-function tend(context: ISessionContext, title: Panel['title'], trans: ITrans): void {
+function configure(context: ISessionContext, title: Panel['title'], trans: ITrans): void {
   let ended = '';
   const look = (): void => {
     const place = rankOf(context.session?.kernel?.name ?? '');

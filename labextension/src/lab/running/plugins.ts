@@ -8,7 +8,7 @@ import { IRunningSessionManagers } from '@jupyterlab/running';
 import type { IRankLine, ITrialLine } from '../../model/state.js';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { addCommands } from './runningcommands.js';
-import { tendConsoles } from './consoles.js';
+import { configureConsoles } from './consoles.js';
 import { killAll, killTrial } from './killing.js';
 import { isPanelSeen, RunningTrials } from './manager.js';
 
@@ -20,7 +20,7 @@ const ranksPlugin: JupyterFrontEndPlugin<void> = {
   optional: [ILabShell],
   activate: (app: JupyterFrontEnd, det: IDetJupyter, labShell: ILabShell | null) => {
     addCommands(app, det, labShell !== null);
-    const look = tendConsoles(app.shell, det.trans);
+    const look = configureConsoles(app.shell, det.trans);
     app.shell.currentChanged?.connect(look);
     labShell?.layoutModified.connect(look);
     void app.restored.then(look);

@@ -49,7 +49,7 @@ export class Watcher {
 
   private _eventsOf(row: IExperimentLine): IExperimentEvent[] {
     if (row.is_quiet) {
-      return []; // its submitter waits for it and reports the end
+      return []; // the program that submitted it waits for it and reports the end
     }
     const seen = this._seen.get(row.id);
     const isSame = seen?.createdAt === row.created_at;

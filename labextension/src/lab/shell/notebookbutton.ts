@@ -49,7 +49,7 @@ export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
     settings.changed.connect(changed);
     tracker.currentChanged.connect((_, panel) => {
       changed();
-      void panel?.sessionContext.ready.then(changed); // its language is known
+      void panel?.sessionContext.ready.then(changed); // the kernel's language is available then
     });
   }
 };

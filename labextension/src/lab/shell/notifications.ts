@@ -14,7 +14,7 @@ import {
 } from './experimentevents.js';
 
 const GATHER_MS = 1000; // events within it are notified together
-const MOST_AT_ONCE = 3; // more become one notification
+const MOST_AT_ONCE = 3; // more events become one notification
 const BEST_PAUSE_MS = 30_000; // between two notifications of new bests of one search
 const SHOWN_MS = 15_000;
 

@@ -21,7 +21,7 @@ import {
 /** Heights in pixels; the same in the style sheet. */
 const HEAD = 40;
 const PROGRESS = 16;
-const LINE = 16; // of a line of text
+const LINE = 16; // pixels of a line of text
 const MOST_LINES = 6;
 const MARGIN = 36; // beside a text
 const LETTER = 6.2; // the mean width of a letter

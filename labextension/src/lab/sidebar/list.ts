@@ -191,7 +191,7 @@ export class WindowedList<T> {
   private readonly _draw = (): void => {
     const height = this.node.clientHeight;
     if (height === 0) {
-      return; // it is folded
+      return; // the list is folded
     }
     if (this._wanted !== null && this._heights.total > 0) {
       this.node.scrollTop = this._wanted;

@@ -9,7 +9,7 @@ import { WindowedList, type IRowView } from './list.js';
 import { findsAll } from './listing.js';
 import { ChangingIcon, rowLabel, setCut } from './rowparts.js';
 
-const HEIGHT = 28; // of a row; the same in the style sheet
+const HEIGHT = 28; // pixels of a row; the same in the style sheet
 
 export interface IPickOptions {
   title: string;

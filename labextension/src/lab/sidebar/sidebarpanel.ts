@@ -11,7 +11,7 @@ import type { Section } from './sidebarsection.js';
 import { shareByChoice, shareByNeed } from './sharing.js';
 
 const LEAST = 40; // least height of an open section with a body, in pixels
-const STILL_MS = 700; // a pointer that rests for so long is not about to click
+const STILL_MS = 700; // rows may move once the pointer has not moved for this time
 
 export class SidebarPanel extends SidePanel {
   /**

@@ -4,7 +4,7 @@ import { Signal } from '@lumino/signaling';
 import { Title, Widget } from '@lumino/widgets';
 import { expect, test } from 'vitest';
 
-import { tendConsoles } from '../../../src/lab/running/consoles.js';
+import { configureConsoles } from '../../../src/lab/running/consoles.js';
 import { english } from '../../../src/model/trans.js';
 
 /** A console as JupyterLab restores it: its kernel is known later, and forgotten when it ends. */
@@ -21,7 +21,7 @@ function restored() {
 
 function tended(kernel: string) {
   const one = restored();
-  const look = tendConsoles(
+  const look = configureConsoles(
     { widgets: () => [one] as unknown as IterableIterator<Widget> },
     english
   );
