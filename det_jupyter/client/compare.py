@@ -24,7 +24,7 @@ from det_jupyter.view.build.results import Compared, best_metric, elapsed_s, slo
 from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
 from det_jupyter.view.model.comparison import ComparisonState
 
-_MAX_POINTS = 1000  # of a curve
+_MAX_POINTS = 1000  # points of a curve
 
 
 class Comparison:

@@ -26,7 +26,7 @@ from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
 
-_GROUP = "rehearsal"  # of the metrics that a run reports
+_GROUP = "rehearsal"  # group of the metrics that a run reports
 _LEAST_TIMED_S = 1.0  # the ranks flush their timings about twice a second
 _TRIES = 3  # runs of a recipe that more urgent work preempts
 

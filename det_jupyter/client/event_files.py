@@ -37,7 +37,7 @@ from det_jupyter.errors import DetError
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 10.0
-_MOST_POINTS = 10_000  # of a curve; TensorBoard itself shows 1,000 of them
+_MOST_POINTS = 10_000  # points of a curve; TensorBoard itself shows 1,000 of them
 _SHARE = 20  # at most 1/20 of the time is spent on writing
 _STATE = ".written.json"
 _OWN = "det_jupyter"  # suffix of our files

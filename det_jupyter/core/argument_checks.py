@@ -11,7 +11,7 @@ from typing import Any
 
 from det_jupyter.contract.values.bounds import MAX_COUNT, find_value_problem
 
-_MAX_CHARACTERS = 60  # of a value in an error message
+_MAX_CHARACTERS = 60  # most characters of a value in an error message
 
 
 def quoted(value: Any) -> str:

@@ -102,7 +102,7 @@ def plain_metadata(metadata: Any) -> dict[str, Any]:
             f"checkpoint: metadata: got {type(metadata).__name__}, expected a dict with "
             "steps_completed, the batches trained"
         )
-    if "steps_completed" in metadata:  # its bounds are narrower than those of other numbers
+    if "steps_completed" in metadata:  # `steps_completed` has narrower bounds than other numbers
         check_steps(metadata)
     plain: dict[str, Any] = to_json_value("checkpoint: metadata", metadata)
     return plain

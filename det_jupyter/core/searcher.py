@@ -150,7 +150,7 @@ class SearcherOperation:
 
 logger = logging.getLogger(__name__)
 
-_PAUSES_S = (0.001, 0.02)  # between two reads of the control page: first and longest
+_PAUSES_S = (0.001, 0.02)  # pause between two reads of the control page: first and longest
 
 
 class SearcherMode(Enum):
@@ -251,7 +251,7 @@ class SearcherContext(ContextPart):
             if not is_asked and problem:
                 raise RuntimeError(problem)
             if problem or not self._continues(together):
-                has_more = problem or not self.is_last  # in a later run
+                has_more = problem or not self.is_last  # the next operation belongs to a later run
                 if auto_ack and has_more:
                     self._on_leave()
                 return

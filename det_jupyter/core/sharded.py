@@ -38,8 +38,8 @@ from det_jupyter.core.folders import (
 from det_jupyter.core.together import on_all, run_on_chief
 from det_jupyter.errors import CheckpointError, PartsConflict
 
-_MAX_PROBLEMS = 10  # in a message
-_OWN_FOLDERS = ".ranks"  # in the draft, until the files of the ranks are moved together
+_MAX_PROBLEMS = 10  # problems in a message
+_OWN_FOLDERS = ".ranks"  # folder in the draft with the files of each rank, until they are merged
 
 Digests = Mapping[str, str]  # file -> digest of its content
 

@@ -18,8 +18,8 @@ IDLE_LOADERS = 50.0  # % of a core; below, loaders mostly wait
 WAITING_LOADERS = 25.0  # % of a core; below, they do not wait for the CPU even if it is full
 SMALL_LOAD_S = 0.001
 SMALL_BATCH_S = 0.005  # below, the fixed cost of a batch matters
-NOTABLE_WAIT = 0.15  # of the time, in which a compute-bound rank waits for a core
-NOTABLE_PART = 0.05  # of the time; smaller parts of a kind are not named
+NOTABLE_WAIT = 0.15  # share of the time that a compute-bound rank waits for a core
+NOTABLE_PART = 0.05  # share of the time; smaller parts of a kind are not named
 CPU_IS_FULL = "The CPU is full. Close other programs or use fewer slots."
 
 Advised = tuple[list[str], list[str]]  # evidence, advice

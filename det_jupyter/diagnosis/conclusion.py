@@ -26,7 +26,7 @@ from det_jupyter.diagnosis.recipe_results import (
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, REPLAY
 from det_jupyter.diagnosis.sentences import about
 
-_POOR_EFFICIENCY = 0.85  # of scaling; a lower one has a cause besides compute
+_POOR_EFFICIENCY = 0.85  # scaling efficiency; a lower one has a cause besides compute
 _PARTS = {REPLAY: ("dataloader_next",), NO_EXCHANGE: ("exchange_wait", "exchange_transfer")}
 _QUIETER = "wait until the computer does less else, or give more rounds and seconds"
 

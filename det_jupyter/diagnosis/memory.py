@@ -31,7 +31,7 @@ from det_jupyter.contract.values.text import size
 from det_jupyter.diagnosis.run_facts import Growth
 
 WARM_UP_S = 60.0
-WARM_UP = 0.25  # of the time, if that is shorter
+WARM_UP = 0.25  # share of the time, if that is shorter
 MIN_S = 180.0
 MIN_POINTS = 16
 SOON_S = 30.0  # least time for an early report

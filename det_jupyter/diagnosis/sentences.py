@@ -43,7 +43,7 @@ TOO_SHORT = "Too short to judge."  # of a run that has ended
 NEXT = "Next: {advice}"
 TRIED = "experiment.diagnose() measures what that gains"
 TRIABLE: frozenset[CauseKind] = frozenset({"input", "communication", "uneven"})
-NEARLY_ALL = 0.85  # of the time
+NEARLY_ALL = 0.85  # share of the time
 _ROUNDED = 5  # percent
 
 

@@ -39,15 +39,15 @@ from typing import Literal
 
 from det_jupyter.diagnosis.run_facts import Facts, RankFacts, RankSite, Setting, mean_of
 
-SLOW_WAITS_AT_MOST = 0.4  # of the longest wait
+SLOW_WAITS_AT_MOST = 0.4  # share of the longest wait
 SLOW_IN_SLICES = 0.85
 MIN_SLICES = 5  # fewer do not distinguish a straggler from uneven steps
-NOTABLE_WAIT = 0.1  # of the time; less waiting is no cause
-MIN_LAST_SLICES = 3  # of a run that has ended
-EXPLAINS = 0.5  # of the difference in waiting
+NOTABLE_WAIT = 0.1  # share of the time; less waiting is no cause
+MIN_LAST_SLICES = 3  # the same minimum for a run that has ended
+EXPLAINS = 0.5  # share of the difference in waiting
 CPU_FULL = 90.0  # %
-MORE_CPU_TIMES = 1.3  # of the others' CPU time
-LOWER_CLOCK = 0.9  # of the others'
+MORE_CPU_TIMES = 1.3  # multiple of the others' CPU time
+LOWER_CLOCK = 0.9  # share of the others' clock rate
 THROTTLED = 0.2  # share of the time, above that of the others
 
 Because = Literal["data", "compute", "machine"]

@@ -270,7 +270,7 @@ def _write_log() -> None:
     logging.captureWarnings(True)
     levels = {
         "det_jupyter": logging.INFO,
-        "uvicorn": logging.ERROR,  # it warns of each bad request, which anyone can send
+        "uvicorn": logging.ERROR,  # uvicorn warns of each bad request, which anyone can send
         "asyncio": logging.WARNING,
         "py.warnings": logging.WARNING,
     }

@@ -45,7 +45,7 @@ class Decision(NamedTuple):
     flush: int
     is_written: int
     has_orders: int
-    batches: int  # until the next exchange
+    batches: int  # number of batches until the next exchange
 
 
 class Agreement:

@@ -92,7 +92,7 @@ Policy = Literal["best", "all", "none"]
 class RunRules:
     """When a training run reports, validates, saves and ends, and which checks it makes."""
 
-    length: Length  # of the whole trial; the run may end earlier, at its search's target
+    length: Length  # length of the trial; a run may end earlier, at its search's target
     reporting: Period
     validation: Period = None
     checkpoint: Period = None
@@ -101,10 +101,11 @@ class RunRules:
     smaller_is_better: bool = True
     needs_metric: bool = False  # a validation without the metric is an error
     initial_validation: bool = False  # before the first batch
-    validation_batches: int | None = None  # at most so many on each rank; None: all
+    validation_batches: int | None = None  # limit on each rank; None: all
     average_training_metrics: bool = True  # over all ranks; False: only the chief's are reported
     on_nan_loss: Literal["warn", "stop"] = "warn"
-    check_ranks: Literal["never", "report", "stop"] = "report"  # if their parameters differ
+    # What to do if the ranks' parameters differ.
+    check_ranks: Literal["never", "report", "stop"] = "report"
     records_per_epoch: int = 0  # 0: an epoch is a pass over the training data
     is_script: bool = False  # the rules were given to `fit`, so messages name its arguments
     profiling: Profiling = field(default_factory=Profiling)
@@ -137,7 +138,7 @@ class RunStart:
     seed: int  # the trial's
     checkpoint: CheckpointRef | None = None  # to continue from
     warm_start: CheckpointRef | None = None  # another trial's: only its weights are loaded
-    best_metric: float | None = None  # of the experiment, before this run
+    best_metric: float | None = None  # best of the experiment before this run
 
     @property
     def steps_completed(self) -> int:

@@ -21,7 +21,7 @@ from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import DetError
 
-_LAST_LINES = 10  # of the output before an error, in its record
+_LAST_LINES = 10  # lines of output before an error in its record
 _PATIENCE_S = 5.0  # how long the exit handlers of a program that has failed may take
 
 

@@ -23,7 +23,7 @@ from det_jupyter.contract.trial.rank_arguments import find_function_problem
 from det_jupyter.contract.values.entrypoints import Captured, Imported
 from det_jupyter.errors import ConfigError
 
-_MAX_NAMES = 12  # that a message lists
+_MAX_NAMES = 12  # names listed in a message
 
 
 def load_entrypoint(

@@ -147,7 +147,7 @@ Joined = tuple[Store, int, int]  # store, rank, world size
 # For a rank that hangs. When a rank ends, gloo raises at once; NCCL would wait this long, but the
 # agent ends the gang before.
 _GRADIENT_TIMEOUT = timedelta(minutes=30)
-_STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
+_STORE_TIMEOUT = timedelta(minutes=5)  # time for all ranks to connect
 
 
 def choose_device(plan: GangPlan, place: RankPlace) -> torch.device:

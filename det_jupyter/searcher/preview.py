@@ -21,7 +21,7 @@ from det_jupyter.searcher.searcher_section import SearcherSection
 
 _MOST_SCHEDULED = 10_000  # trials; with more, the wait for the last ones is negligible
 NUM_SAMPLES = 5
-_MOST_VALUES = 8  # that are listed
+_MOST_VALUES = 8  # most values that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

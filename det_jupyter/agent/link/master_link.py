@@ -29,7 +29,7 @@ _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
 _SILENCE_S = 15.0  # the master sends an empty line at least every 5 s
 _ANSWER_S = 60.0  # storing a batch may have to wait for a busy disk
 _CONNECT_S = 2.0
-_NUM_READINGS = 4  # of the master's clock; the first includes the TLS handshake
+_NUM_READINGS = 4  # readings of the master's clock; the first includes the TLS handshake
 
 
 def agent_path(agent_id: str) -> str:

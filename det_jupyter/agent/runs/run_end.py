@@ -45,7 +45,7 @@ from det_jupyter.contract.run.journal import RunEnded, TargetReached, to_line
 from det_jupyter.contract.run.output_lines import last_lines
 from det_jupyter.contract.values.lengths import Length
 
-_LINES = 20  # of output, where there is no stack
+_LINES = 20  # lines of output shown if there is no stack
 _LINES_BEFORE = 5  # a fatal error: they may contain its cause
 _FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.MULTILINE)

@@ -29,7 +29,7 @@ from det_jupyter.contract.values.text import error_text
 
 logger = logging.getLogger(__name__)
 
-_DEFAULT_INTERVAL_S = 1.0  # if no gang has an interval
+_DEFAULT_INTERVAL_S = 1.0  # interval if no gang has one
 _CHECK_S = 0.5  # how often it is checked whether anything is to be sampled
 _LINGER_S = 5.0  # sampling goes on for so long, because the next trial often starts soon
 _READ_S = 10.0  # time limit of a reading

@@ -159,7 +159,7 @@ def _open_locked(path: Path) -> int | None:
                 "its own, or start it when that one has ended"
             ) from None
         except FileNotFoundError:
-            pass  # its former owner has just removed it
+            pass  # the former owner has just removed the file
         except OSError as error:
             os.close(file)
             logger.debug("%s cannot be locked: %s", path, error)

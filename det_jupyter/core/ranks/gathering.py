@@ -27,7 +27,7 @@ from det_jupyter.errors import LaunchError, WaitTimeout
 
 logger = logging.getLogger(__name__)
 
-_MAX_PATH_BYTES = 100  # of a unix socket; the system's limit is 104 to 108
+_MAX_PATH_BYTES = 100  # most bytes for a unix socket; systems allow 104 to 108
 _POLL_S = 0.005
 # The chief does not listen yet; or that of a former job does not listen any more.
 _NOT_LISTENING = (ConnectionError, FileNotFoundError, EOFError, BlockingIOError)

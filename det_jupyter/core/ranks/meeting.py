@@ -109,7 +109,7 @@ def _process_name(pid: int) -> str:
         return f"pid {pid}"
 
 
-PORT = 12360  # that of Determined
+PORT = 12360  # Determined's port
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def _own_address() -> str:
     name = socket.gethostname()
     with suppress(OSError):
         address = socket.gethostbyname(name)
-        if not address.startswith("127."):  # as Debian has it for the computer's own name
+        if not address.startswith("127."):  # Debian maps the computer's own name to 127.0.1.1
             return address
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(("192.0.2.1", 9))  # sends nothing; chooses the interface for other networks
@@ -217,7 +217,7 @@ def exchange_by_group(info: RankInfo, timeout_s: float) -> Exchanged | None:
     """
     if "torch" not in sys.modules:  # without torch there is no process group
         return None
-    import torch.distributed as dist  # waits, if a thread is loading it
+    import torch.distributed as dist  # waits if another thread is importing it
 
     if not dist.is_initialized() or dist.get_world_size() != info.size:
         return None

@@ -44,7 +44,7 @@ from det_jupyter.front.verbs.grammar import Call
 _NUM_EXPERIMENTS = 3  # the newest ones, if the line names none
 _LOG_BYTES = 2 * 2**20  # from the end of each log
 _MAX_TASKS = 1000
-_MAX_LINES = 2000  # of output, from each experiment
+_MAX_LINES = 2000  # lines of output from each experiment
 _VARIABLES = (  # prefixes of names
     "DET_",
     "CUDA",

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 
 COLUMN = "$f64"
-MIN_LENGTH = 8  # of lists that become columns
+MIN_LENGTH = 8  # least length of lists that become columns
 _NUMBERS = {int, float, type(None)}
 _MOST_WHOLE = 2.0**53  # larger integers are not exact in a float64
 

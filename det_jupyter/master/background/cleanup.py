@@ -38,7 +38,7 @@ _SWEEP_S = 3600.0
 _REPLACED_S = 60.0  # the age at which states that newer ones replace are deleted
 _PACKING_S = 10.0
 _GRACE_S = 3600.0  # for files that are stored before an experiment refers to them
-_DELETING = ".doomed-"  # prefix of names
+_DELETING = ".doomed-"  # prefix of the names of files that are being deleted
 
 
 async def clean_up(service: Service) -> None:

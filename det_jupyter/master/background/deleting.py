@@ -36,7 +36,7 @@ class Removed:
     """What was deleted, and what could not be."""
 
     uuids: list[str] = field(default_factory=list)  # checkpoints that were deleted
-    left_bytes: dict[str, int] = field(default_factory=dict)  # of those deleted in part, by uuid
+    left_bytes: dict[str, int] = field(default_factory=dict)  # by uuid, if deleted only in part
     problems: list[str] = field(default_factory=list)  # what remains and why, a line each
 
 

@@ -35,7 +35,7 @@ from det_jupyter.master.sampling.optuna_classes import (
 from det_jupyter.searcher.optuna import OptunaSearcher
 from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
 
-_NAME = "search"  # of the study; Hyperband derives brackets from it
+_NAME = "search"  # name of the study, from which Hyperband derives brackets
 # Private attributes in which samplers cache the intersection of the search spaces of all trials. A
 # new sampler would compute it again, which takes most of the time of a query from some hundred
 # trials on. If another version of Optuna names them differently, queries only take longer.

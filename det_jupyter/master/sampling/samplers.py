@@ -38,7 +38,7 @@ from det_jupyter.master.sampling.optuna_classes import (
 from det_jupyter.master.sampling.optuna_study import OptunaStudy, TrialHistory
 from det_jupyter.searcher.optuna import OptunaSearcher
 
-_MOST_STUDIES = 8  # in memory; others are rebuilt when they are queried again
+_MOST_STUDIES = 8  # kept in memory; others are rebuilt when they are queried
 _NUM_TRIED = 12  # trials; most samplers sample at random before the tenth
 
 

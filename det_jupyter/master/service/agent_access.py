@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import Wire
 from det_jupyter.errors import ConfigError, DetError, NotFound, Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_YEARS = 10  # that the certificate is valid
+_YEARS = 10  # validity of the certificate
 _COMMON_NAME = "det_jupyter master"
 
 
@@ -32,7 +32,7 @@ class _Access(Wire):
     """The content of access.json."""
 
     port: int | None = None
-    digests: dict[str, str] = {}  # of the tokens, by agent
+    digests: dict[str, str] = {}  # digests of the tokens, by agent
 
 
 class AgentAccess:
@@ -116,7 +116,7 @@ class AgentAccess:
 
     def agent_of(self, token: str) -> str | None:
         """Return the agent with this token; None if there is none."""
-        digest = _digest(token)  # of 256 random bits: comparing digests leaks nothing of use
+        digest = _digest(token)  # tokens are random: the time of comparing digests reveals nothing
         return next((name for name, d in self._access.digests.items() if d == digest), None)
 
     def _write(self, access: _Access) -> None:

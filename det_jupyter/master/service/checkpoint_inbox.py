@@ -32,7 +32,7 @@ class CheckpointInbox:
     def __init__(self, data_dir: Path) -> None:
         self._storage = DirectoryStorage(data_dir / "checkpoints", is_own=True)
         self._drafts: dict[str, StorageDraft] = {}
-        self._changed_at: dict[str, float] = {}  # monotonic, of drafts
+        self._changed_at: dict[str, float] = {}  # by draft: monotonic time of its last upload
 
     def files(self, uuid: str) -> dict[str, int]:
         """Return the files of a checkpoint with their sizes; empty if it is not in the folder."""

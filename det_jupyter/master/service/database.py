@@ -177,7 +177,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of new files only: see `Store.give_back`
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for new files only: see `Store.give_back`
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
     db.execute("PRAGMA synchronous = NORMAL")

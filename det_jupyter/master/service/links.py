@@ -39,7 +39,7 @@ class AgentLink:
         self.disconnected_at = clock()  # valid only while `is_streaming` is False
         self._clock = clock
         self._was_streamed = False
-        self._queue: deque[AgentCommand | None] = deque()  # None: the end
+        self._queue: deque[AgentCommand | None] = deque()  # None: the stream ends
         self._filled = asyncio.Event()
 
     def send(self, command: AgentCommand) -> None:

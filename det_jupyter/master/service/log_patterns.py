@@ -25,9 +25,9 @@ from det_jupyter.errors import ConfigError, Problem
 
 logger = logging.getLogger(__name__)
 
-_BUDGET_S = 0.1  # for all lines of a chunk
+_BUDGET_S = 0.1  # seconds for all lines of a chunk
 _COMPILE_S = 0.3  # CPU seconds for each pattern
-_PROCESS_S = 30.0  # for the process on a busy computer
+_PROCESS_S = 30.0  # limit of the process, for a busy computer
 _SHOWN = 100  # characters of a pattern in a message
 _TOO_MUCH = f"simpler than this: it takes more than {_COMPILE_S} s to be made ready"
 _MEMORY_BYTES = 1 << 30

@@ -32,7 +32,7 @@ from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.service.log_patterns import find_regex_problem
 from det_jupyter.master.service.stored_rows import read_only
 
-MAX_LOG_BYTES = 32 * 1024 * 1024  # of each rank of a trial
+MAX_LOG_BYTES = 32 * 1024 * 1024  # limit for each rank of a trial
 _CUT = 32  # 1/32 of the log is deleted at a time: about 20 ms
 _ROW_BYTES = 40  # size of a row besides its text
 _OPEN = "trial_id = ? AND run = ? AND rank = ? AND is_open"

@@ -12,7 +12,7 @@ from det_jupyter.contract.messages import Series, SeriesQuery
 from det_jupyter.contract.values.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
 from det_jupyter.master.views.series_tables import COUNTER, Numbers, Table, merged, per_unit
 
-MAX_POINTS = 400_000  # of a page; with more series, each has fewer
+MAX_POINTS = 400_000  # points in a page; with more series, each has fewer
 PERCENTILES = {"p50": "median", "p95": "95th percentile", "max": "longest"}
 RATE = "samples_per_second"
 _ORDER = {name: place for place, name in enumerate((*SYSTEM, *PARTS))}

@@ -90,8 +90,8 @@ class Saver:
     parts: Parts
     origin: Origin
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
-    _uuid: str = ""  # of the checkpoint that is begun and not finished
-    _write: _Write | None = None  # of this checkpoint, on the chief
+    _uuid: str = ""  # uuid of the checkpoint that is being written
+    _write: _Write | None = None  # on the chief: the thread that writes this checkpoint
 
     @property
     def is_pending(self) -> bool:

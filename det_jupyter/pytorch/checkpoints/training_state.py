@@ -160,7 +160,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     try:
         torch.save(state, file)
     except RuntimeError as error:  # torch's error has no cause
-        free = shutil.disk_usage(path).free  # of the disk; the user's quota may be smaller
+        free = shutil.disk_usage(path).free  # the user's quota may leave less
         if free >= _NO_ROOM and not why_no_room(path):
             raise
         why = f"{os.strerror(errno.ENOSPC)} ({free} bytes free)"

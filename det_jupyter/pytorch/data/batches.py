@@ -46,7 +46,7 @@ def _length(data: Any) -> int | None:
     if isinstance(data, (Mapping, list, tuple)):
         items = data.values() if isinstance(data, Mapping) else data
         found = next((length for item in items if (length := _length(item)) is not None), None)
-        is_listed = isinstance(data, (list, tuple)) and data  # of texts or numbers, one a record
+        is_listed = isinstance(data, (list, tuple)) and data  # a text or a number per record
         return len(data) if found is None and is_listed else found
     return len(data) if hasattr(data, "__len__") and not isinstance(data, (str, bytes)) else None
 

@@ -25,14 +25,14 @@ Indices: TypeAlias = torch.Tensor | range | list[int]
 class Share:
     """How many records of one global batch a rank trains on."""
 
-    records: int  # of this rank; 0 if its batch is a stand-in
-    total: int  # of all ranks
+    records: int  # records of this rank; 0 if its batch is a stand-in
+    total: int  # records of all ranks
 
 
 class RankPart(NamedTuple):
     """A rank's part of one global batch, not yet loaded."""
 
-    indices: Indices  # of the records, in the dataset
+    indices: Indices  # indices of the records in the dataset
     share: Share
     step: int  # position of the global batch in the whole training
     begin: int  # the first of these rows in the global batch

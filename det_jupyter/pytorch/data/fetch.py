@@ -189,7 +189,7 @@ class Columns:
         rows_at = torch.as_tensor(indices, dtype=torch.int64)
         if self._chosen is not None:
             rows_at = self._chosen[rows_at]
-        are_ours = isinstance(indices, torch.Tensor)  # those of a user's sampler may be negative
+        are_ours = isinstance(indices, torch.Tensor)  # a user's sampler may yield negative ones
         return [
             tensor.index_select(0, rows_at) if are_ours and tensor.is_cpu else tensor[rows_at]
             for tensor in self._tensors

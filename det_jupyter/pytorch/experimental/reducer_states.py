@@ -32,7 +32,7 @@ from det_jupyter.pytorch.reducers.metric_reducer import (
     merged_values,
 )
 
-_Slot = dict[str, Any]  # of one rank: took_part, and its reducers' states in order
+_Slot = dict[str, Any]  # state of one rank: took_part, and its reducers' states in order
 
 
 class InferenceReducers:

@@ -117,8 +117,8 @@ class InferenceStart:
     """The position at which a run begins, and the results of earlier runs."""
 
     done: int = 0  # batches
-    path: Path | None = None  # of the checkpoint to continue from
-    stretches: tuple[Stretch, ...] = ()  # of results of earlier runs
+    path: Path | None = None  # folder of the checkpoint to continue from
+    stretches: tuple[Stretch, ...] = ()  # batches whose results earlier runs have stored
 
     @classmethod
     def of(

@@ -96,7 +96,7 @@ def validate(
         else:
             batches = islice(stream, limit)
             metrics = _evaluate_shares(trial, context, batches, callbacks, after_batch)
-        reducers.reset("validation")  # those that training uses too begin anew
+        reducers.reset("validation")  # reducers used in training too start again from empty
         callbacks.on_validation_end(metrics)
     return metrics
 

@@ -59,7 +59,8 @@ class MetricSeries:
         self._rank = rank
         self._values: dict[str, list[float | Tensor]] = {}
         self._records: list[float] = []
-        self._last: dict[str, float | Tensor] = {}  # of the last batch before the last `take`
+        # The values of the last batch before the last `take`.
+        self._last: dict[str, float | Tensor] = {}
         self._is_named = False
         self._has_tensors = False  # some values are still on their device
 

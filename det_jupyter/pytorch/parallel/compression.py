@@ -84,7 +84,7 @@ class LowRank:
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._layouts: dict[int, list[Piece]] = {}  # by index of the bucket
         self._wait: _Wait = _wait
-        self._errors: dict[str, torch.Tensor] = {}  # of parameters whose bucket has no layout yet
+        self._errors: dict[str, torch.Tensor] = {}  # by parameter, if its bucket has no layout yet
         self._factors: dict[str, torch.Tensor] = {}  # as above
         self.power_sgd = PowerSGDState(
             process_group=None,

@@ -30,7 +30,7 @@ _requires_grad = attrgetter("requires_grad")
 _UNFINISHED = "finished reduction in the prior iteration"  # in DDP's messages, as the next two
 _TWICE = "mark a variable ready only once"
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
-_MAX_NAMES = 8  # of parameters in a message
+_MAX_NAMES = 8  # names of parameters in a message
 _TRAINED_BY_SOME = (
     "train_batch: {} is trained on some ranks only; set requires_grad to the same on all of them. "
     "What is drawn at random is different on each: draw from a generator that all of them seed "
@@ -84,7 +84,7 @@ class DistributedModel(DistributedDataParallel):
             return
         if self._has_other_trained():
             self._agree_on_trained()
-            self.set_bucket_size(self._bucket_mb)  # builds the buckets anew
+            self.set_bucket_size(self._bucket_mb)  # rebuilds the buckets
         if self._unfinished():
             return  # a backward pass of this batch was for some parameters, this is for others
         self.reducer._rebuild_buckets()  # once in a training, as `forward` does

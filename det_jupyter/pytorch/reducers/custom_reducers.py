@@ -47,7 +47,7 @@ class WrappedReducer:
     """
 
     reducer: MetricReducer
-    name: str | None  # of its only metric; None: it returns a dict of metrics
+    name: str | None  # name of its only metric; None: it returns a dict of metrics
     phases: tuple[Phase, ...]
 
     def reset(self, phase: str = "") -> None:

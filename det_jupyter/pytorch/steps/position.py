@@ -24,8 +24,8 @@ class Position:
     aggregation_frequency: int = 1
     units: TrainingUnits | None = None  # None before the training
     batch_idx: int = 0
-    first_batch_idx: int = 0  # of this run
-    end: int = sys.maxsize  # batches of the whole training
+    first_batch_idx: int = 0  # first batch of this run
+    end: int = sys.maxsize  # number of batches of the whole training
     cut_at: int = 0  # batches trained at the last optimizer step, where this window begins
 
     @property

@@ -50,7 +50,7 @@ class _Wrapped:
     models: list[DistributedModel]  # with parameters that it steps
     raw: RawBackward | None  # None if there are no such models
     backwards: int = 0  # number of backward passes before its last step
-    batch_idx: int = -1  # of its last step
+    batch_idx: int = -1  # batch of its last step
 
 
 class ExchangeTimer(Protocol):
@@ -84,8 +84,8 @@ class Stepping:
         self._timer: ExchangeTimer | None = None
         self._share_buffers = self._sync_buffers_of_replicas
         self._share: Share | None = None
-        self._raw: list[RawBackward] = []  # of optimizers that step replicas
-        self._weight = 1.0  # of this rank's gradients; 1 is the mean over the ranks
+        self._raw: list[RawBackward] = []  # one for each optimizer that steps replicas
+        self._weight = 1.0  # weight of this rank's gradients; the mean over ranks is 1
         self._backwards = 0
         self._is_stepping = False  # `step` is running, not an optimizer.step() of the trial
         self._has_scaled = False  # the scaler has stepped an optimizer in this batch

@@ -33,7 +33,7 @@ from det_jupyter.pytorch.timings.intervals import UNKNOWN, Numbers
 NO_NUMBER = -1  # in place of an exchange's number: its times are not shared
 RING = 1 << 15
 _WORD_BYTES = 8
-_MEMORY = "/dev/shm"  # of Linux: what is written there goes to no disk
+_MEMORY = "/dev/shm"  # Linux: files there are in memory, not on a disk
 _LAP_BITS = 8
 _LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
 

@@ -32,7 +32,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share
 
 VARIABLE = "DET_JUPYTER_REHEARSAL"
-GROUP = "rehearsal"  # of the metrics that it reports
+GROUP = "rehearsal"  # group of the metrics that a rehearsal reports
 _SLICES = 10
 _MIN_SLICES = 3
 _WARMUP_S = 1.0

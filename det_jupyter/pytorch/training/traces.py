@@ -32,10 +32,10 @@ from det_jupyter.contract.values.text import error_text, size
 
 logger = logging.getLogger(__name__)
 
-MAX_FILES = 40  # of a trial; the oldest are removed
+MAX_FILES = 40  # kept per trial; the oldest are removed
 MAX_KEPT_BYTES = 1024**3
 _MARGIN = 0.8  # fraction of the size limit to plan for, since batches differ
-_LEVEL = 5  # of compression: twice as fast as torch's 9, a few per cent larger
+_LEVEL = 5  # compression: twice as fast as torch's 9, a few per cent larger
 
 
 def traces_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:

@@ -16,7 +16,7 @@ from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.wording import listed, one_line, process_text
 
 _IDLE_S = 60.0  # a process that uses its device now and then is not idle
-_AGENTS = 16  # that are looked at
+_AGENTS = 16  # most agents that are examined
 
 Test = Callable[[Sequence[AgentSlots]], bool]
 

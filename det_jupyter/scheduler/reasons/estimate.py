@@ -26,7 +26,7 @@ from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf, one_by_one
 
-_ENDS = 32  # that are simulated
+_ENDS = 32  # most ends that are simulated
 
 _LEAST_GAINED = 0.02
 _LEAST_SECONDS = 2.0

@@ -25,7 +25,7 @@ from det_jupyter.scheduler.reasons.sizes import could_run, values_that_fit
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
 from det_jupyter.scheduler.snapshot import Snapshot
 
-LOOK_AHEAD = 256  # of the queue; trials further behind get a shorter reason
+LOOK_AHEAD = 256  # requests examined; those further behind get a shorter reason
 NEARBY = 8  # agents that are looked at
 
 Cause = Literal[

@@ -18,7 +18,7 @@ from det_jupyter.scheduler.model import AgentSlots, Group, Request, Running
 from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.snapshot import Snapshot
 
-_ROUNDS = 4  # of preemptions
+_ROUNDS = 4  # rounds of preemptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

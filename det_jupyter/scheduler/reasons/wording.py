@@ -14,7 +14,7 @@ from det_jupyter.contract.messages import DeviceProcess, Estimate
 from det_jupyter.contract.values.text import rough_duration, short_time, size
 
 _NAME = 32  # characters of a name that a sentence shows
-_PIECES = 6  # of a list of numbers
+_PIECES = 6  # pieces of a list of numbers
 _SOON_S = 60.0
 _PLURALS = {"is": "are", "has": "have", "process": "processes"}
 

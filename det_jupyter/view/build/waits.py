@@ -30,7 +30,7 @@ from det_jupyter.view.build.slot_bars import build_pools, counts_line
 from det_jupyter.view.model.slots_and_queue import Cluster, QueueRow, Remedy, Wait
 
 MAX_FRONT = 8  # rows of each pool's queue
-MAX_ROWS = 24  # of the fronts of all pools
+MAX_ROWS = 24  # rows for the fronts of all pools' queues
 MAX_OWN = 8  # further rows of the experiment
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400

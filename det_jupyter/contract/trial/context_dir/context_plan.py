@@ -14,7 +14,7 @@ from det_jupyter.contract.values.text import count, size
 from det_jupyter.errors import CaptureError
 
 MAX_BYTES = 95 * 2**20  # Determined's limit
-_MAX_IGNORED = 8  # that a line names
+_MAX_IGNORED = 8  # ignored paths that a line names
 _LARGEST = 5  # files or folders that a refusal names
 
 

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 
 _CODE_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 _MAX_DATA_FILE_BYTES = 2**20
-_MAX_DATA_BYTES = 32 * 2**20  # of one package
+_MAX_DATA_BYTES = 32 * 2**20  # data files of one package
 _NOT_SENT = {"__main__", "__mp_main__", "conftest", "det_jupyter"}
 _IMPORT = re.compile(r"^([ \t]*)(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
 # Distributions whose name differs from their module's; importlib.metadata takes 150 ms to build

@@ -31,7 +31,7 @@ from det_jupyter.front.notebook.capture.refusals import (
 )
 
 _MAX_CULPRITS = 3  # for each name
-_MAX_PARTS = 1000  # of one object
+_MAX_PARTS = 1000  # most parts of one object
 _MAX_DEPTH = 25
 _CUT = (str, ("",))  # the reduction of an object that is surveyed by itself
 

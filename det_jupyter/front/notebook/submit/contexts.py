@@ -18,7 +18,7 @@ from det_jupyter.contract.values.entrypoints import Captured, Entrypoint
 from det_jupyter.contract.values.text import count, printable, size
 from det_jupyter.errors import ConfigError, UsageError
 
-_MAX_FILES = 30  # that a dry run lists
+_MAX_FILES = 30  # most files that a dry run lists
 _MAX_NAMES = 8
 
 

@@ -78,7 +78,7 @@ from det_jupyter.master.machine.rules.trial_orders import (
 from det_jupyter.searcher import ExitReason
 
 _LINE_SHOWN = 200  # characters of a matching line
-_MAX_NOTICES = 10  # of a trial; the first ones are the most informative
+_MAX_NOTICES = 10  # kept per trial; the first ones are the most informative
 # Outcomes after which the trial is queued again, or may be.
 _RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)
 

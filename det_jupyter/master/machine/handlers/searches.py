@@ -28,7 +28,7 @@ from det_jupyter.master.machine.rules.searching import apply_actions, end_if_dra
 from det_jupyter.master.machine.rules.trial_orders import MAX_CHANGES, MAX_PROFILES, send_orders
 from det_jupyter.searcher import ExitReason
 
-_MOST_CHANGES = 100  # of an experiment that are kept
+_MOST_CHANGES = 100  # changes kept per experiment
 
 
 def on_change_search(turn: Turn, event: ChangeSearch) -> None:

@@ -28,7 +28,7 @@ from det_jupyter.contract.run.journal import RankFailure, RankStarted, RunEnded
 from det_jupyter.errors import NotFound
 from det_jupyter.searcher import ExitReason
 
-_MAX_DIGITS = 20  # of an id: none is longer, and parsing a longer number would be slow
+_MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
 
 
 class Allocation(AllocationView):
@@ -43,12 +43,12 @@ class Allocation(AllocationView):
     is_backfill: bool = False  # uses slots that a more urgent trial waits for
     promised: list[str] = []  # while it waits: agents where others are preempted for it
     excludes: list[str] = []  # agents that later runs of its trial must avoid
-    is_hopeless: bool = False  # it printed a line for which a log policy forbids another try
+    is_hopeless: bool = False  # a log policy forbids another try
     starts_from: CheckpointRef | None = None
     planned_target: Target = None  # the target that it was started with
     ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
     asked_at: float | None = None  # when it was asked to save its state and leave
-    is_for_rest: bool = False  # its progress is saved: it cannot fail any more, only leave
+    is_for_rest: bool = False  # progress is saved: the run cannot fail any more
     run_end: RunEnded | None = None
     failures: list[RankFailure] = []
 
@@ -106,7 +106,7 @@ class Experiment(StoredExperiment):
     search_progress: float = 0.0
     warm_start: CheckpointRef | None = None  # its trials load these weights at their start
     continues: int | None = None  # the trial whose training it continues
-    is_quiet: bool = False  # its end sends no notification: the submitting program reports it
+    is_quiet: bool = False  # no notification of its end: the submitting program reports it
     key: str = ""  # idempotency key of its submission
     position: float = 0.0  # orders experiments of one priority: its id, unless it was moved
     trial_ids: list[int] = []
@@ -183,7 +183,7 @@ class MachineState(Wire):
     experiments: dict[int, Experiment] = {}
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
-    lost_agents: dict[str, Agent] = {}  # those that exited; they may register again
+    lost_agents: dict[str, Agent] = {}  # agents that have exited; they may register again
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in pools.yaml, where the default pool may be missing
     disabled: dict[str, list[int]] = {}  # disabled slots by agent, also of those that are gone

@@ -34,7 +34,7 @@ from det_jupyter.contract.values.text import signal_name
 from det_jupyter.master.machine.model.lifecycle import is_stopping
 from det_jupyter.master.machine.model.state import Allocation, Trial
 
-_MAX_REPEATS = 2  # of one failure: after these another restart would fail too
+_MAX_REPEATS = 2  # repeats of a failure after which no restart is tried
 _SENT_BY_OTHERS = (
     Signals.SIGKILL,
     Signals.SIGTERM,

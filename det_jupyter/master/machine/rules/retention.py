@@ -199,7 +199,8 @@ def delete_uploaded(turn: Turn, uuid: str) -> None:
     if checkpoint is None or not _owner_exists(turn.state, checkpoint):
         return
     experiment = turn.state.experiments[checkpoint.experiment_id]
-    if location_of(experiment.config["checkpoint_storage"]) is None:  # else both use one folder
+    # Another storage is one folder for both computers: the rank has deleted its files.
+    if location_of(experiment.config["checkpoint_storage"]) is None:
         turn.commands.extend(_deletions(turn.state, experiment, [uuid]))
 
 

@@ -240,7 +240,7 @@ def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
     )
     turn.state.trials[trial.id] = trial
     experiment.trial_ids.append(trial.id)
-    if experiment.continues is not None:  # it starts with the state and batch of that trial
+    if experiment.continues is not None:  # the first trial starts from that trial's state
         source = turn.state.trials[experiment.continues]
         trial.seed, trial.latest_checkpoint = source.seed, source.latest_checkpoint
     turn.touch(trial)

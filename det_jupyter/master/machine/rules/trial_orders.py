@@ -23,8 +23,8 @@ from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 
-MAX_CHANGES = 100  # of a trial: none is dropped, as all are needed to repeat its training
-MAX_PROFILES = 20  # of a trial; the oldest are dropped
+MAX_CHANGES = 100  # limit per trial: all are needed to repeat its training
+MAX_PROFILES = 20  # kept per trial; the oldest are dropped
 
 
 def changes_of(trial: Trial) -> list[ChangeOrder]:
