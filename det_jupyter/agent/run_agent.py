@@ -46,7 +46,8 @@ from det_jupyter.contract.messages import AgentCredentials
 logger = logging.getLogger(__name__)
 
 _PREFIX = "det-"
-_MOST_BYTES = 100 - len("/det-12345678/12345/pymp-999/listener-12345678")  # of 103 to 107
+# Systems allow 103 to 107 bytes for the path of a unix socket.
+_MOST_BYTES = 100 - len("/det-12345678/12345/pymp-999/listener-12345678")
 
 
 async def run_agent(

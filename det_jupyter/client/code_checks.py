@@ -282,7 +282,7 @@ def _names_in(text: bytes) -> set[str] | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     names: set[str] = set()
-    for node in ast.walk(tree):  # of functions too: a superfluous name does no harm
+    for node in ast.walk(tree):  # names inside functions too: a superfluous name does no harm
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 names.add(name)

@@ -24,8 +24,8 @@ from det_jupyter.contract.values.entrypoints import (
 from det_jupyter.contract.values.text import printable, shortened
 from det_jupyter.errors import CaptureError
 
-_HOOK = "startup-hook.sh"  # which Determined sources in each container, before the ranks start
-_MAX_LINES, _LONGEST_LINE = 5, 80  # of the hook, in a notice
+_HOOK = "startup-hook.sh"  # Determined sources it in each container, before the ranks start
+_MAX_LINES, _LONGEST_LINE = 5, 80  # most lines of the hook in a notice, and characters of a line
 
 
 def find_context_notices(plan: ContextPlan, entrypoint: Any) -> list[str]:

@@ -103,7 +103,7 @@ def _plain(value: Any, path: str, problems: list[Problem]) -> Any:
         return [_plain(each, f"{path}[{i}]", problems) for i, each in enumerate(value)]
     if hasattr(value, "__fspath__"):
         return value.__fspath__()
-    if hasattr(value, "tolist"):  # of numpy and torch; a number if it has no dimensions
+    if hasattr(value, "tolist"):  # arrays and tensors; a number if without dimensions
         return value.tolist()
     if value is None or isinstance(value, str | int | float):
         return value

@@ -20,7 +20,8 @@ from det_jupyter.contract.schema.key_paths import format_value, join
 from det_jupyter.errors import ConfigError, Problem
 
 _TAG = "tag:yaml.org,2002:"
-UNREAD_TAG = "!det_jupyter.unread"  # of a node with the number of a problem (yaml_salvage.py)
+# The tag of a node whose value is the number of a problem (yaml_salvage.py).
+UNREAD_TAG = "!det_jupyter.unread"
 _SCALARS = {
     "null": re.compile(r"~|null|Null|NULL|"),
     "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
@@ -33,7 +34,7 @@ _SCALARS = {
         r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
     ),
 }
-_MOST_DIGITS = 400  # of a number; 1e308 has 309
+_MOST_DIGITS = 400  # digits of a number; 1e308 has 309
 _SWITCHES = {"yes": True, "on": True, "no": False, "off": False}
 _INDEX = re.compile(r"\[\d+\]")
 _KINDS = {*_SCALARS, "str", "map", "seq", "merge"}
@@ -85,7 +86,7 @@ class NodeReader:
 
     def __init__(self, found: Sequence[Problem] = ()) -> None:
         self.problems: list[Problem] = []  # each with its line
-        self.lines: dict[str, int] = {}  # of every key and list entry, by its path
+        self.lines: dict[str, int] = {}  # line of every key and list entry, by its path
         self._found = found
         self._num_values = 0
         self._parents: list[yaml.Node] = []

@@ -23,7 +23,7 @@ class Row:
     recipe: Recipe
     # Of all ranks together, the median over rounds; None if the recipe failed.
     records_per_s: float | None = None
-    ratio: Ratio | None = None  # of the throughput to that of the trial as it is
+    ratio: Ratio | None = None  # throughput divided by that of the unchanged trial
     sign: Sign | None = None  # whether the ratio is more than noise
     efficiency: Ratio | None = None  # throughput on N slots over N times that on one
     verdict: str  # the result as text

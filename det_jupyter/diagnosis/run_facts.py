@@ -101,7 +101,7 @@ class Growth:
 
     rank: int
     of: str  # `rank` or `workers`, as in the sources of samples
-    name: str  # of the measure
+    name: str  # name of the measure
     memory: str  # the memory it is part of: a machine's or a GPU's
     at: tuple[float, ...]
     num_bytes: tuple[float, ...]

@@ -80,7 +80,7 @@ def run_on_chief(name: str, job: Job, argv: tuple[str, ...], variables: dict[str
 def _session_variables() -> dict[str, str]:
     """Return variables that make Open MPI use a folder of the run, which is removed with it."""
     store = os.environ.get(STORE_VARIABLE)
-    names = ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base")  # of 4, of 5
+    names = ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base")  # Open MPI 4, Open MPI 5
     return dict.fromkeys(names, str(Path(store).parent)) if store else {}
 
 

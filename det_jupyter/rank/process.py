@@ -136,7 +136,7 @@ def prepare_python(spec: RankSpec) -> None:
     warn_of_users_threads()
     signal.signal(signal.SIGINT, _stay)
     _keep_temporary_files(Path(spec.socket_dir, f"pymp-{spec.place.rank}"))
-    builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
+    builtins.display = _display  # type: ignore[attr-defined]  # available without import, as in the notebook
 
 
 def _stay(number: int, frame: FrameType | None) -> None:

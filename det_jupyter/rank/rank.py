@@ -117,7 +117,7 @@ class Rank:
         if isinstance(named, Program | Command):
             self._run(named, kernel.start_soon)
             return 0  # the agent reports the end, because programs may also leave by os._exit
-        sys.path.insert(0, str(self.workplace))  # as in the notebook
+        sys.path.insert(0, str(self.workplace))  # imports work as in the notebook
         if place.world_size > 1:
             rendezvous.keep_group()
         entrypoint = self._load_entrypoint(named)

@@ -50,7 +50,7 @@ from det_jupyter.contract.host.rundir import (
 from det_jupyter.contract.messages import MasterInfo, RankSpec
 from det_jupyter.contract.values.entrypoints import Captured, Imported, Program
 
-MAX_BYTES = 128 * 1024 - 1  # of NAME=value; Linux starts no program with a longer one
+MAX_BYTES = 128 * 1024 - 1  # bytes of NAME=value; Linux starts no program with a longer one
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
@@ -92,7 +92,7 @@ def set_variables(spec: RankSpec, variables: Mapping[str, str]) -> None:
         for name in _OF_A_RANK:
             os.environ.pop(name, None)
     if spec.plan.is_program:
-        os.environ.setdefault("PYTHONUNBUFFERED", "1")  # of Python that it starts
+        os.environ.setdefault("PYTHONUNBUFFERED", "1")  # for Python programs that it starts
         os.environ.setdefault("OMP_NUM_THREADS", str(spec.place.num_threads))
     noted = describe_before(before, os.environ)
     if _fits(BEFORE_VARIABLE, noted):

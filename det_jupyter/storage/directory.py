@@ -197,7 +197,7 @@ class DirectoryStorage:
     def _remove(self, path: Path, uuid: str) -> None:
         doomed = self.root / f"{_SCRATCH}deleted-{uuid}"
         with suppress(FileNotFoundError):  # gone already, or just now
-            path.rename(doomed)  # so that a reader never finds half of it
+            path.rename(doomed)  # renamed first: no reader finds a part of it
         if doomed.is_dir() and not doomed.is_symlink():
             remove_tree(doomed)
 

@@ -122,14 +122,14 @@ class RegisterAgent(Wire):
     session: str
     hostname: str
     pid: int
-    birth: PrintableText = ""  # of its process (host/processes.py)
+    birth: PrintableText = ""  # start of its process (host/processes.py)
     slots: Annotated[list[SlotView], AfterValidator(_have_own_ids)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
     problems: list[str] = []  # with its settings, in sentences
     # Of an agent on another computer: its environment, and how far its clock is ahead of the
     # master's.
-    versions: dict[str, PrintableText] = {}  # of python and torch
+    versions: dict[str, PrintableText] = {}  # versions of python and torch
     clock_ahead_s: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
 
@@ -137,7 +137,7 @@ class AgentCredentials(Wire):
     """What an agent on another computer connects to the master with. It is given over stdin."""
 
     agent: str  # its name
-    url: str  # of the master's listener for such agents, https://...
+    url: str  # URL of the master's listener for such agents, https://...
     certificate: str  # PEM: the one certificate that the agent trusts
     token: str = Field(repr=False)
 

@@ -24,7 +24,7 @@ class ExperimentQuery(Wire):
     # Words, each of which is in the name, description, labels, notebook or entrypoint.
     text: Pattern = ""
     name: Pattern = ""  # the whole name; `*` and `?` are wildcards
-    label: list[Pattern] = []  # it has all of these labels
+    label: list[Pattern] = []  # the experiment has all of these labels
     # The notebook's path or its end, such as `train.ipynb`; `*` and `?` are wildcards.
     notebook: Pattern = ""
     # It is in one of these states; RUNNING and QUEUED are the two kinds of ACTIVE.
@@ -45,7 +45,7 @@ class ListedExperiment(ExperimentFields):
     progress: float  # from 0 to 1
     metric: str
     smaller_is_better: bool
-    best_metric: float | None = None  # of all its trials
+    best_metric: float | None = None  # best value of all its trials
     num_trials: int
     slots_per_trial: int
     entrypoint: str
@@ -90,7 +90,7 @@ LEVELS: dict[Level, int] = {  # the numbers of Python's logging
     "error": 40,
     "critical": 50,
 }
-MAX_LINES = 10_000  # of one answer; a query with `after` returns the rest
+MAX_LINES = 10_000  # lines in one answer; a query with `after` returns the rest
 MAX_WAIT_S = 20.0
 
 
@@ -132,7 +132,7 @@ class LogPage(Wire):
 
     lines: list[LogLine]  # oldest first
     total: int | None  # number of matching lines; None: counting them took too long
-    last_id: int  # of the newest line that was examined: `after` of the next query
+    last_id: int  # id of the newest line examined: `after` of the next query
     is_over: bool  # no more lines can come
 
 

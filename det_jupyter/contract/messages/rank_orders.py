@@ -15,7 +15,7 @@ from det_jupyter.contract.values.bounds import Count, PrintableText, Rank, Stric
 from det_jupyter.contract.values.lengths import Length
 
 MAX_PROFILED_STEPS = 1000
-MAX_TRACE_BYTES = 64 * 1024**2  # of one rank, compressed
+MAX_TRACE_BYTES = 64 * 1024**2  # bytes of one rank's trace, compressed
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

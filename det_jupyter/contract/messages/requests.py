@@ -27,8 +27,8 @@ class ContextRef(Wire):
     """A context directory, of which each run gets a copy to work in."""
 
     blob: str  # digest of its tar file; equal files give an equal digest
-    num_files: int  # files in it
-    size_bytes: int  # of all of them
+    num_files: int  # number of files
+    size_bytes: int  # bytes of all files together
 
 
 class Capsule(Wire):
@@ -71,7 +71,7 @@ class Submission(Wire):
     cwd: str  # the notebook's folder: working directory of the ranks
     notebook: str | None = None
     template: str | None = None  # name of the template that `config` is laid over
-    parent_id: Whole | None = None  # it is a fork of this experiment
+    parent_id: Whole | None = None  # the experiment that this one is a fork of
 
 
 class CreateExperiment(Submission):
@@ -81,7 +81,7 @@ class CreateExperiment(Submission):
     """
 
     queue_anyway: bool = False  # accept it even if no pool has enough slots now
-    is_paused: bool = False  # it holds no slots until it is activated
+    is_paused: bool = False  # holds no slots until it is activated
     is_quiet: bool = False  # no notification at its end: the client waits for it and reports it
     key: Key = ""  # chosen by the client, new for each submission; "": not repeatable
 
@@ -180,9 +180,9 @@ class PreviewView(Wire):
 
     searcher: str  # its name
     metric: str
-    unit: str  # of all amounts: batches, records, epochs or the time metric
+    unit: str  # unit of all amounts: batches, records, epochs or the time metric
     num_trials: int  # how many trials there will be
-    trials: list[PlannedTrials]  # of all brackets together
+    trials: list[PlannedTrials]  # trials of all brackets together
     brackets: list[PlannedBracket]
     expected: float  # units of training, all trials together
     least: float  # the same, if as few trials as possible are promoted
@@ -190,7 +190,7 @@ class PreviewView(Wire):
     full: float  # the same, if every trial was trained to the full length
     concurrent: int = 0  # number of trials that the existing slots can train at a time
     slots: int = 0  # number of these slots
-    pace: Pace | None = None  # what the times are calculated with; None: not known
+    pace: Pace | None = None  # speed from which times are calculated; None: unknown
     no_pace: str = ""  # why it is not known
     seconds: float | None = None  # how long the search would take on these slots
     least_seconds: float | None = None  # the same, if as few trials as possible are promoted

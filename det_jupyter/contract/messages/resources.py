@@ -19,7 +19,7 @@ class DeviceProcess(Wire):
     pid: ProcessId  # on the agent's computer
     command: PrintableText  # its command line, shortened
     user: PrintableText = ""  # its owner
-    memory_bytes: Count = 0  # of the device's memory
+    memory_bytes: Count = 0  # bytes of the device's memory
     kernel_id: str | None = None  # if it is a Jupyter kernel
     notebook: str | None = None  # path of that kernel's notebook, if known
     # Since when it has not used the device, UTC seconds; None: busy, or not known.
@@ -115,7 +115,7 @@ class Remedy(Wire):
     """A change that would start the waiting trial, as data and as text."""
 
     verb: RemedyVerb
-    target: list[int | str] = []  # what it changes: experiments by number, or an agent by name
+    target: list[int | str] = []  # the experiments that it changes by number, or an agent by name
     values: dict[str, int | str | list[int]] = {}  # arguments of the verb, by name
     text: str  # the remedy in words
 
@@ -138,14 +138,14 @@ class Reason(Wire):
     cause: Literal[
         "slots",  # too few are free
         "turn",  # others are ahead of it
-        "max_slots",  # its experiment holds as many as it may
+        "max_slots",  # the experiment holds as many slots as it may
         "occupied",  # processes of others use the devices
         "disabled",  # a user has disabled slots
-        "no_agent",  # none is connected
+        "no_agent",  # no agent is connected
         "agent_gone",  # the agents that could run it are not connected
         "impossible",  # the pool cannot run it, whatever ends
         "starting",
-        "resting",  # until the search promotes it
+        "resting",  # the trial waits until the search promotes it
         "paused",
         "leaving",
         "over",
@@ -156,7 +156,7 @@ class Reason(Wire):
     slots: int = 0  # number of slots it needs
     free: int = 0  # number of free slots of the pool that it may have
     total: int = 0  # number of slots of the pool that trials may get
-    holders: list[HolderView] = []  # what holds the others; those that can be preempted first
+    holders: list[HolderView] = []  # what holds the other slots, preemptible holders first
     # Processes of others on devices that it could use otherwise.
     processes: list[DeviceProcess] = []
     # Number of trials ahead of it in the queue; None if it is not queued.
@@ -211,7 +211,7 @@ class JobEntry(Wire):
 class TaskEntry(RunEntry):
     """A trial that waits for slots or holds them, as a task of the cluster."""
 
-    state: str  # of the allocation
+    state: str  # state of the allocation
     agent_ids: list[str]
     registered_at: float
     waiting_for: str | None = None

@@ -26,8 +26,8 @@ class Cause(Wire):
     """A reason why a trial is slow."""
 
     kind: CauseKind
-    share: Fraction  # of the time; 0 for memory that grows
-    rank: Rank | None = None  # if it concerns one rank
+    share: Fraction  # share of the time; 0 for memory that grows
+    rank: Rank | None = None  # the rank, if the cause concerns only one
     # Of a straggler: what makes it slow.
     because: Literal["data", "compute", "machine"] | None = None
     evidence: list[str] = []  # sentences with the measured numbers
@@ -120,7 +120,7 @@ class CheckpointView(Wire):
     path: str
     size_bytes: int
     created_at: float
-    searcher_metric: float | None = None  # of the validation at the same step
+    searcher_metric: float | None = None  # metric of the validation at the same step
     state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
     globs: list[str] = []  # of the files that are being deleted, if not all are
 
@@ -148,12 +148,12 @@ class StoredTrial(Wire):
     restarts: int = 0
     best_metric: float | None = None
     latest_metric: float | None = None
-    bracket: int | None = None  # of the search's brackets
+    bracket: int | None = None  # index of the trial's bracket in the search
     rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
     target: Target = None  # the length to train to, counted from the trial's beginning
     is_resting: bool = False  # has reached its target, and has no slots until it is promoted
     was_stopped: bool = False  # the search ended it before its full length
-    failure: FailureView | None = None  # of the last run that failed
+    failure: FailureView | None = None  # failure of the last run that failed
     notices: list[str] = []  # written by its ranks
     alarms: list[str] = []  # the notices about useless training, such as a loss that is NaN
     changes: list[TrialChangeView] = []  # made while it trained, oldest first

@@ -16,7 +16,7 @@ MAX_COUNT = 2**53  # up to here a float, such as a number of JavaScript, has all
 MAX_AT = 253402300799.0  # the end of the year 9999, the last that `datetime` has
 MAX_RANK = 2**20
 MAX_INTEGER = 2**63 - 1  # largest integer in a metric
-MAX_DEPTH = 32  # of nested lists and dicts in a metric
+MAX_DEPTH = 32  # levels of nested lists and dicts in a metric
 
 
 def find_value_problem(value: Any, depth: int = 0) -> str | None:
@@ -65,6 +65,6 @@ ProcessId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 ExitCode = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PrintableText = Annotated[str, AfterValidator(printable)]
-Amount = Annotated[float, Field(ge=0, le=MAX_COUNT)]  # of training, in some unit
+Amount = Annotated[float, Field(ge=0, le=MAX_COUNT)]  # amount of training, in some unit
 # Metrics by name: numbers, or other JSON values; NaN is the string "NaN".
 Metrics = Annotated[dict[str, Any], AfterValidator(check_values)]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 class Reader:
     """The prefixes of command lines, as the reader of a message has to type them."""
 
-    det: str  # of a verb
-    experiment: str  # of a verb about experiments
+    det: str  # prefix of a verb
+    experiment: str  # prefix of a verb about experiments
     above_yaml: str  # further prefix of such a line if YAML follows below it
-    shell: str  # of any other command
+    shell: str  # prefix of any other command
 
     def fill(self, text: str) -> str:
         """Return `text` with prefixes in place of `{det}` and `{cli}`, which is always `det`.

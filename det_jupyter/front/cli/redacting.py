@@ -19,7 +19,7 @@ _SHORTEST = 4  # shorter given secrets are not searched for: they occur in ordin
 _PLAIN = ("none", "null", "true", "false")  # never secrets, whatever their name
 _VARIABLES = "environment_variables"
 
-_COUNTED = r"token|[_-]key(?![a-z])"  # also in names of numbers: num_tokens, sort_key
+_COUNTED = r"token|[_-]key(?![a-z])"  # also in names of other values: num_tokens, sort_key
 _NAME = (  # from the secret-like word on; bounded, as long lines would be slow
     rf"(?:{_COUNTED}|secret|passw(?:or)?d|passphrase|passcode|pwd|credential|cookie|signature|"
     r"(?:api|access|private|account|sign(?:ing)?|encryption|ssh|shared|storage)[_.-]?key|"

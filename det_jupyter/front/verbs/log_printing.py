@@ -185,7 +185,7 @@ class Printer:
     """Prints lines; an open line (a progress bar) is overwritten by the next one."""
 
     def __init__(self) -> None:
-        self._width = 0  # of the open line, which the cursor is in
+        self._width = 0  # width of the open line, which the cursor is in
 
     def show(self, line: LogLine) -> None:
         """Print a line."""

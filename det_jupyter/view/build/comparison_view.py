@@ -38,11 +38,11 @@ from det_jupyter.view.model.trial_state import Chart
 
 MAX_SIDES = NUM_LOOKS  # more curves could not be distinguished
 MAX_CHARTS = 6
-MAX_NAMED = 3  # in a sentence
+MAX_NAMED = 3  # names in a sentence
 MAX_POINTS = 2400  # of all sides of a chart; smoothing differs visibly between downsampled curves
 MAX_CODE = 100_000  # characters: Jupyter drops messages above 1 MB a second
 _MIN_SIMILARITY = 0.4  # least similarity of two versions of one cell
-_NAMES_WEIGHT = 1.0  # of common names in the similarity; that of common lines is 1
+_NAMES_WEIGHT = 1.0  # weight of common names in the similarity; that of lines is 1
 _RANGES = ("int", "double", "log", "categorical")
 
 

@@ -25,7 +25,7 @@ from det_jupyter.view.model.search_state import Search
 from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_CHARTS = 4
-NUM_BEST = 4  # as many as there are colours
+NUM_BEST = 4  # number of curves with colours of their own
 NUM_FAINT = 20
 MAX_POINTS = 100  # per curve
 MAX_FAINT_POINTS = 24

@@ -279,7 +279,7 @@ def find_remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark
     """
     metric = metric_of(experiment)
     brackets = experiment.search.brackets if experiment.search is not None else []
-    ids: dict[tuple[int, str], list[int]] = {}  # of trials, by kind and sentence
+    ids: dict[tuple[int, str], list[int]] = {}  # ids of trials, by kind and sentence
     for trial, row in zip(experiment.trials, rows, strict=True):
         why = trial.failure.error if trial.failure is not None else str(trial.divergence or "")
         if row["status"] == "error" and why:

@@ -21,8 +21,8 @@ from det_jupyter.view.model.comparison import ComparisonState, Fact, Side, Table
 _TITLE = "font-weight:600;margin:10px 0 2px"
 _ADDED, _REMOVED = "#3f9b57", "#c9574f"
 _OPEN_LINES = 40  # longer differences are folded
-_MAX_LINES = 60  # of code differences, in plain text; `code_diff()` returns all
-_WIDTH = 28  # of a column of plain text
+_MAX_LINES = 60  # lines of code differences in plain text; `code_diff()` has all
+_WIDTH = 28  # characters of a column of plain text
 
 
 def comparison_html(state: ComparisonState) -> str:

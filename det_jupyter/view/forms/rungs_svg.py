@@ -89,8 +89,8 @@ class _Frame:
     high: float
     smaller_is_better: bool
     has_strip: bool  # at the bottom, for trials without a metric
-    lefts: list[float]  # of the brackets
-    width: float  # of a column
+    lefts: list[float]  # left edge of each bracket
+    width: float  # width of a column
 
     @classmethod
     def of(cls, search: Search, finite: Sequence[float], *, has_strip: bool) -> _Frame:

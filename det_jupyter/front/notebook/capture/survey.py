@@ -42,13 +42,13 @@ class Survey:
 
     namespace: Mapping[str, Any]
     values: Mapping[str, Any]  # the namespace with the class or function to send
-    names: dict[int, str]  # of the notebook's objects, by identity
+    names: dict[int, str]  # names of the notebook's objects, by identity
     sizes: dict[str, int] = field(default_factory=dict)
     users: dict[str, str] = field(default_factory=dict)  # name -> function that refers to it
     failures: dict[str, BaseException] = field(default_factory=dict)
-    devices: dict[str, str] = field(default_factory=dict)  # of names with tensors on a device
+    devices: dict[str, str] = field(default_factory=dict)  # by name: the device of its tensors
     counted: set[tuple[int, int]] = field(default_factory=set)  # memory: address and size
-    functions: list[types.FunctionType] = field(default_factory=list)  # of the notebook
+    functions: list[types.FunctionType] = field(default_factory=list)  # defined in the notebook
 
     def add(self, name: str, user: str) -> None:
         """Add a name to send."""

@@ -27,7 +27,7 @@ TYPES = {
     "categorical": ("vals",),
 }
 
-MetricNames = Callable[[str | None], list[str]]  # of a trial class
+MetricNames = Callable[[str | None], list[str]]  # returns the names of a trial class's metrics
 Path = tuple[str, ...]
 _LINE = re.compile(r"(?P<indent> *(?:- +)*)(?:(?P<key>[^\s'\"#{}\[\],:][^\s:]*) *:(?= |$))?")
 _COMMENT = re.compile(r"(^|\s)#.*$")
@@ -39,7 +39,7 @@ class Cursor:
 
     section: Path  # keys of the section that contains the cursor
     key: str | None  # the key whose value is being typed; None: a key is being typed
-    typed: str  # its beginning
+    typed: str  # beginning of the word at the cursor
     document: dict[str, Any]  # the text before, as far as understood; scalars as text
 
     @property

@@ -130,7 +130,7 @@ class LiveWidget(PageWidget):
         self._on_choose = on_choose
         self._on_question = on_question
         self._requests: deque[Any] = deque(maxlen=256)
-        self._setting = threading.Lock()  # so that the parts of two states are not mixed
+        self._setting = threading.Lock()  # one state at a time: the parts of two must not mix
         self._awake: set[str] | None = None  # pages that need states; None at first
         super().__init__(key=place_key(state), **parts_of(state, []))
         self._state = state

@@ -30,7 +30,7 @@ class Script:
     cell: str  # its origin: "In [5]"
 
 
-SCRIPTS: dict[str, Script] = {}  # of this kernel, by path in the context
+SCRIPTS: dict[str, Script] = {}  # scripts of this kernel, by path in the context
 
 
 def store_script(line: str, text: str, cell: str) -> str:

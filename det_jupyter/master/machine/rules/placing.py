@@ -27,9 +27,8 @@ from det_jupyter.master.machine.rules.trial_metrics import drop_later_metrics
 from det_jupyter.master.machine.rules.trial_orders import changes_of
 from det_jupyter.scheduler.model import AgentPart, Decisions, Placement, Preemption
 
-_NO_SLOT = SlotView(
-    id=-1, kind="cpu", index=0, name="CPU"
-)  # for the rank of a trial without slots
+# For the rank of a trial without slots.
+_NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")
 
 
 def queue_trial(turn: Turn, trial: Trial) -> None:
