@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
 _IDLE_HOURS = 12.0
 _IDLE_CHECK_S = 60.0
+_LISTEN_S = 2.0  # pause between attempts to open the port for agents of other computers
 _FILE_CHECK_S = 1.0
 _CLOCK_CHECK_S = 1.0
 
@@ -113,9 +114,8 @@ class _Program:
         self._service = service
         self._listener = listener
         self._info = _describe_master(listener, service.default_storage)
-        access = AgentAccess(paths.data_dir() / "agents")
+        access = self._access = AgentAccess(paths.data_dir() / "agents")
         self._agent_listener = AgentListener(service, access, self._info.data_dir)
-        self._has_remote_agents = bool(access.agents)
         self._app = create_app(
             service,
             self._info,
@@ -133,9 +133,8 @@ class _Program:
             loop.add_signal_handler(number, self._request_stop, False)
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         stop = asyncio.create_task(self._stop_requested.wait())
-        if self._has_remote_agents:
-            await self._listen_to_agents()
         others = [
+            asyncio.create_task(self._listen_to_agents()),
             asyncio.create_task(self._supervisor.run()),
             asyncio.create_task(self._stop_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
@@ -159,11 +158,18 @@ class _Program:
             await serving
 
     async def _listen_to_agents(self) -> None:
-        try:
-            await self._agent_listener.open()
-        except DetError as error:  # the port is taken; agents of this computer need no port
-            self._service.file_problems.append(str(error))
-            logger.error("%s", error)
+        """Listen to agents of other computers, if there are any; try until it succeeds."""
+        while self._access.agents:
+            try:
+                await self._agent_listener.open()
+            except DetError as error:  # the port is taken, for example
+                if not self._service.listener_problem:
+                    logger.error("%s", error)
+                self._service.listener_problem = str(error)
+            else:
+                break
+            await asyncio.sleep(_LISTEN_S)
+        self._service.listener_problem = ""
 
     def _request_stop(self, everything: bool) -> None:
         logger.info("asked to stop%s", " with everything" if everything else "")

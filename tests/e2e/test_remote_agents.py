@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 import torch
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import ConfigError, Conflict, NotFound
@@ -215,6 +217,22 @@ def test_master_that_restarts_is_found_at_the_same_port(
     home.master().kill()
     experiment.wait(60)
     assert losses(experiment)[0] == list(range(1, STEPS + 1))
+
+
+def test_port_that_was_taken_when_the_master_started_is_opened_later(
+    client: Client, home: DetHome, nodes: dict[str, Node]
+) -> None:
+    port = int(nodes["b"].credentials.url.rpartition(":")[2])
+    master = home.master()
+    master.kill()
+    master.wait(10)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("", port))
+        other.listen()
+        (problem,) = wait_until(Client(connect()).problems, "the problem is reported")
+        assert f"port {port}, which cannot be opened" in problem
+    nodes["b"].wait_until_connected(client)
 
 
 def test_removed_agent_is_refused(client: Client, nodes: dict[str, Node]) -> None:

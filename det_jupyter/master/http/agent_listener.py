@@ -97,22 +97,31 @@ class AgentListener:
         """Start to listen on all interfaces, if not done already; return the port.
 
         Raises:
-            DetError: Another program uses the port that agents connect to.
+            DetError: Another program uses the port that agents connect to, or the certificate
+                cannot be read.
         """
         if self._serving is not None and not self._serving.done():
             assert self._access.port is not None
             return self._access.port
         listener = _bind(self._access.port)
         port: int = listener.getsockname()[1]
+        started = asyncio.Event()
+        try:
+            self._server = Server(
+                self._app,
+                on_started=started.set,
+                certificate=self._access.certificate,
+                key=self._access.key,
+            )
+        except OSError as error:  # ssl.SSLError is one
+            listener.close()
+            raise DetError(
+                f"agents of other computers cannot connect: {self._access.certificate} or key.pem "
+                f"cannot be used ({error.strerror or error}); remove both files, and add the "
+                "agents again"
+            ) from None
         if port != self._access.port:
             self._access.set_port(port)
-        started = asyncio.Event()
-        self._server = Server(
-            self._app,
-            on_started=started.set,
-            certificate=self._access.certificate,
-            key=self._access.key,
-        )
         self._serving = asyncio.create_task(self._serve(self._server, listener))
         await started.wait()
         logger.info("agents of other computers can connect to port %d", port)
@@ -129,19 +138,30 @@ class AgentListener:
             with suppress(asyncio.CancelledError):
                 await self._serving
 
+    async def close_unneeded(self) -> None:
+        """Stop listening if no agent may connect; the next agent gets another port."""
+        if not self._access.agents:
+            await self.close()
+            self._access.set_port(None)
+
 
 def _bind(port: int | None) -> socket.socket:
     """Return a socket bound to all interfaces; to any free port if none is given."""
+    is_dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual else socket.AF_INET
     # With `proto`, asyncio disables Nagle's algorithm (see serve.py).
-    listener = socket.socket(proto=socket.IPPROTO_TCP)
+    listener = socket.socket(family, proto=socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_dual:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(("", port or 0))
     except OSError as error:
         listener.close()
         raise DetError(
             f"agents of other computers connect to port {port}, which cannot be opened: "
-            f"{error.strerror}; end the program that uses it, or remove and add the agents again"
+            f"{error.strerror}; end the program that uses it, or remove all of these agents, and "
+            "add them again"
         ) from None
     return listener
 
@@ -173,6 +193,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
         """Refuse an agent of another computer from now on; its trials end there."""
         access.remove(agent_id)
         service.links.drop(agent_id)
+        await listener.close_unneeded()
         return JsonResponse(Wire())
 
     return routes

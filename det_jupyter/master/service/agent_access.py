@@ -80,8 +80,8 @@ class AgentAccess:
         """The names of the agents that may connect."""
         return sorted(self._access.digests)
 
-    def set_port(self, port: int) -> None:
-        """Store the port, which later masters use too."""
+    def set_port(self, port: int | None) -> None:
+        """Store the port, which later masters use too; None: choose another the next time."""
         self._write(self._access.model_copy(update={"port": port}))
 
     def add(self, agent_id: str) -> str:

@@ -79,6 +79,7 @@ class Service:
         self.is_leaving = False  # refuses further experiments
         self.default_storage = ""  # folder that replaces one which cannot be written to
         self._refusals: dict[str, str] = {}  # by agent of another version: why it is refused
+        self.listener_problem = ""  # why agents of other computers cannot connect
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
         self._clocks_ahead_s: dict[str, float] = {}  # how far each agent's clock is ahead of ours
         self._agent_problems: dict[str, list[str]] = {}  # with options and variables, by agent
@@ -343,7 +344,8 @@ class Service:
             for name, error in stuck.items()
         ]
         of_files = [f"not followed: {problem}" for problem in self.file_problems]
-        return [*of_files, *dict.fromkeys(of_agents), *refused, *undecided]
+        of_listener = [self.listener_problem] if self.listener_problem else []
+        return [*of_files, *of_listener, *dict.fromkeys(of_agents), *refused, *undecided]
 
     # the end
 

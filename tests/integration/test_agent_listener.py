@@ -1,0 +1,93 @@
+"""The port for agents on other computers: when it opens, why it does not, and when it closes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.errors import DetError
+from det_jupyter.master.http.agent_listener import AgentListener
+from det_jupyter.master.service.agent_access import AgentAccess
+from tests.integration.master_support import Bench
+
+
+def play(folder: Path, scenario: Callable[[AgentListener, AgentAccess], Awaitable[None]]) -> None:
+    """Run a scenario with a listener and one agent that may connect."""
+    bench = Bench(folder / "db")
+
+    async def run() -> None:
+        access = AgentAccess(folder / "agents")
+        access.add("b")
+        listener = AgentListener(bench.service, access, str(folder))
+        try:
+            await scenario(listener, access)
+        finally:
+            await listener.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        bench.service.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_port_is_open_to_both_kinds_of_addresses_and_kept(tmp_path: Path, address: str) -> None:
+    if address == "::1" and not socket.has_dualstack_ipv6():
+        pytest.skip("this computer has no IPv6")
+
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        port = await listener.open()
+        assert (await listener.open(), access.port) == (port, port)
+        _, writer = await asyncio.open_connection(address, port)
+        writer.close()
+        await writer.wait_closed()
+
+    play(tmp_path, scenario)
+
+
+def test_port_that_is_taken_can_be_opened_when_it_is_free(tmp_path: Path) -> None:
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            access.set_port(port)
+            with pytest.raises(DetError, match=f"port {port}, which cannot be opened"):
+                await listener.open()
+        assert await listener.open() == port
+
+    play(tmp_path, scenario)
+
+
+def test_port_is_closed_and_forgotten_with_the_last_agent(tmp_path: Path) -> None:
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        port = await listener.open()
+        await listener.close_unneeded()
+        assert access.port == port
+        access.remove("b")
+        await listener.close_unneeded()
+        assert access.port is None
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        access.add("c")
+        assert await listener.open() == access.port
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("name", ["certificate.pem", "key.pem"])
+def test_files_that_cannot_be_used_are_named(tmp_path: Path, name: str) -> None:
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        path = tmp_path / "agents" / name
+        path.write_text("{")
+        with pytest.raises(DetError, match=r"certificate.pem or key.pem cannot be used"):
+            await listener.open()
+        path.unlink()
+        with pytest.raises(DetError, match=r"cannot be used \(No such file or directory\)"):
+            await listener.open()
+        access.add("b")
+        await listener.open()
+
+    play(tmp_path, scenario)
