@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import time
@@ -34,6 +35,10 @@ from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, LaunchError, MasterUnreachable
 
+logger = logging.getLogger(__name__)
+
+_RETRIED_S = 60.0  # longer than the master may be away before the gang is ended (FENCE_S)
+_PAUSE_S = 0.5
 _AT_ONCE = 4
 _PART_BYTES = 1 << 20
 _TRIM_S = 3600.0
@@ -57,13 +62,24 @@ class RunFiles:
     async def prepare(self, run: Run) -> None:
         """Fetch the run's files; set its environment and the paths of its checkpoints.
 
+        While the master cannot be reached, for example because it is restarted, this is tried
+        again for a limited time.
+
         Raises:
             LaunchError: The folder of its checkpoints is not the master's.
             StartFailed: A file could not be fetched or stored; another attempt may succeed.
         """
+        deadline = time.monotonic() + _RETRIED_S
         try:
-            async with open_http(self._credentials) as http:
-                await self._prepare(http, run)
+            while True:
+                try:
+                    async with open_http(self._credentials) as http:
+                        return await self._prepare(http, run)
+                except httpx.TransportError as error:
+                    if time.monotonic() > deadline:
+                        raise
+                    logger.info("allocation=%s is prepared again: %s", run.id, error_text(error))
+                await asyncio.sleep(_PAUSE_S)
         except (httpx.HTTPError, OSError, MasterUnreachable, DetError) as error:
             if isinstance(error, LaunchError):
                 raise

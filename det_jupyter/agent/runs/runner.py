@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
@@ -85,7 +85,7 @@ class _ActiveRun:
         self.kill()
 
 
-Prepare: TypeAlias = Callable[[Run], Awaitable[None]]
+Prepare: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
 
 
 class LivingGang(NamedTuple):
@@ -243,8 +243,11 @@ class Runner:
         """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
         check_agents(run.plan, self._runs)
-        if self._prepare is not None:
-            await self._prepare(run)
+        if self._prepare is not None and not await _completes(
+            self._prepare(run), active.end_ordered
+        ):
+            gang.not_started("", is_final=False)
+            return
         await asyncio.to_thread(run.prepare_working_folder)
         specs = partial(
             make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads
@@ -276,6 +279,19 @@ class Runner:
         logger.info("allocation=%s is over: exit codes %s", run.id, exited.exit_codes)
         self._active.pop(run.id, None)
         self.news.set()
+
+
+async def _completes(work: Coroutine[Any, Any, None], end_ordered: asyncio.Event) -> bool:
+    """Await the work, or cancel it when the gang's end is ordered; return whether it is done."""
+    working, ended = asyncio.create_task(work), asyncio.create_task(end_ordered.wait())
+    await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if working.done():
+        working.result()  # raises its exception
+        return True
+    working.cancel()
+    await asyncio.wait({working})
+    return False
 
 
 def _close(runs: dict[str, Run], allocation_id: str) -> None:

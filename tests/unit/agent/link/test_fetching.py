@@ -9,9 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from det_jupyter.agent.link import fetching
 from det_jupyter.agent.link.fetching import RunFiles, remove_folder
+from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials
+from tests.integration.agent_support import make_plan
 
 CREDENTIALS = AgentCredentials(agent="b", url="https://127.0.0.1:1", certificate="", token="t")
 
@@ -76,3 +80,30 @@ def test_folder_of_which_a_part_could_not_be_removed_is_no_checkpoint(
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # the agent is killed
     remove_folder(folder / "u1")
     assert not (folder / "u1").exists()
+
+
+class Unreachable(RunFiles):
+    """Whose first attempts fail."""
+
+    def __init__(self, num_failures: int) -> None:
+        super().__init__(CREDENTIALS)
+        self.num_left = num_failures
+
+    async def _prepare(self, http: httpx.AsyncClient, run: Run) -> None:
+        if self.num_left:
+            self.num_left -= 1
+            raise httpx.ConnectError("no route")
+
+
+def test_start_is_tried_again_while_the_master_cannot_be_reached(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(fetching, "open_http", lambda _: httpx.AsyncClient())
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    files = Unreachable(3)
+    asyncio.run(files.prepare(run))
+    assert files.num_left == 0
+    monkeypatch.setattr(fetching, "_RETRIED_S", -1.0)
+    with pytest.raises(StartFailed, match="could not be fetched from https"):
+        asyncio.run(Unreachable(1).prepare(run))

@@ -202,3 +202,36 @@ def test_of_any_orders_the_first_deadline_holds_and_one_timer_is_left(
 
     with asyncio.Runner(loop_factory=HandClock) as loops:
         loops.run(act(cast(HandClock, loops.get_loop())))
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_killed: bool) -> None:
+    async def fetch(_: Run) -> None:
+        await asyncio.sleep(3600)
+
+    async def act() -> Run:
+        runner = Runner(
+            agents=["a"],
+            adopted=[],
+            launcher=cast(Launcher, NoProcesses()),
+            lifeline_fd=-1,
+            socket_dir=tmp_path,
+            num_threads=1,
+            prepare=fetch,
+        )
+        plan = make_plan(ID, [], slots=1, agent_ids=["a"])
+        runner.carry_out(StartGang(plan=plan), agent_id="a")
+        await asyncio.sleep(0.01)
+        if is_killed:
+            runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
+        async with asyncio.timeout(5):
+            if not is_killed:
+                await runner.abandon(5)
+            await runner.news.wait()
+        return runner.runs_of("a")[ID]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+        exited = asyncio.run(act()).exited
+    assert exited is not None
+    assert (exited.killed, exited.lost) == (is_killed, not is_killed)
