@@ -161,7 +161,7 @@ def fetch_trials(
         )
     note = left_out(len(chosen))
     chosen = chosen[:MAX_SIDES]
-    if not note and numbers:  # in the given order
+    if not note and numbers:  # results in the given order
         chosen.sort(key=lambda trial: list(numbers).index(trial.id))
     curves = client.curves(view.id, max_points=_MAX_POINTS)
     compared = [

@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import CreateExperiment, ExperimentView, Stat
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
 
-_END_S = 30.0  # for a killed experiment to end, and for a deletion
+_END_S = 30.0  # time for a killed experiment to end, and for a deletion
 _POLL_S = 0.1
 
 _LAUNCHERS = ("det_jupyter.launch.", "determined.launch.")

@@ -27,7 +27,7 @@ _CLUSTER_PERIOD_S = 0.35
 _TICK_S = 0.2
 _AGAIN_S = 0.5  # pause while a master is being restarted
 _CLUSTER_SHARE = 10  # fetching slots and queue takes at most 1/10 of the time
-_CLOCK_STEP_S = 5.0  # an item so much older than the copy: the clock was set back
+_CLOCK_STEP_S = 5.0  # an item older than the copy by this much: the clock was set back
 
 
 def fetch(client: Client, experiment_id: int) -> LiveExperiment:

@@ -129,7 +129,7 @@ def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
     if nameless := list(find_nameless_keys(document)):
         raise ConfigError(
             sort_problems(problems + nameless)
-        )  # nothing that follows could name them
+        )  # later checks could not name these keys
     return to_plain(document), problems
 
 

@@ -31,7 +31,7 @@ from det_jupyter.core.ranks import (
     read_rank_info,
 )
 
-if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
+if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host.paths import master_file
 from det_jupyter.contract.messages import GangPlan, MasterInfo, SlotView
 
-if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
+if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
 
 _ADDRESS = "127.0.0.1"  # the agents of a gang are on one computer

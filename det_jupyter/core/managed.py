@@ -41,7 +41,7 @@ from det_jupyter.core.train import BestValidation, TrainContext, tensorboard_fol
 from det_jupyter.errors import LaunchError
 from det_jupyter.storage import open_storage
 
-if TYPE_CHECKING:  # a script may have no use for it, and it takes seconds to load
+if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
 
 

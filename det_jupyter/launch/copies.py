@@ -19,7 +19,7 @@ from typing import IO
 _READ_BYTES = 1 << 16
 _WAIT_S = 0.5
 _WAIT_WITHOUT_PIDFD_S = 0.05
-_IDLE_S = 1.0  # after which an incomplete line is written: a question, "loading..."
+_IDLE_S = 1.0  # pause after which an incomplete line is written: a prompt, "loading..."
 _DRAIN_S = 1.0  # how long to read on when all workers have ended but a process holds their pipe
 _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 10
@@ -194,7 +194,7 @@ class Copies:
     def _write(self, copy: _Copy, data: bytes) -> None:
         try:
             _write_all(copy.target, data)
-        except OSError:  # the reader has left: the worker has to notice, as it would without us
+        except OSError:  # closed by its reader: the worker has to get the error as without us
             copy.lines.flush()
             self._end(copy)
 

@@ -55,7 +55,7 @@ def mpirun_command(
     if is_open and not any(part in word for word in options for part in _BINDS):
         own += ["--bind-to", "none"]
     if is_open and "--oversubscribe" not in options:
-        own += ["--oversubscribe"]  # slots are counted by us
+        own += ["--oversubscribe"]  # the number of ranks is checked here, not by mpirun
     if is_open and "--prefix" not in options:
         # Called by its path, mpirun puts its own folder first into PATH: `python3` would be the
         # system's, not that of this environment. As `mpirun` in a shell it does not.

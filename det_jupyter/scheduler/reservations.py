@@ -96,7 +96,7 @@ class Reservations:
         return self.spare.get(agent_id, 0)
 
     def is_barred(self, agent_id: str) -> bool:
-        """Return whether no further request can count on slots that come free there."""
+        """Return whether slots that become free on an agent are all kept for other requests."""
         return agent_id in self.agents and agent_id not in self.spare
 
     def closed_to_all(self) -> Closed:

@@ -88,7 +88,7 @@ class Rung:
         self._balance()
 
     def metric_of(self, trial: int) -> float:
-        """Return the metric that the trial had here."""
+        """Return a trial's metric at this rung."""
         return self.entries[trial][0]
 
     def _num_best_due(self) -> int:

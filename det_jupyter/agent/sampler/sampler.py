@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _DEFAULT_INTERVAL_S = 1.0  # interval if no gang has one
 _CHECK_S = 0.5  # how often it is checked whether anything is to be sampled
-_LINGER_S = 5.0  # sampling goes on for so long, because the next trial often starts soon
+_LINGER_S = 5.0  # sampling continues for this time: the next trial often starts soon
 _READ_S = 10.0  # time limit of a reading
 
 HANGS = "reading /proc has not returned: a process, or a file system, hangs in the kernel"

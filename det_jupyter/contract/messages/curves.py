@@ -9,8 +9,8 @@ from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.json_numbers import to_finite
 
 BATCHES = "batches"  # the group of per-batch training metrics
-# Limits of the points that are kept: of one curve, of all curves of an experiment; however many
-# curves there are, each may have _FEWEST_OF_CURVE.
+# Most points kept of one curve, and of all curves of an experiment together. Each curve may have
+# _FEWEST_OF_CURVE points in any case, even if that exceeds the second limit.
 _MOST_OF_CURVE = 8000
 _MOST_POINTS = 400_000
 _FEWEST_OF_CURVE = 200

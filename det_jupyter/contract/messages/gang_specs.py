@@ -56,7 +56,7 @@ class GangPlan(Wire):
     target: Length  # the length to train to, counted from the trial's beginning
     # Whether the run ends there; else it waits for a farther target or for `preempt`.
     target_is_last: bool = True
-    sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None: no samples
+    sampling_interval_s: SamplingInterval | None = 1.0  # None: no system samples
     orders: list[Order] = []  # changes of earlier runs, to be repeated, and new ones
 
     @property
@@ -130,7 +130,7 @@ class RankPlace(Wire):
     group_rank: int = 0
     group_world_size: int = 1
     master_addr: str
-    master_port: int  # was free; not used by the ranks, but by programs such as torch's
+    master_port: int  # a free port, for programs such as torchrun; ranks do not use it
     lifeline_fd: int | None = None  # read end of a pipe that closes when the agent exits
     num_threads: int = 1  # the rank's share of the computer's cores
 

@@ -126,7 +126,7 @@ class RegisterAgent(Wire):
     slots: Annotated[list[SlotView], AfterValidator(_have_own_ids)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
-    problems: list[str] = []  # with its settings, in sentences
+    problems: list[str] = []  # sentences on problems with the agent's settings
     # Of an agent on another computer: its environment, and how far its clock is ahead of the
     # master's.
     versions: dict[str, PrintableText] = {}  # versions of python and torch
@@ -172,7 +172,7 @@ class StoredCheckpoint(Wire):
 class AddAgent(Wire):
     """A request for the credentials of an agent on another computer; they replace earlier ones."""
 
-    address: str = ""  # of this computer, as the agent reaches it; "": found by the default route
+    address: str = ""  # this computer's address for the agent; "": found by the default route
 
 
 class OtherVersion(Wire):

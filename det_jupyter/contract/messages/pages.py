@@ -96,7 +96,7 @@ class MasterState(Wire):
 
 
 class FeederState(Wire):
-    """`feeder` of the handshake."""
+    """The state of the feeder process: the field `feeder` of a Handshake."""
 
     state: str
     problem: str

@@ -20,7 +20,8 @@ Sort = Literal["newest", "oldest", "metric"]
 class ExperimentQuery(Wire):
     """A query for experiments: those that meet all conditions that are given."""
 
-    ids: Annotated[list[Whole] | None, Field(max_length=MAX_IDS)] = None  # only of these numbers
+    # Only experiments with these numbers.
+    ids: Annotated[list[Whole] | None, Field(max_length=MAX_IDS)] = None
     # Words, each of which is in the name, description, labels, notebook or entrypoint.
     text: Pattern = ""
     name: Pattern = ""  # the whole name; `*` and `?` are wildcards
@@ -63,7 +64,7 @@ class ExperimentRow(ListedExperiment):
     """An experiment in the master's answer to an ExperimentQuery."""
 
     state: State
-    hparams: dict[str, Any] = {}  # of the best trial; of the first while there is no value yet
+    hparams: dict[str, Any] = {}  # of the best trial; of the first one if no trial has a value
     pool: str = ""
     parent_id: int | None = None  # the experiment that it was forked from
 
@@ -117,7 +118,7 @@ class LogQuery(Wire):
     after: Whole = 0  # only lines with a larger id
     # Only the last `tail` lines. None: the first ones, at most `MAX_LINES`.
     tail: Whole | None = None
-    rank: Whole | None = None  # only of this rank
+    rank: Whole | None = None  # only lines of this rank
     # Only lines since then, UTC seconds.
     since: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
     level: Level | None = None  # only of this level or a higher one

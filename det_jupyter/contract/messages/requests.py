@@ -91,7 +91,8 @@ class Refusal(Wire):
 
     error: str  # name of a class in det_jupyter.errors
     problems: list[Problem]
-    what: Literal["", "experiment", "trial"] = ""  # if none has the requested number: what of
+    # If an experiment or trial of the requested number does not exist: which kind, and the number.
+    what: Literal["", "experiment", "trial"] = ""
     number: int = 0
 
 

@@ -20,7 +20,7 @@ class DeviceProcess(Wire):
     command: PrintableText  # its command line, shortened
     user: PrintableText = ""  # its owner
     memory_bytes: Count = 0  # bytes of the device's memory
-    kernel_id: str | None = None  # if it is a Jupyter kernel
+    kernel_id: str | None = None  # id of the kernel, if the process is a Jupyter kernel
     notebook: str | None = None  # path of that kernel's notebook, if known
     # Since when it has not used the device, UTC seconds; None: busy, or not known.
     idle_since: Timestamp | None = None
@@ -201,7 +201,7 @@ class JobEntry(Wire):
     max_slots: int | None = None
     created_at: float
     slots_held: int
-    slots_wanted: int  # held, and waited for
+    slots_wanted: int  # slots held and waited for
     num_running: int
     num_waiting: int
     jobs_ahead: int | None = None  # waiting jobs that start first; None under fair share
@@ -222,7 +222,7 @@ class ClusterView(Wire):
 
     pools: list[PoolStatus]
     queue: list[QueueEntry]  # in order, pool by pool
-    num_waiting: int  # also those that `queue` leaves out
+    num_waiting: int  # number of waiting trials, also of those that `queue` leaves out
     at: float
 
 

@@ -40,7 +40,7 @@ class Verdict(Wire):
     # Of the first cause; `healthy`: nothing to gain; `unknown`: not enough measured yet.
     kind: VerdictKind
     sentence: str  # the verdict with share, rank and first advice
-    causes: list[Cause] = []  # the important ones; the verdict is named for the first
+    causes: list[Cause] = []  # the important causes; `kind` is that of the first one
     shares: dict[CauseKind, Fraction] = {}  # how all the time is divided; they sum to 1
     at: Timestamp  # when it was found
     batches: int  # how many batches it is based on
@@ -55,7 +55,7 @@ class SlotView(Wire):
 
     id: int
     kind: Literal["cpu", "cuda"]
-    index: int  # of the device in NVML's order; of the place for cpu
+    index: int  # index of the device in NVML's order, or of the CPU place
     name: str
     uuid: str = ""
     memory_bytes: int = 0
@@ -105,7 +105,7 @@ class FailureView(Wire):
     where: str = ""
     traceback: str = ""
     at: float
-    batch: int | None = None  # the one that the rank which exited first had begun
+    batch: int | None = None  # the batch that the rank which exited first had begun
     times: int = 1  # number of consecutive runs that failed in this way
     no_room: bool = False  # a disk was full
 
@@ -122,7 +122,7 @@ class CheckpointView(Wire):
     created_at: float
     searcher_metric: float | None = None  # metric of the validation at the same step
     state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
-    globs: list[str] = []  # of the files that are being deleted, if not all are
+    globs: list[str] = []  # patterns of files still to be deleted, if some files stay
 
 
 class Divergence(Wire):

@@ -28,7 +28,7 @@ from det_jupyter.contract.trial.context_dir import context_files
 from det_jupyter.errors import ProtocolMismatch
 
 _STATES_FILE = ".unpacked"  # in a folder of unpacked modules: size and time of each file
-_OUR_MODULE = re.compile(r"(module|named) 'det_jupyter\b")  # in messages of failed imports
+_OUR_MODULE = re.compile(r"(module|named) 'det_jupyter\b")  # in the message of a failed import
 _notebook: ContextVar[dict[str, Any]] = ContextVar("notebook")
 
 

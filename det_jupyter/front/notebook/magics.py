@@ -117,7 +117,10 @@ class DetMagics(Magics):
         return experiment
 
     def _refuse(self, name: str, error: BaseException) -> None:
-        """Replace the variable's older handle, which would be taken for the refused experiment."""
+        """Set the variable `name` to an object that raises the refusal on any use.
+
+        Its former value, a handle on an older experiment, could be mistaken for the new one.
+        """
         assert self.shell is not None, "magics are registered by a shell"
         self.shell.user_ns[name] = RefusedExperiment(str(error) or type(error).__name__)
 

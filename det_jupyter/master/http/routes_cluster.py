@@ -55,14 +55,14 @@ class Status(Wire):
     master: MasterInfo
     agents: list[AgentView]
     experiments: list[ActiveExperiment]
-    num_experiments: int  # over or not
-    problems: list[str] = []  # to be shown: with pools.yaml, with agents, with full disks
+    num_experiments: int  # number of all experiments, also of those that are over
+    problems: list[str] = []  # sentences on pools.yaml, agents and full disks
 
 
 class Possibility(Wire):
     """Whether trials can run in a pool."""
 
-    problem: Problem | None  # None: they can
+    problem: Problem | None  # None: trials can run
 
 
 def master_routes(

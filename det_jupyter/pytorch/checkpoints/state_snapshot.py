@@ -167,7 +167,10 @@ def _is_safe_key(key: Any) -> bool:
 
 
 def _is_safe(value: Any) -> bool:
-    """Return whether torch loads it with `weights_only`; users can register more types."""
+    """Return whether torch loads a value with `weights_only`.
+
+    It is tried, as users can register types with torch.
+    """
     buffer = io.BytesIO()
     try:
         torch.save(value, buffer)

@@ -19,7 +19,7 @@ class TrialInfo:
     config: ExperimentConfig | None
     position: Position  # shared with the loop, which writes it
     _hparams: Mapping[str, Any] | None
-    _experiment_id: int | None  # None outside of experiments, as the next one
+    _experiment_id: int | None  # None outside of experiments, like `_trial_id`
     _trial_id: int | None
     _trial_seed: int | None  # None in a context that only loads a checkpoint
     _stop_requested = False

@@ -91,7 +91,7 @@ def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
     if found is None:
         return None
     users = {process.pid: process for slot in found for process in withheld.occupied[slot]}
-    # Their other devices become free too, and a whole agent must not become too large.
+    # Ending these processes also frees their other devices. A whole agent must not get too large.
     freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
     if len(freed) > len(found) and not test(_with_slots(seats, freed)):
         return None
@@ -108,7 +108,7 @@ def _fewest(seats: Seats, slots: Sequence[int], test: Test) -> Sequence[int] | N
     """Return the fewest first slots that are enough; None if all of them are not."""
     if not slots or not test(_with_slots(seats, slots)):
         return None
-    # More slots are never worse, but for whole agents: checked at the end.
+    # More slots are never worse, except for a request of whole agents: checked at the end.
     nums = range(1, len(slots))
     return slots[: 1 + bisect_left(nums, True, key=lambda n: test(_with_slots(seats, slots[:n])))]
 

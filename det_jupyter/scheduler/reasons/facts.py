@@ -46,7 +46,7 @@ class Withheld:
 
 
 class Facts(Protocol):
-    """What the master adds to the snapshots of its pools. Called while nothing changes."""
+    """What the master adds to the snapshots of its pools; its state must not change meanwhile."""
 
     @property
     def now(self) -> float:

@@ -31,9 +31,9 @@ from det_jupyter.scheduler.snapshot import moved_beside
 MOST = 4
 _LEVELS = 4  # priorities that are tried
 _POOLS = 8
-_TRIES = 8  # experiments that are paused alone
-_TOGETHER = 4  # experiments to pause at most
-_AGENTS = 2  # on which several to pause are looked for
+_TRIES = 8  # experiments for which a pause of each alone is tried
+_TOGETHER = 4  # most experiments to pause together
+_AGENTS = 2  # agents on which several experiments to pause are searched for
 _LAST = 10**9  # the number of an experiment that comes after all others
 
 

@@ -56,14 +56,14 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
 
 
 def _holders(wait: Wait, agents: Sequence[Seats], reliefs: Sequence[Relief]) -> list[HolderView]:
-    """Return the experiments that hold slots there; first those that could make room."""
+    """Return the experiments that hold slots on agents; first those whose end would make room."""
     names = {seats.id for seats in agents}
     gangs = by_group(wait.gangs_on(agents))
     views = [_view(wait, names, group_id, mine) for group_id, mine in gangs.items()]
     last = len(reliefs)
     enough = {
         gang.request.group: place
-        for place in reversed(range(last))  # of several reliefs of a group, the first counts
+        for place in reversed(range(last))  # so the first relief of a group overwrites later ones
         for gang in reliefs[place].gangs
     }
     views.sort(key=lambda view: (enough.get(view.experiment_id, last), -view.slots, view.since))

@@ -28,7 +28,7 @@ def _look(word: str, tone: Tone, path: str, *, is_filled: bool = False) -> MarkL
     return MarkLook(word=word, path=path, is_filled=is_filled, tone=tone)
 
 
-# In the order of legends; the shapes alone are distinct.
+# In the order of legends. The shapes differ, so that marks are distinct without their colours.
 MARKS: dict[Mark, MarkLook] = {
     "promoted": _look("promoted", "brand", "m0-4l4 7h-8z", is_filled=True),
     "finished": _look("trained to the end", "good", "m0-4l4 4l-4 4l-4-4z", is_filled=True),

@@ -19,7 +19,7 @@ IGNORE_FILE = ".detignore"
 _MOST_BYTES = 64 * 2**10
 _MOST_S = 10.0
 _STARS = re.compile(r"\*+")
-_FEW_STARS = 2  # patterns with as many are fast on the longest path
+_FEW_STARS = 2  # stars in a pattern that is fast even on the longest path
 # They precede the user's patterns, which can revoke them: `!.venv/`.
 _BUILT_IN = (
     f"/{IGNORE_FILE}",
