@@ -89,7 +89,9 @@ def cheapest_way(room: Room, priority: int) -> Way | None:
 def _clear_one(room: Room, priority: int) -> Way | None:
     board, now = room.board, room.now
     candidates = (seats for seats in board.seats.values() if room.could_use(seats))
-    if not any(_above(board, seats, priority) >= room.missing(seats) for seats in candidates):
+    if not any(
+        _slots_above(board, seats, priority) >= room.missing(seats) for seats in candidates
+    ):
         return None
     most = max(seats.coming for seats in board.seats.values())
     least_missing = max(1, room.shape.slots - most)
@@ -109,7 +111,7 @@ def _clear_one(room: Room, priority: int) -> Way | None:
     return Way(best[0][2], (best[1],)) if best else None
 
 
-def _above(board: Board, seats: Seats, priority: int) -> int:
+def _slots_above(board: Board, seats: Seats, priority: int) -> int:
     """Return the slots of gangs that stay on an agent and have a greater priority number."""
     return board.free_without(seats, priority) - seats.coming
 
@@ -127,7 +129,7 @@ def _newest(board: Board, priority: int) -> list[Running]:
 def _cheapest_here(room: Room, seats: Seats, priority: int) -> Cost | None:
     """Return the cheapest set of gangs that makes room on an agent; None if there is none."""
     missing = room.missing(seats)
-    if not room.could_use(seats) or missing > _above(room.board, seats, priority):
+    if not room.could_use(seats) or missing > _slots_above(room.board, seats, priority):
         return None
     # cheapest[n]: the best way to get n slots or more
     cheapest: list[Cost | None] = [(0.0, 0, ()), *[None] * missing]

@@ -125,7 +125,7 @@ class _Ends:
     def _some(self) -> Iterator[Relief]:
         """Find experiments of which any N trials on one agent are enough."""
         for seats in self.agents:
-            for mine in islice(by_group(_here(seats, self.gangs)).values(), _TRIES):
+            for mine in islice(by_group(_holders_on(seats, self.gangs)).values(), _TRIES):
                 if len(mine) > 1 and (nums := self._nums(mine, mine[::-1])):
                     num, gangs = max(nums), tuple(mine)
                     yield Relief(kind=Kind.SOME, gangs=gangs, num=num, agent_id=seats.id)
@@ -133,7 +133,7 @@ class _Ends:
     def _any(self) -> Iterator[Relief]:
         """Find agents of which any N slots are enough, or else certain trials."""
         for seats in self.agents:
-            here = _here(seats, self.gangs)
+            here = _holders_on(seats, self.gangs)
             if len(here) < 2:
                 continue
             orders = [here, here[::-1], [g for mine in by_group(here).values() for g in mine]]
@@ -194,7 +194,7 @@ def by_group(gangs: Iterable[Running]) -> dict[int, list[Running]]:
     return groups
 
 
-def _here(seats: Seats, gangs: Iterable[Running]) -> list[Running]:
+def _holders_on(seats: Seats, gangs: Iterable[Running]) -> list[Running]:
     """Return the gangs that hold slots on an agent, those with the fewest slots there first."""
     here = [gang for gang in gangs if gang.slots_on(seats.id)]
     return sorted(here, key=lambda gang: (seats.freed_by(gang), gang.request.id))

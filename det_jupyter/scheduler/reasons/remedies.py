@@ -226,11 +226,11 @@ def _several_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list
     They hold slots on one agent, or on the agents that a larger request takes whole.
     """
     places = [wait.nearest] if wait.spans else [[seats] for seats in wait.nearest[:_AGENTS]]
-    ways = [_enough(wait, place, held) for place in places] if wait.request.slots else []
+    ways = [_fewest_to_pause(wait, place, held) for place in places] if wait.request.slots else []
     return min(filter(None, ways), key=len, default=[])
 
 
-def _enough(
+def _fewest_to_pause(
     wait: Wait, place: Sequence[Seats], held: Mapping[int, Sequence[Running]]
 ) -> list[int]:
     """Return the experiments to pause so that the request starts on these agents; [] if none.

@@ -22,13 +22,13 @@ from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.wording import (
     about,
+    count_clause,
     file_of,
     listed,
     named,
     noun,
     one_line,
     process_text,
-    so_many_are,
     titled,
     verb,
 )
@@ -58,7 +58,7 @@ def has_to_happen(wait: Wait, relief: Relief) -> str:
             what = f"{named('trial', ids, most=4)} have ended"
         case Kind.SLOTS if not num:
             slots = relief.num_slots
-            what = so_many_are(slots, f"{noun(slots, 'more slot')} {where}", "given back")
+            what = count_clause(slots, f"{noun(slots, 'more slot')} {where}", "given back")
         case Kind.SLOTS if num < total:
             what = f"{num} of the {total} trials {where} {verb(num, 'has')} ended"
         case Kind.SLOTS:
@@ -143,7 +143,7 @@ class Sentence:
             return f"agents carry at most {most} each, and all are full"
         if wait.spans:
             idle = sum(seats.is_idle for seats in wait.nearest)
-            return so_many_are(idle, "of these", "idle")
+            return count_clause(idle, "of these", "idle")
         nearest = wait.nearest[0]
         total = sum(len(seats.free) for seats in wait.allowed)
         if len(wait.allowed) == 1 or total == 0 or wait.request.slots == 1:
@@ -243,7 +243,7 @@ class Sentence:
             enough = "one of these ends"
         elif wait.spans:
             busy = sum(not seats.is_idle for seats in wait.nearest)
-            enough = so_many_are(busy, noun(busy, "more agent"), "idle")
+            enough = count_clause(busy, noun(busy, "more agent"), "idle")
         return f"starts when {enough}{self._when()}"
 
     def _when(self) -> str:
@@ -328,17 +328,17 @@ class Sentence:
     def _kept_from_use(self, seats: Seats) -> list[str]:
         withheld, parts = self.wait.withheld.get(seats.id), list[str]()
         if withheld and (num := len(withheld.disabled_only)):
-            parts.append(so_many_are(num, "more", "disabled"))
+            parts.append(count_clause(num, "more", "disabled"))
         if withheld and (slots := withheld.occupied_only):
             users = {user.pid: user for slot in slots for user in withheld.occupied[slot]}
             first, rest = next(iter(users.values())), len(users) - 1
             user = process_text(first, self.wait.facts.now)
             more = f" and {rest} more {noun(rest, 'process')}" if rest else ""
-            parts.append(so_many_are(len(slots), "more", f"used by {user}{more}"))
+            parts.append(count_clause(len(slots), "more", f"used by {user}{more}"))
         return parts
 
 
 def _free_of(agents: Sequence[Seats]) -> str:
     """Return how many slots of these agents are free: `2 of 8 are free`."""
     total = sum(seats.size for seats in agents)
-    return so_many_are(sum(len(seats.free) for seats in agents), f"of {total}", "free")
+    return count_clause(sum(len(seats.free) for seats in agents), f"of {total}", "free")

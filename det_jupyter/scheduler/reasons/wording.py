@@ -68,10 +68,10 @@ def verb(number: int, word: str) -> str:
     return word if number < 2 else _PLURALS.get(word, word.removesuffix("s"))
 
 
-def so_many_are(number: int, of: str, what: str) -> str:
+def count_clause(number: int, of: str, what: str) -> str:
     """Return the clause "NUMBER OF is (are) WHAT", with "none" for 0.
 
-    >>> so_many_are(2, "of 8", "free"), so_many_are(0, "of these", "idle")
+    >>> count_clause(2, "of 8", "free"), count_clause(0, "of these", "idle")
     ('2 of 8 are free', 'none of these is idle')
     """
     return f"{number or 'none'} {of} {verb(number, 'is')} {what}"
