@@ -88,6 +88,8 @@ class AgentService:
         if not is_watched:
             self._devices_seen.set()
         self._credentials = credentials
+        self._leaving = asyncio.Event()
+        self._is_closed = False
         self._is_linked = False
         self._linked_until = time.monotonic()
         self._link: MasterLink | None = None
@@ -110,11 +112,20 @@ class AgentService:
         self._outbox.note_devices(seen)
         self._runner.news.set()
 
+    def leave(self) -> None:
+        """Register again without slots, if the master is elsewhere: it must start nothing here."""
+        if self._credentials:
+            self._leaving.set()
+
+    def close(self) -> None:
+        """Connect no more; `keep_linked` is cancelled next."""
+        self._is_closed = True
+
     async def report_exits(self) -> None:
         """Wait until the master has stored the ends of all runs, for a limited time."""
         patience_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
         deadline = time.monotonic() + patience_s
-        while self._is_linked and time.monotonic() < deadline:
+        while (self._is_linked or self._leaving.is_set()) and time.monotonic() < deadline:
             if all(run.exit_sent_at is not None for run in self._runs.values()):
                 return
             await asyncio.sleep(0.01)
@@ -126,7 +137,7 @@ class AgentService:
                 await self._devices_seen.wait()
         pause_s, longest_s = _PAUSES_S
         reason = ""
-        while True:
+        while not self._is_closed:  # a TaskGroup that fails hides that it was cancelled
             began = time.monotonic()
             try:
                 await self._serve_connection()
@@ -151,6 +162,8 @@ class AgentService:
             self._is_linked = True
             try:
                 async with asyncio.TaskGroup() as group:
+                    if not self._leaving.is_set():
+                        group.create_task(self._until_leaving())
                     group.create_task(self._carry_out_commands(link))
                     group.create_task(self._send_reports(link))
             finally:
@@ -166,7 +179,7 @@ class AgentService:
             hostname=own.host,
             pid=own.pid,
             birth=own.birth,
-            slots=self._offer.slots,
+            slots=[] if self._leaving.is_set() else self._offer.slots,
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},
             problems=list(self._offer.problems),
@@ -181,6 +194,10 @@ class AgentService:
             except Exception:  # a command that fails must not end other gangs
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
+
+    async def _until_leaving(self) -> None:
+        await self._leaving.wait()
+        raise MasterUnreachable("this agent registers again, without slots, because it exits")
 
     def _adapted(self, command: AgentCommand) -> AgentCommand:
         """Return a command with the interpreter of this computer, if the master is elsewhere."""
@@ -247,12 +264,16 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
     tasks = [*links, order, idling]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for service in services:
+            service.leave()
         await runner.abandon(_ENDING_S)
         await asyncio.gather(*(service.report_exits() for service in services))
         for task in tasks:
             if task.done():
                 task.result()  # raises the task's exception
     finally:
+        for service in services:
+            service.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
