@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.client import Client
@@ -34,6 +33,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.errors import CheckpointError, ConfigError, Conflict, RankFailed
+from det_jupyter.storage import reading
 
 _VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/training/interruptions.py
 _COMPARE = "det_jupyter.pytorch.checkpoints.compare"
@@ -157,7 +157,7 @@ def _run(
     straight, interrupted = both
     _check_interrupted(client, interrupted.view, plan)
     ends = [_last_checkpoint(client, experiment.id) for experiment in both]
-    found = _compare(view.python, *(Path(end.path) for end in ends))
+    found = _compare(view.python, ends[0].path, ends[1].path)
     return Verification(
         interruptions=plan.interruptions,
         steps_completed=ends[0].steps_completed,
@@ -187,10 +187,12 @@ def _last_checkpoint(client: Client, experiment_id: int) -> CheckpointView:
     return max(kept, key=lambda c: (c.steps_completed, c.created_at))
 
 
-def _compare(python: str, one: Path, other: Path) -> dict[str, Any]:
+def _compare(python: str, one: str, other: str) -> dict[str, Any]:
+    """Compare two checkpoints, by their paths as recorded, in the experiment's interpreter."""
     interpreter = python if os.access(python, os.X_OK) else sys.executable
-    argv = [interpreter, "-P", "-m", _COMPARE, str(one), str(other), "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    with reading(one) as first, reading(other) as second:
+        argv = [interpreter, "-P", "-m", _COMPARE, str(first), str(second), "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:  # no output: it could not read a checkpoint, or not start

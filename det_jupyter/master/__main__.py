@@ -12,7 +12,7 @@ import sys
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
-from det_jupyter.engine import ENGINES
+from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import DetError
 
 _LOCK_S = 20.0  # how long another master may take to start or to exit
@@ -54,7 +54,7 @@ def _serve(options: argparse.Namespace) -> int:
     if lock is None:
         return 0
     paths.master_file().unlink(missing_ok=True)  # left by a master that was killed
-    engine = ENGINES["local"](_simulated_agents(), starts=not options.no_agent)
+    engine = LocalEngine(_simulated_agents(), starts=not options.no_agent)
     engine.keep(connected=())
     from det_jupyter.master.serve import serve
 

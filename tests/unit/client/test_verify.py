@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from det_jupyter.client import verify
 from det_jupyter.client.verify import Verification, VerifyPlan, plan_verify, request_for
 from det_jupyter.contract.messages import Capsule, CapturedName, ExperimentView, State, TrialView
 from det_jupyter.errors import ConfigError
+from det_jupyter.storage import open_storage
+from det_jupyter.storage.contract import path_of
 
 
 def trial(steps_completed: int = 0) -> TrialView:
@@ -187,3 +193,22 @@ def test_a_class_of_a_module_is_tried(entrypoint: str) -> None:
     view = experiment(max_length={"batches": 300})
     capsule = view.capsule.model_copy(update={"entrypoint": entrypoint})
     assert plan_of(view.model_copy(update={"capsule": capsule})).interruptions
+
+
+def test_checkpoints_are_compared_in_a_storage_that_is_no_folder(
+    zip_location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(zip_location, Path())
+    for uuid in ("one", "other"):
+        draft = storage.begin(uuid)
+        (draft.path / "metadata.json").write_text("{}")
+        (draft.path / "weights").write_text(uuid)
+        draft.commit()
+
+    def run(argv: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        found = [Path(folder, "weights").read_text() for folder in argv[4:6]]
+        return subprocess.CompletedProcess(argv, 0, json.dumps(found), "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    found: Any = verify._compare("", path_of(storage, "one"), path_of(storage, "other"))
+    assert found == ["one", "other"]

@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -363,6 +364,7 @@ def test_a_page_is_what_is_written(name: str, tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     os.environ["LOGNAME"] = "ann"
+    socket.gethostname = lambda: "left"  # as in conftest.py
     texts = {name: _steady(page(), Path("/none")) for name, page in PAGES.items()}
     for each in LINES:
         with tempfile.TemporaryDirectory() as folder:
