@@ -118,9 +118,10 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
             raise NotFound(f"checkpoint {uuid} has no file {name}")
         return FileResponse(path, media_type="application/octet-stream")
 
-    checkpoint = "/agents/{agent_id}/runs/{allocation_id}/checkpoints/{uuid}"
-
-    @routes.put(f"{checkpoint}/files", response_model=Wire)
+    @routes.put(
+        "/agents/{agent_id}/runs/{allocation_id}/checkpoints/{uuid}/files",
+        response_model=Wire,
+    )
     async def put_part(
         agent_id: str,
         allocation_id: str,
@@ -135,7 +136,10 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         await asyncio.to_thread(inbox.put, uuid, name, offset, part)
         return JsonResponse(Wire())
 
-    @routes.post(checkpoint, response_model=StoredCheckpoint)
+    @routes.post(
+        "/agents/{agent_id}/runs/{allocation_id}/checkpoints/{uuid}",
+        response_model=StoredCheckpoint,
+    )
     async def commit(
         agent_id: str, allocation_id: str, uuid: str, stored: StoredFiles
     ) -> Response:

@@ -21,9 +21,9 @@ NOT_FOR_PAGES = {
     ("GET", "agents/*/clock"),  # of agents elsewhere, from here
     ("POST", "agents/*/runs/*/start"),
     ("GET", "agents/*/blobs/*"),
-    ("GET", "agents/*/checkpoints/*/files/*"),
-    ("PUT", "agents/*/checkpoints/*/files/*"),
-    ("POST", "agents/*/checkpoints/*"),  # to here
+    ("GET", "agents/*/checkpoints/*/files"),
+    ("PUT", "agents/*/runs/*/checkpoints/*/files"),
+    ("POST", "agents/*/runs/*/checkpoints/*"),  # to here
     ("GET", "feed"),  # without an end; pages have the socket
 }
 
