@@ -51,8 +51,8 @@ _IDLE_POLL_S = 0.2  # how often `serve` checks whether this process is needed
 _DEVICES_S = 2.0  # how long a slow driver may delay the first registration
 _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
 FENCE_S = 25.0  # a remote agent ends its gangs after this time without an answer
-_REMOTE_ENDING_S = 10.0  # the same, of a remote agent, which uploads checkpoints first
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
+_REMOTE_ENDING_S = 10.0  # a remote agent uploads checkpoints before it reports the ends
 
 
 class AgentService:

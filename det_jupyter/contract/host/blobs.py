@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from det_jupyter.errors import DetError, NotFound
 
@@ -35,20 +36,8 @@ class BlobStore:
         with suppress(FileNotFoundError):
             os.utime(path)  # the master deletes unreferenced blobs that are old
             return digest
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(view)
-                file.flush()
-                # Without it, a power cut could leave an incomplete blob.
-                # [m] 100 MB on an SSD: 0.03 s, half of the hashing.
-                os.fsync(file.fileno())
-            os.replace(scratch, path)
-        except BaseException:  # the disk is full, for example
-            with suppress(FileNotFoundError):
-                os.unlink(scratch)
-            raise
+        with _written_whole(path) as file:
+            file.write(view)
         return digest
 
     @contextmanager
@@ -58,26 +47,16 @@ class BlobStore:
         Raises:
             DetError: They are not the bytes of this blob; nothing is stored.
         """
-        path, found = self.path(digest), hashlib.sha256()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
+        found = hashlib.sha256()
+        with _written_whole(self.path(digest)) as file:
 
-                def take(part: bytes) -> None:
-                    found.update(part)
-                    file.write(part)
+            def take(part: bytes) -> None:
+                found.update(part)
+                file.write(part)
 
-                yield take
-                file.flush()
-                os.fsync(file.fileno())
+            yield take
             if found.hexdigest() != digest:
                 raise DetError(f"blob {digest[:12]} arrived with other bytes")
-            os.replace(scratch, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(scratch)
-            raise
 
     def read(self, digest: str) -> bytes:
         """Return the blob's bytes."""
@@ -105,6 +84,25 @@ class BlobStore:
                 f"blob {digest[:12]} is not in {self.root}: a part of what the notebook captured "
                 "is gone; submit the experiment anew from the notebook"
             ) from None
+
+
+@contextmanager
+def _written_whole(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write; it gets its name when the block ends without an error."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            # Without it, a power cut could leave an incomplete blob.
+            # [m] 100 MB on an SSD: 0.03 s, half of the hashing.
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except BaseException:  # the disk is full, for example
+        with suppress(FileNotFoundError):
+            os.unlink(scratch)
+        raise
 
 
 class FlatBlobs(BlobStore):

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from det_jupyter.contract.messages import AddAgent, AgentCredentials, Refusal, Wire
 from det_jupyter.errors import Conflict, DetError
+from det_jupyter.master.http.api import API
 from det_jupyter.master.http.guard import BoundedBody, too_large
 from det_jupyter.master.http.responses import (
     DiskSpace,
@@ -32,8 +33,6 @@ from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
-
-API = "/api/v1"
 
 
 class AgentGuard:
