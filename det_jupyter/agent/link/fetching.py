@@ -98,8 +98,7 @@ class RunFiles:
         capsule = run.plan.capsule
         await _all(self._fetch_blob(http, digest, limit) for digest in blobs_of(capsule))
         for uuid, files in start.checkpoints.items():
-            if uuid in {ref.uuid for ref in (run.plan.checkpoint, run.plan.warm_start) if ref}:
-                await self._fetch_checkpoint(http, uuid, files, limit)
+            await self._fetch_checkpoint(http, uuid, files, limit)
         run.set_plan(
             run.plan.model_copy(
                 update={

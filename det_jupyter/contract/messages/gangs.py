@@ -147,7 +147,7 @@ class RemoteStart(Wire):
 
     storage: str | None  # location of the experiment's checkpoints; None: the agent uploads them
     probe: str = ""  # a file that the master has just made there; the agent removes it
-    # Checkpoints that the run may read and that are in the master's own folder: sizes of files.
+    # Checkpoints that the run may start from, in the master's own folder: sizes of files.
     checkpoints: dict[str, dict[str, int]] = {}
 
 

@@ -32,7 +32,7 @@ from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.model.state import Trial
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, readable_checkpoints
+from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, start_checkpoints
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage.kinds import folder_at
 
@@ -99,7 +99,8 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         trial = _trial_of(service, agent_id, allocation_id)
         experiment = service.machine.state.experiment(trial.experiment_id)
         location = location_of(experiment.config["checkpoint_storage"])
-        files = {uuid: inbox.files(uuid) for uuid in readable_checkpoints(trial)}
+        uuids = start_checkpoints(trial)
+        files = await asyncio.to_thread(lambda: {uuid: inbox.files(uuid) for uuid in uuids})
         return JsonResponse(
             RemoteStart(
                 storage=location,
@@ -110,8 +111,8 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
 
     @routes.get("/agents/{agent_id}/checkpoints/{uuid}/files")
     async def checkpoint_file(agent_id: str, uuid: str, name: str) -> Response:
-        """Return a file of a checkpoint that a trial on this agent may read."""
-        if not any(uuid in readable_checkpoints(t) for t in _trials_on(service, agent_id)):
+        """Return a file of a checkpoint that a trial on this agent starts from."""
+        if not any(uuid in start_checkpoints(t) for t in _trials_on(service, agent_id)):
             raise NotFound(f"checkpoint {uuid} is not one of a trial on agent {agent_id}")
         path = inbox.path(uuid, name)
         if not path.is_file():

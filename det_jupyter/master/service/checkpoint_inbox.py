@@ -107,12 +107,11 @@ class CheckpointInbox:
                     draft.discard()
 
 
-def readable_checkpoints(trial: Trial) -> set[str]:
-    """Return the uuids of the checkpoints that a run of the trial may read."""
-    allocation = trial.allocation
-    refs: list[CheckpointRef | None] = [trial.latest_checkpoint, trial.warm_start]
-    refs.append(allocation.starts_from if allocation is not None else None)
-    return {ref.uuid for ref in refs if ref is not None} | set(trial.checkpoints)
+def start_checkpoints(trial: Trial) -> set[str]:
+    """Return the uuids of the checkpoints that the trial's present run may start from."""
+    starts_from = trial.allocation.starts_from if trial.allocation is not None else None
+    refs: list[CheckpointRef | None] = [starts_from, trial.warm_start]
+    return {ref.uuid for ref in refs if ref is not None}
 
 
 def _checked(uuid: str) -> str:

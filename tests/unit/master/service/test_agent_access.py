@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,11 @@ def test_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "agents" / "access.json").write_text("{")
     with pytest.raises(DetError, match=r"access.json is damaged; remove it"):
         AgentAccess(tmp_path / "agents")
+
+
+def test_without_cryptography_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(DetError, match=r"pip install 'det-jupyter\[cluster\]'"):
+        AgentAccess(tmp_path / "agents").add("b")
