@@ -101,6 +101,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         request.config, template, default_seed=seed, storage=service.default_storage
     )
     await check_sampler(config)
+    await service.wait_for_first_agent()
     state, resources = service.machine.state, config.resources
     pool = resources.resource_pool or DEFAULT_POOL
     if pool in state.pool_configs:
@@ -108,7 +109,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         if problem := find_pool_problem(state, pool, slots, is_single_agent=is_single_agent):
             raise ConfigError(problem)
     planned = plan(config.searcher, config.hyperparameters)
-    slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
+    slots, places = places_for(config.resources.slots_per_trial, state.agents.values())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     entrypoint, experiments = config.entrypoint, state.experiments
     same = [i for i, each in experiments.items() if each.config["entrypoint"] == entrypoint]

@@ -62,7 +62,7 @@ from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
-_FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to register
+_FIRST_AGENT_S = 15.0  # how long a submission or preview waits for the first agent
 
 
 class Service:
@@ -174,10 +174,7 @@ class Service:
         )
         await check_patterns(config)
         await check_sampler(config)
-        with suppress(TimeoutError):
-            # Only when an agent has registered its slots can it be checked whether the trials fit.
-            async with asyncio.timeout(_FIRST_AGENT_S):
-                await self.links.registered.wait()
+        await self.wait_for_first_agent()
         if (known := self.submitted(request.key)) is not None:  # sent twice, and both have waited
             return known
         if self.is_leaving:
@@ -191,6 +188,15 @@ class Service:
             )
         )
         return self.views.experiment(self.machine.state.last_experiment_id)
+
+    async def wait_for_first_agent(self) -> None:
+        """Wait until an agent has registered its slots, since the master started; not for long.
+
+        Before, it cannot be said whether trials fit, or how many at once.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_AGENT_S):
+                await self.links.registered.wait()
 
     def submitted(self, key: str) -> ExperimentView | None:
         """Return the experiment that was submitted with this key, if there is one."""

@@ -17,7 +17,6 @@ from typing import Any
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.messages import (
-    AgentView,
     Pace,
     PlannedBracket,
     PlannedRange,
@@ -27,6 +26,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.entrypoints import entrypoint_text
 from det_jupyter.contract.values.json_numbers import to_number
 from det_jupyter.contract.values.text import hparam_text
+from det_jupyter.master.machine.model.state import Agent
 from det_jupyter.searcher.planning import Ends
 from det_jupyter.searcher.preview import Preview, Range
 
@@ -89,9 +89,9 @@ def batches_per_epoch(records: Records) -> float | None:
     return None
 
 
-def places_for(slots_per_trial: int, agents: Iterable[AgentView]) -> tuple[int, int]:
+def places_for(slots_per_trial: int, agents: Iterable[Agent]) -> tuple[int, int]:
     """Return the number of slots, and how many trials of this size fit into them at once."""
-    sizes = [len(agent.slots) for agent in agents if agent.connected]
+    sizes = [len(agent.slots) for agent in agents if not agent.is_away]
     if slots_per_trial == 0:
         return sum(sizes), MAX_AUX * len(sizes)
     on_one_agent = sum(size // slots_per_trial for size in sizes)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import ExperimentConfig, parse_config
-from det_jupyter.contract.messages import AgentView, Pace, PreviewView
+from det_jupyter.contract.messages import Pace, PreviewView
+from det_jupyter.master.machine.model.state import Agent
 from det_jupyter.master.views.forecast import (
     PaceFinder,
     batches_per_epoch,
@@ -77,8 +78,13 @@ def test_an_epoch_is_as_long_as_the_last_validation_says() -> None:
 
 def test_trials_fit_whole_into_an_agent() -> None:
     agents = [
-        AgentView(
-            id=str(n), hostname="", pid=1, connected=n != 9, slots=[slot(i) for i in range(n)]
+        Agent(
+            id=str(n),
+            session="",
+            hostname="",
+            pid=1,
+            is_away=n == 9,
+            slots=[slot(i) for i in range(n)],
         )
         for n in (3, 4, 9)
     ]

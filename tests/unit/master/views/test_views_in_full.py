@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.messages import (
-    AgentView,
     Cancel,
     DeviceProcess,
     ExperimentView,
@@ -16,6 +15,7 @@ from det_jupyter.contract.messages import (
     Verdict,
 )
 from det_jupyter.master.machine.model.events import DevicesReported, NewsSetAside
+from det_jupyter.master.machine.model.state import Agent
 from det_jupyter.master.views.experiment_views import agent_view, experiment_view
 from det_jupyter.master.views.forecast import measured_pace, places_for
 from det_jupyter.master.views.pool_views import agent_status, job_entries
@@ -150,11 +150,9 @@ def test_jobs_are_listed_with_what_is_ahead_of_them() -> None:
     assert [job.slots_wanted for job in job_entries(world.machine)] == [2, 2, 1]
 
 
-def agents(*sizes: int) -> list[AgentView]:
+def agents(*sizes: int) -> list[Agent]:
     return [
-        AgentView(
-            id=str(n), hostname="", pid=1, connected=True, slots=[slot(i) for i in range(size)]
-        )
+        Agent(id=str(n), session="", hostname="", pid=1, slots=[slot(i) for i in range(size)])
         for n, size in enumerate(sizes)
     ]
 
