@@ -16,7 +16,6 @@ from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
-import cloudpickle
 import torch
 from pydantic import TypeAdapter
 
@@ -49,6 +48,7 @@ from det_jupyter.contract.run.journal import (
     parse_line,
 )
 from det_jupyter.contract.values.lengths import Length, parse_length
+from det_jupyter.front.notebook.capture.pickling import pack
 from det_jupyter.storage import reading
 from tests.forks import torch_source
 
@@ -261,9 +261,11 @@ class Lab:
         exec(compile(source, CELL, "exec"), namespace)
         blobs = BlobStore(self.data_dir / "blobs")
         cells = {CELL: {"label": LABEL, "source": source}}
+        stream, pickler = pack(namespace[entrypoint], [], namespace, blobs)
         return Capsule(
             entrypoint=entrypoint,
-            payload=blobs.put(cloudpickle.dumps((namespace[entrypoint], {}), protocol=5)),
+            payload=blobs.put(stream),
+            buffers=pickler.buffers,
             sources=blobs.put(json.dumps(cells).encode()),
         )
 

@@ -41,6 +41,7 @@ from det_jupyter.front.notebook.capture.refusals import (
 # A smaller buffer stays in the stream: a file and a mapping in each rank would cost more.
 _MIN_BLOB_BYTES = 64 * 2**10
 _STANDARD_STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+_CO_FILENAME = 10  # index among the arguments of types.CodeType
 _SKELETONS = {"_make_skeleton_class", "_make_skeleton_enum"}
 
 # Types of objects that may be importable by module and name.
@@ -73,7 +74,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         self._reducers: dict[type, _Reducer] = {}
         self._special: dict[str, _Reducer] = {
             "builtins.builtin_function_or_method": self.reduce_reference,
-            "builtins.code": self.reduce_reference,
+            "builtins.code": self.reduce_code,
             "builtins.function": self.reduce_function,
             "builtins.module": self.reduce_reference,
             "builtins.type": self.reduce_class,
@@ -128,8 +129,17 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         return NotImplemented
 
     def reduce_reference(self, obj: Any) -> Any:
-        """Reduce a module, an importable object, or a code object."""
+        """Reduce a module or an importable object."""
         return NotImplemented
+
+    def reduce_code(self, code: types.CodeType) -> Any:
+        """Reduce a code object with its file name, by which frames show their cell.
+
+        cloudpickle 3.1.3 replaces the name by `<dynamic-code>`.
+        """
+        make, arguments = self.dispatch_table[types.CodeType](code)
+        named = (*arguments[:_CO_FILENAME], code.co_filename, *arguments[_CO_FILENAME + 1 :])
+        return make, named
 
     def reduce_function(self, function: types.FunctionType) -> Any:
         """Reduce a function; NotImplemented if it is pickled by reference."""
@@ -272,10 +282,11 @@ class PackPickler(TrialPickler):
             self.buffers.append(self._blobs.put(view))
             return False
 
+    def reduce_code(self, code: types.CodeType) -> Any:
+        self.code_files.add(code.co_filename)
+        return super().reduce_code(code)
+
     def reduce_reference(self, obj: Any) -> Any:
-        if isinstance(obj, types.CodeType):
-            self.code_files.add(obj.co_filename)
-            return NotImplemented
         name = obj.__name__ if isinstance(obj, types.ModuleType) else obj.__module__
         if isinstance(name, str):
             self.modules.add(name.partition(".")[0])
