@@ -28,6 +28,8 @@ class FakeEngine:
         running, missing = self._running(), []
         for name in self._names:
             if name not in connected and name not in running:
+                if (killed := self._own.get(name)) is not None:
+                    killed.wait()  # the signal may have come after `_running` polled
                 started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
                 self._own[name] = started
                 running[name] = Process.of(started.pid)
