@@ -66,6 +66,7 @@ from det_jupyter.contract.messages.gangs import (
     DevicesSeen,
     ExtendGang,
     GangExited,
+    GangLink,
     GangStarted,
     KillGang,
     Leave,

@@ -30,11 +30,27 @@ from det_jupyter.contract.values.bounds import (
 from det_jupyter.contract.values.lengths import Length
 
 
+class GangLink(Wire):
+    """How the agents of a gang on several computers connect to the chief's agent.
+
+    Contains secrets, so it is never written to a file.
+    """
+
+    # Addresses of the computers, by group rank, as the others reach them; "": the master's.
+    addresses: list[str]
+    port: int  # of the chief's agent, for TLS
+    certificate: str  # PEM: the one certificate that the other agents trust
+    key: str = Field(default="", repr=False)  # PEM, of the certificate; only for the chief's agent
+    # Hex digits with which the ranks sign, and with which an agent shows that it is of the gang.
+    secret: str = Field(repr=False)
+
+
 class StartGang(Wire):
-    """Start all ranks of the plan, or none."""
+    """Start the ranks of the plan that are on the agents of this process, or none of them."""
 
     kind: Literal["start_gang"] = "start_gang"
     plan: GangPlan
+    link: GangLink | None = None  # None: all ranks are on agents of this process
 
 
 class SignalGang(Wire):
@@ -130,6 +146,9 @@ class RegisterAgent(Wire):
     # Of an agent on another computer: its environment, and how far its clock is ahead of the
     # master's.
     versions: dict[str, PrintableText] = {}  # versions of python and torch
+    # Its computer's address for other agents; "": the one that the master sees.
+    address: PrintableText = ""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0  # where it accepts other agents; 0: nowhere
     clock_ahead_s: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
 
@@ -224,7 +243,7 @@ class RankProcess(Wire):
 
 
 class GangStarted(Wire):
-    """All ranks of the gang exist as processes."""
+    """The gang's ranks on the agents of one process exist as processes."""
 
     kind: Literal["gang_started"] = "gang_started"
     allocation_id: str
@@ -243,7 +262,7 @@ class CrashOutput(Wire):
 
 
 class GangExited(Wire):
-    """Every rank's process of the gang has exited (or none could be started).
+    """The gang's rank processes on the agents of one process have exited, or could not be started.
 
     The agent sends it after the last chunk of every stream, again and again until CloseRun.
     """

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 10
+PROTOCOL = 11
 
 
 class Wire(BaseModel):
