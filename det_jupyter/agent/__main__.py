@@ -43,6 +43,11 @@ def main() -> int:
         default=60.0,
         help="how long to stay without a master and gangs",
     )
+    parser.add_argument(
+        "--fence-after-s",
+        type=float,
+        help="with --credentials: end all gangs when the master has not answered for so long",
+    )
     options = parser.parse_args()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -25,9 +25,10 @@ from pydantic import ValidationError
 
 from det_jupyter.agent.devices.offered_slots import offered_agents, threads_per_slot
 from det_jupyter.agent.devices.watch import watch, watch_plan
-from det_jupyter.agent.link.agent_service import AgentService, fence, serve
+from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
 from det_jupyter.agent.link.fetching import RunFiles
 from det_jupyter.agent.link.uploads import Uploads
+from det_jupyter.agent.runs.lease import FENCE_S, Lease
 from det_jupyter.agent.runs.run import adopt_runs
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.runs.stopped_processes import report_stopped
@@ -63,6 +64,7 @@ async def run_agent(
     """
     remote = _parse_credentials(credentials) if credentials else None
     files = RunFiles(remote) if remote else None
+    lease = Lease(options.fence_after_s or FENCE_S) if remote else None
     name = remote.agent if remote else socket.gethostname()
     offers = offered_agents(options.agent, os.environ, hostname=name)
     adopted = adopt_runs(now=time.time())
@@ -78,6 +80,7 @@ async def run_agent(
             socket_dir=folder,
             num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
             prepare=files.prepare if files else None,
+            lease=lease,
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
@@ -101,10 +104,9 @@ async def run_agent(
                 samples=box,
                 credentials=remote,
                 uploads=uploads,
+                lease=lease,
             )
             services.append(service)
-            if remote:
-                watches.append(loop.create_task(fence(service, runner)))
             if files:
                 runs = runner.runs_of(offer.agent_id)
                 watches.append(loop.create_task(files.keep_trimmed(runs)))
@@ -117,6 +119,8 @@ async def run_agent(
                     report=service.note_devices,
                 )
                 watches.append(loop.create_task(watching))
+        if lease:
+            watches.append(loop.create_task(keep_lease(lease, runner)))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
         watches.append(loop.create_task(report_stopped(runner.living_gangs)))
         try:
@@ -127,6 +131,8 @@ async def run_agent(
             if uploads:
                 await uploads.close()
             await zygotes.close()
+            if lease:
+                await lease.close()
 
 
 def _parse_credentials(text: str) -> AgentCredentials:

@@ -23,14 +23,27 @@ import torch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from tests.processes import DetHome, det_home, processes_below, wait_until
-from tests.trials import slow, small_config, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
 STEPS = 60
+FENCE_S = 5.0
+# In one batch of the first run, rank 0 holds the GIL for longer than any test waits.
+HOLDING_SOURCE = TRIAL_SOURCE.replace(
+    "        x, y = batch\n        loss",
+    """        if batch_idx == 30 and self.context.distributed.rank == 0:
+            import ctypes, os
+            if not os.path.exists("held"):
+                open("held", "w").close()
+                ctypes.PyDLL(None).sleep(600)
+        x, y = batch
+        loss""",
+)
 
 
 @dataclass
@@ -46,7 +59,10 @@ class Node:
         self.home.mkdir(exist_ok=True)
         with open(self.home / "log", "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "det_jupyter.agent", "--credentials"],
+                [
+                    *(sys.executable, "-m", "det_jupyter.agent", "--credentials"),
+                    *("--fence-after-s", str(FENCE_S)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -94,6 +110,23 @@ def nodes(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         assert not processes_below(folder)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(home: DetHome, nodes: dict[str, Node]) -> Iterator[Experiment]:
+    """Return an experiment that ran without faults."""
+    client = home.client()
+    experiment = submit(client, small_config())
+    experiment.wait(60)
+    yield experiment
+    client.session.close()
+
+
+def assert_same(experiment: Experiment, undisturbed: Experiment) -> None:
+    """Check that losses and final weights are equal, bit for bit."""
+    expected, found = final_weights(undisturbed), final_weights(experiment)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert losses(experiment) == losses(undisturbed)
+
+
 def agents_of(experiment: Experiment) -> list[str]:
     allocation = experiment.view.trials[0].allocation
     return [] if allocation is None else sorted(set(allocation.agent_ids))
@@ -112,24 +145,20 @@ def losses(experiment: Experiment) -> tuple[list[int], list[float | None]]:
 
 
 def test_trial_trains_elsewhere_and_its_checkpoints_arrive(
-    client: Client, home: DetHome, nodes: dict[str, Node]
+    home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
 ) -> None:
-    experiment = submit(client, small_config())
-    experiment.wait(60)
-    checkpoints = experiment.checkpoints()
-    assert losses(experiment)[0] == list(range(1, STEPS + 1))
+    checkpoints = undisturbed.checkpoints()
+    assert losses(undisturbed)[0] == list(range(1, STEPS + 1))
     assert all(
         Path(each.path).parent == home.path / "data" / "checkpoints" for each in checkpoints
     )
-    assert final_weights(experiment)
+    assert final_weights(undisturbed)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
-    client: Client, nodes: dict[str, Node], number: int
+    client: Client, nodes: dict[str, Node], undisturbed: Experiment, number: int
 ) -> None:
-    undisturbed = submit(client, small_config())
-    undisturbed.wait(60)
     experiment = submit(client, slow(0.05))
     wait_for_steps(experiment, 25)
     (first,) = agents_of(experiment)
@@ -141,9 +170,29 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
         assert agents_of(experiment) != [first]
         nodes[first].start()
     nodes[first].wait_until_connected(client)
-    expected, found = final_weights(undisturbed), final_weights(experiment)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert losses(experiment) == losses(undisturbed)
+    assert_same(experiment, undisturbed)
+
+
+def test_ranks_end_while_their_agent_is_stopped(
+    client: Client, home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
+) -> None:
+    experiment = submit(client, slow(0.02), HOLDING_SOURCE)
+    wait_until((home.path / "notebook" / "held").exists, "a rank holds the GIL")
+    (first,) = agents_of(experiment)
+    agent = nodes[first].processes[-1].pid
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        names = {" ".join(p.cmdline()[3:5]) for p in processes_below(nodes[first].home)}
+        assert "det_jupyter.rank.zygote --socket" in names
+        wait_until(
+            lambda: len(processes_below(nodes[first].home)) == 2, "the ranks have ended", 20
+        )
+        assert is_frozen(agent)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    experiment.wait(90)
+    assert experiment.view.trials[0].restarts == 0
+    assert_same(experiment, undisturbed)
 
 
 def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(

@@ -32,7 +32,6 @@ class Link:
 
     def __init__(self, registered: list[int]) -> None:
         self._registered = registered
-        self.answered_at = 0.0
 
     async def clock_ahead_s(self) -> float:
         return 0.0

@@ -24,6 +24,7 @@ from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link.master_link import MasterLink, open_link
 from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.agent.link.uploads import Uploads
+from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.contract.host.processes import Process
@@ -50,7 +51,6 @@ _PAUSES_S = (0.1, 1.0)  # first and longest pause between two attempts to connec
 _IDLE_POLL_S = 0.2  # how often `serve` checks whether this process is needed
 _DEVICES_S = 2.0  # how long a slow driver may delay the first registration
 _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
-FENCE_S = 25.0  # a remote agent ends its gangs after this time without an answer
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 _REMOTE_ENDING_S = 10.0  # a remote agent uploads checkpoints before it reports the ends
 
@@ -65,6 +65,7 @@ class AgentService:
         samples: The samples of this computer.
         credentials: If the master is on another computer.
         uploads: Uploads checkpoints there.
+        lease: Is renewed with each request that the master answers.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class AgentService:
         samples: SampleBox | None = None,
         credentials: AgentCredentials | None = None,
         uploads: Uploads | None = None,
+        lease: Lease | None = None,
     ) -> None:
+        self._on_answer = lease.renew if lease else None
         self._offer = offer
         self._session = session
         self._runner = runner
@@ -92,18 +95,11 @@ class AgentService:
         self._is_closed = False
         self._is_linked = False
         self._linked_until = time.monotonic()
-        self._link: MasterLink | None = None
 
     @property
     def unlinked_s(self) -> float:
         """Seconds since this agent last had a connection to a master; 0 while it has one."""
         return 0.0 if self._is_linked else time.monotonic() - self._linked_until
-
-    @property
-    def unanswered_s(self) -> float:
-        """Seconds since the last request began that the master has answered."""
-        answered_at = self._link.answered_at if self._link is not None else self._linked_until
-        return time.monotonic() - answered_at
 
     def note_devices(self, seen: DevicesSeen) -> None:
         """Send the processes on the devices, now and with each registration."""
@@ -152,11 +148,13 @@ class AgentService:
 
     async def _serve_connection(self) -> None:
         async with open_link(
-            agent_id=self._offer.agent_id, session=self._session, credentials=self._credentials
+            agent_id=self._offer.agent_id,
+            session=self._session,
+            credentials=self._credentials,
+            on_answer=self._on_answer,
         ) as link:
             ahead_s = await link.clock_ahead_s() if self._credentials else 0.0
             offsets = await link.register(self._registration(ahead_s))
-            self._link = link
             self._outbox.reconnected(offsets.offsets)
             logger.info("agent=%s linked to the master", self._offer.agent_id)
             self._is_linked = True
@@ -239,15 +237,19 @@ class AgentService:
             return
 
 
-async def fence(service: AgentService, runner: Runner) -> None:
-    """End all gangs whenever the master has not answered for FENCE_S, until cancelled.
+async def keep_lease(lease: Lease, runner: Runner) -> None:
+    """End all gangs when the master has not answered for long, and keep the lease watched.
 
-    The master starts their trials elsewhere LOST_S (agent_supervisor.py) after it received the
-    last request, which was later. So a trial never has two gangs.
+    See lease.py; runs until cancelled.
     """
     while True:
-        if runner.has_living_gangs and service.unanswered_s > FENCE_S:
-            logger.error("the master has not answered for %g s: the gangs are ended", FENCE_S)
+        lease.keep_watched()
+        if not runner.has_living_gangs:
+            lease.release()
+        elif lease.unanswered_s > lease.fence_s:
+            logger.error(
+                "the master has not answered for %g s: the gangs are ended", lease.fence_s
+            )
             await runner.abandon(_ENDING_S)
         await asyncio.sleep(_IDLE_POLL_S)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeAlias
 from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.clock_steps import since_boot
 from det_jupyter.contract.messages import (
     AgentCommand,
     AgentCredentials,
@@ -32,6 +34,9 @@ _CONNECT_S = 2.0
 _NUM_READINGS = 4  # readings of the master's clock; the first includes the TLS handshake
 
 
+OnAnswer: TypeAlias = Callable[[float], None]
+
+
 def agent_path(agent_id: str) -> str:
     """Return the path of an agent's routes."""
     return f"/api/v1/agents/{quote(agent_id, safe='')}"
@@ -40,14 +45,24 @@ def agent_path(agent_id: str) -> str:
 class MasterLink:
     """A connection to one master. Its methods raise MasterUnreachable if a request fails.
 
-    Attributes:
-        answered_at: When the last request began that the master has answered; it received that
-            request later. Lines of the commands do not count, because the master may send them
-            while it receives nothing.
+    Args:
+        http: The client.
+        agent_id: The agent.
+        session: Random id of the agent process.
+        on_answer: Called when the master has answered a request, with the time at which the
+            request began (`since_boot`). Lines of the commands do not count, because the master
+            may send them while it receives nothing.
     """
 
-    def __init__(self, http: httpx.AsyncClient, *, agent_id: str, session: str) -> None:
-        self.answered_at = time.monotonic()
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        *,
+        agent_id: str,
+        session: str,
+        on_answer: OnAnswer | None = None,
+    ) -> None:
+        self._on_answer = on_answer
         self._http = http
         self._base = agent_path(agent_id)
         self._session = session
@@ -81,12 +96,13 @@ class MasterLink:
         return await self._post("reports", reports.model_dump_json())
 
     async def _post(self, verb: str, body: str) -> Offsets:
-        began = time.monotonic()
+        began_at = since_boot()
         with _raising_unreachable(verb):
             answer = await self._http.post(f"{self._base}/{verb}", content=body)
             if answer.status_code != httpx.codes.OK:
                 raise MasterUnreachable(_refusal_text(verb, answer.status_code, answer.content))
-            self.answered_at = began
+            if self._on_answer is not None:
+                self._on_answer(began_at)
             return Offsets.model_validate_json(answer.content)
 
     async def commands(self) -> AsyncIterator[AgentCommand]:
@@ -137,20 +153,25 @@ def _refusal_text(verb: str, status_code: int, content: bytes) -> str:
 
 @asynccontextmanager
 async def open_link(
-    *, agent_id: str, session: str, credentials: AgentCredentials | None = None
+    *,
+    agent_id: str,
+    session: str,
+    credentials: AgentCredentials | None = None,
+    on_answer: OnAnswer | None = None,
 ) -> AsyncIterator[MasterLink]:
-    """Open a connection to the master.
+    """Open a connection to the master; for the arguments see `MasterLink`.
 
     Args:
         agent_id: The agent.
         session: Random id of the agent process.
         credentials: If the master is on another computer. None: its address is in `master.json`.
+        on_answer: Called when the master has answered a request.
 
     Raises:
         MasterUnreachable: There is no such file, or another version has written it.
     """
     async with open_http(credentials) as http:
-        yield MasterLink(http, agent_id=agent_id, session=session)
+        yield MasterLink(http, agent_id=agent_id, session=session, on_answer=on_answer)
 
 
 def open_http(credentials: AgentCredentials | None) -> httpx.AsyncClient:

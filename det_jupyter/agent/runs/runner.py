@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from det_jupyter.agent.runs.gang import Gang
+from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.run_end import write_end
 from det_jupyter.agent.runs.specs import check_agents, make_specs
@@ -106,6 +107,7 @@ class Runner:
         socket_dir: Short 0700 folder for IPC sockets.
         num_threads: Threads of each rank.
         prepare: Fetches what a run needs to this computer. None: the master is here.
+        lease: Limits how long gangs run without a master. None: the master is here.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Runner:
         socket_dir: Path,
         num_threads: int,
         prepare: Prepare | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
@@ -131,6 +134,7 @@ class Runner:
         self._lifeline_fd = lifeline_fd
         self._num_threads = num_threads
         self._prepare = prepare
+        self._lease = lease
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
     def runs_of(self, agent_id: str) -> Mapping[str, Run]:
@@ -252,13 +256,18 @@ class Runner:
         specs = partial(
             make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads
         )
+        lease = self._lease
+        lease_number = await lease.hold() if lease is not None else 0
         processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
         if processes is None:
             gang.not_started("", is_final=False)
             return
         self._note_started(active, processes)
         while not gang.is_over:
-            gang.rank_exited(await processes.exits.get())
+            rank_exit = await processes.exits.get()
+            if lease is not None and lease.has_expired_since(lease_number):
+                active.abandon()  # the ranks did not fail, they were killed
+            gang.rank_exited(rank_exit)
 
     def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
         run = active.run

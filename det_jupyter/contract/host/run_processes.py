@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,15 +30,17 @@ def kill_run_processes(run: RunDir, timeout_s: float = 5.0) -> list[int]:
     return _end_all(str(run.path), os.fsencode(run.control), timeout_s)[0]
 
 
-def kill_processes_below(runs: Path, timeout_s: float = 5.0) -> tuple[list[int], list[int]]:
-    """Kill all processes of all runs in the folder `runs`, except the caller.
+def kill_processes_below(
+    runs: Path, timeout_s: float = 5.0, *, spared: Collection[int] = ()
+) -> tuple[list[int], list[int]]:
+    """Kill all processes of all runs in the folder `runs`, except the caller and `spared`.
 
-    The agent must have exited: it has mapped the control pages, too, and would be killed.
+    An agent that runs must be spared: it has mapped control pages too.
 
     Returns:
         The pids of those that exited, and of those that did not within the timeout.
     """
-    return _end_all(f"{runs}{os.sep}", os.fsencode(f"{runs}{os.sep}"), timeout_s)
+    return _end_all(f"{runs}{os.sep}", os.fsencode(f"{runs}{os.sep}"), timeout_s, spared)
 
 
 def pids_below(runs: Path) -> list[int]:
@@ -50,10 +52,15 @@ def pids_below(runs: Path) -> list[int]:
     return [process.pid for process in _find(below, os.fsencode(below), psutil.pids())]
 
 
-def _end_all(folder: str, mapped: bytes, timeout_s: float) -> tuple[list[int], list[int]]:
+def _end_all(
+    folder: str, mapped: bytes, timeout_s: float, spared: Collection[int] = ()
+) -> tuple[list[int], list[int]]:
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while (found := _find(folder, mapped, psutil.pids())) and time.monotonic() < deadline:
+    while True:
+        found = _find(folder, mapped, (pid for pid in psutil.pids() if pid not in spared))
+        if not found or time.monotonic() > deadline:
+            break
         for process in found:
             with suppress(psutil.Error):
                 process.kill()

@@ -163,11 +163,14 @@ class AgentLinks:
         return [agent_id for agent_id in self._links if self.is_connected(agent_id)]
 
     def silent_s(self, agent_id: str) -> float:
-        """Return the seconds since the agent was last connected; 0 while it is."""
+        """Return the seconds since the agent was last connected or reported; 0 while connected."""
         link = self._links.get(agent_id)
         if link is None:
             return self._running_s - self._dropped_at.get(agent_id, 0.0)
-        return 0.0 if link.is_streaming else self._running_s - link.disconnected_at
+        if link.is_streaming:
+            return 0.0
+        # An agent counts from its last answered report, also if its stream broke before.
+        return self._running_s - max(link.disconnected_at, link.reported_at)
 
     def close(self) -> None:
         for link in self._links.values():

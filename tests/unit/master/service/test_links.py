@@ -42,6 +42,16 @@ def test_an_agent_without_reports_is_dropped_and_its_silence_goes_on(clock: Cloc
     assert links.silent_s("here") == SILENT_S + 5
 
 
+def test_silence_counts_from_the_last_report_if_the_stream_broke_before(clock: Clock) -> None:
+    links = AgentLinks()
+    link = links.open("here", "1")
+    clock.run(links, 5)
+    links.get("here", "1")
+    clock.run(links, 2)
+    assert not link.is_streaming
+    assert links.silent_s("here") == 2.0
+
+
 def test_reports_reset_the_silence(clock: Clock) -> None:
     links = AgentLinks()
     links.open("here", "1").is_streaming = True
