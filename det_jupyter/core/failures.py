@@ -78,6 +78,7 @@ def failure_of(
         where=explanation.where,
         final=isinstance(error, ConfigError | ProtocolMismatch) or (is_early and not is_others),
         no_room=no_room,
+        is_echo=is_echo,
     )
 
 

@@ -199,6 +199,7 @@ class RankFailure:
         final: A restart cannot help (the error came before the first step, or is a mistake in
             the configuration).
         no_room: A disk was full: the trial is not at fault.
+        is_echo: Follows from the failure or end of another rank ("connection closed by peer").
     """
 
     at: Timestamp
@@ -208,6 +209,7 @@ class RankFailure:
     where: PrintableText = ""
     final: bool = False
     no_room: bool = False
+    is_echo: bool = False
     kind: Literal["failure"] = "failure"
 
 

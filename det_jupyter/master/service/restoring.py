@@ -27,7 +27,7 @@ from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import Event, NewsSetAside, parse_event
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
-from det_jupyter.master.machine.rules.giving_up import experiment_of
+from det_jupyter.master.machine.rules.giving_up import experiment_of, make_news
 from det_jupyter.master.service.quarantine import is_system_error
 from det_jupyter.master.service.store import Store
 
@@ -139,10 +139,10 @@ class _Replay:
         self._rebuild()
         failed.experiment_id = _experiment_of(self.machine.state, failed.text, event)
         what = f"stored event {failed.seq} ({error_line(failed.error.__cause__ or failed.error)})"
-        gone = event.allocation_id if isinstance(event, GangExited) else ""
+        gone = event if isinstance(event, GangExited) else None
         for is_fatal in (True, False):
-            failed.replacement = NewsSetAside(
-                experiment_id=failed.experiment_id, what=what, is_fatal=is_fatal, gone=gone
+            failed.replacement = make_news(
+                failed.experiment_id, what, is_fatal=is_fatal, gone=gone
             )
             try:
                 self._handle(failed.seq, failed.at, failed.replacement)

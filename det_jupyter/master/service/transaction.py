@@ -28,9 +28,9 @@ from det_jupyter.master.machine.model.commands import (
     ToAgent,
     TruncateMetrics,
 )
-from det_jupyter.master.machine.model.events import Event, NewsSetAside, Request
+from det_jupyter.master.machine.model.events import Event, Request
 from det_jupyter.master.machine.model.turn import HandlerFailed
-from det_jupyter.master.machine.rules.giving_up import experiment_of
+from det_jupyter.master.machine.rules.giving_up import experiment_of, make_news
 from det_jupyter.master.service.log_patterns import Matcher
 from det_jupyter.master.service.publishing import PublishedParts, Publisher
 from det_jupyter.master.service.quarantine import is_system_error
@@ -144,7 +144,7 @@ class Transaction:
             content=_as_text(event),
             error=error,
             experiment_id=experiment_id,
-            gone=event.allocation_id if isinstance(event, GangExited) else "",
+            gone=event if isinstance(event, GangExited) else None,
         )
 
     def set_aside(
@@ -155,14 +155,14 @@ class Transaction:
         error: Exception,
         experiment_id: int | None,
         is_fatal: bool = True,
-        gone: str = "",
+        gone: GangExited | None = None,
     ) -> None:
         """Quarantine content that could not be handled, and record that in its experiment.
 
         Args:
             what: A description of the content and its error, in one line.
             is_fatal: Whether the experiment cannot continue without it.
-            gone: The allocation whose ranks have exited according to it.
+            gone: The report in it that ranks have exited.
         """
         logger.error("experiment=%s: set aside: %s", experiment_id, what, exc_info=error)
         what = printable(what)[:_LONGEST_REASON]
@@ -171,7 +171,7 @@ class Transaction:
         )
         if experiment_id is None:
             return
-        news = NewsSetAside(experiment_id=experiment_id, what=what, is_fatal=is_fatal, gone=gone)
+        news = make_news(experiment_id, what, is_fatal=is_fatal, gone=gone)
         try:
             with self.undoable():
                 self.handle(news)

@@ -70,7 +70,13 @@ def _check_gang(state: MachineState, trial: Trial) -> None:
     assert allocation is not None
     needed = state.experiments[trial.experiment_id].slots_per_trial
     assert len(allocation.slots) == max(1, needed), f"{allocation.id}: half a gang"
-    assert allocation.agent_id is not None
+    assert allocation.agent_id == allocation.parts[0].agent_id
+    ranks = [rank for part in allocation.parts for rank in part.ranks]
+    assert sorted(ranks) == [*range(len(allocation.slots))], f"{allocation.id}: not each rank once"
+    for part in allocation.parts:
+        agents = {allocation.agent_ids[rank] for rank in part.ranks}
+        assert len({state.process_of(agent) for agent in agents}) == 1, f"{part} is not one part"
+    assert allocation.living_parts, f"{allocation.id} holds slots without ranks"
     leaves_by_itself = trial.target_is_last and trial.is_resting
     if trial.state is not State.ACTIVE and not leaves_by_itself:
         assert allocation.state is AllocationState.STOPPING, f"{allocation.id} was not told to go"

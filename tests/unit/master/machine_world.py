@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC
 from typing import Any
 
@@ -121,8 +121,12 @@ def registered(
     *,
     agent_id: str = "box",
     session: str = "s1",
+    port: int = 0,
 ) -> AgentRegistered:
-    """`runs` maps allocation ids to whether their ranks are alive."""
+    """Return a registration; `port` is given for an agent on another computer.
+
+    `runs` maps allocation ids to whether their ranks are alive.
+    """
     return AgentRegistered(
         agent_id=agent_id,
         session=session,
@@ -130,6 +134,9 @@ def registered(
         pid=7,
         slots=[slot(number) for number in range(slots)],
         runs=[RunReport(allocation_id=id, alive=alive) for id, alive in (runs or {}).items()],
+        is_remote=port > 0,
+        address=f"{agent_id}.lan" if port else "",
+        port=port,
     )
 
 
@@ -166,7 +173,10 @@ def submitted(name: str = "digits", slots: int = 2, **changes: Any) -> Experimen
     )
 
 
-def started(allocation_id: str = "1.1.1", ranks: int = 2, note: str = "forked") -> GangStarted:
+def started(
+    allocation_id: str = "1.1.1", ranks: int | Iterable[int] = 2, note: str = "forked"
+) -> GangStarted:
+    """Return the report that ranks have started: these, or the first so many."""
     return GangStarted(
         allocation_id=allocation_id,
         at=50.0,
@@ -177,7 +187,7 @@ def started(allocation_id: str = "1.1.1", ranks: int = 2, note: str = "forked") 
                 connection_file=f"/runs/kernel-{rank}.json",
                 output_file=f"/runs/output-{rank}",
             )
-            for rank in range(ranks)
+            for rank in (range(ranks) if isinstance(ranks, int) else ranks)
         ],
         note=note,
     )

@@ -1,18 +1,23 @@
 """Agents register, disconnect and exit. The runs that an agent reports are reconciled with ours.
 
-our allocation      reported run   then
-STARTING            none           the agent has missed the command: start it again
-its ranks started   none           lost with an earlier agent process: queue the trial again
-STOPPING            none           it has not started and never will: it has ended
-STOPPING            alive          the agent may have missed the command: stop it again
-any other           alive          it goes on; send a farther target or orders that may be missing
-any                 not alive      wait for its journals and its exit
-none                alive          kill it
+An agent reports the part of a gang that its process carries.
+
+our allocation      its part     reported run   then
+STARTING            unstarted    none           the agent has missed the command: start it again
+any other           unstarted    none           it never will start: it has ended
+any                 started      none           it is lost with an earlier agent process
+any                 over         alive          it was given up as lost: kill it
+another part failed              alive          the agent may have missed the command: kill it
+STOPPING            any          alive          so it may: stop it again
+any other           any          alive          it goes on; send the chief a farther target or
+                                                orders that may be missing
+any                 any          not alive      wait for its journals and its exit
+none                             alive          kill it
 """
 
 from __future__ import annotations
 
-from det_jupyter.contract.messages import AllocationState, GangExited, KillGang, State
+from det_jupyter.contract.messages import AllocationState, KillGang, State
 from det_jupyter.master.machine.handlers.runs import on_gang_exited
 from det_jupyter.master.machine.model.events import (
     AgentAway,
@@ -20,8 +25,9 @@ from det_jupyter.master.machine.model.events import (
     AgentRegistered,
     DevicesReported,
 )
-from det_jupyter.master.machine.model.state import Agent, Allocation, Trial
+from det_jupyter.master.machine.model.state import Agent, Allocation, GangPart, Trial
 from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
+from det_jupyter.master.machine.rules.gang_ends import lost_part
 from det_jupyter.master.machine.rules.placing import (
     send_start,
     send_stop,
@@ -47,37 +53,67 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         _record_problem(turn, turn.state.agents[event.agent_id])
     is_alive = {run.allocation_id: run.alive for run in event.runs}
     for trial, allocation in _allocations_on(turn, event.agent_id):
-        if allocation.agent_id != event.agent_id:
-            continue  # the chief's agent controls the whole gang, and reports it
+        part = _part_of(allocation, event.agent_id)
+        if part is None:
+            continue  # another agent of its process reports the part
         with attribute_errors_to(trial.experiment_id):
-            _reconcile(turn, trial, allocation, is_alive.get(allocation.id))
+            _reconcile(turn, trial, allocation, part, is_alive.get(allocation.id))
     for allocation_id, alive in is_alive.items():
         if alive and turn.state.find_allocation(allocation_id) is None:
             turn.send(event.agent_id, KillGang(allocation_id=allocation_id))
 
 
-def _reconcile(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | None) -> None:
-    """Act on whether the ranks of a run are alive; None: the agent has no such run."""
-    if is_alive is None:
-        is_unstarted = allocation.state is AllocationState.STARTING and not allocation.ranks
-        if is_unstarted and _are_offered(turn, allocation):
-            send_start(turn, trial, allocation)
+def _part_of(allocation: Allocation, agent_id: str) -> GangPart | None:
+    """Return the part of a gang that is reported by this agent, if there is one."""
+    return next((part for part in allocation.parts if part.agent_id == agent_id), None)
+
+
+def _reconcile(
+    turn: Turn, trial: Trial, allocation: Allocation, part: GangPart, is_alive: bool | None
+) -> None:
+    """Act on whether the ranks of a part are alive; None: the agent has no such run."""
+    is_starting = allocation.state is AllocationState.STARTING
+    if is_alive and (part.exited is not None or allocation.has_failed_part):
+        turn.send_to_parts([part], KillGang(allocation_id=allocation.id))
+    elif part.exited is not None:
+        return
+    elif is_alive is None and (part.is_started or not is_starting or allocation.has_failed_part):
+        _end_part(turn, allocation, part)
+    elif is_alive is None:
+        if _are_offered(turn, allocation, part):
+            send_start(turn, trial, allocation, [part])
+            _send_later_orders(turn, trial, allocation, part)
         else:
-            on_gang_exited(turn, _lost_gang(allocation, turn.now))
+            _end_part(turn, allocation, part)
     elif is_alive and allocation.state is AllocationState.STOPPING:
         at_once = trial.state in (State.STOPPING_KILLED, State.STOPPING_ERROR)
-        send_stop(turn, trial, allocation, at_once=at_once)
+        send_stop(turn, trial, allocation, [part], at_once=at_once)
     elif is_alive:
-        if trial.target != allocation.planned_target:
-            send_target(turn, trial, allocation)
-        send_orders(turn, trial)
+        _send_later_orders(turn, trial, allocation, part)
 
 
-def _are_offered(turn: Turn, allocation: Allocation) -> bool:
-    """Return whether the agents of an allocation still have all of its slots."""
+def _end_part(turn: Turn, allocation: Allocation, part: GangPart) -> None:
+    """Record that a part has no ranks: they are lost, or were never started."""
+    end = lost_part(allocation, part, turn.now)
+    if not part.is_started and allocation.has_failed_part:
+        end = end.model_copy(update={"lost": False, "killed": True})
+    on_gang_exited(turn, end)
+
+
+def _send_later_orders(turn: Turn, trial: Trial, allocation: Allocation, part: GangPart) -> None:
+    """Send the chief's part what its plan does not contain."""
+    if part is not allocation.parts[0]:
+        return
+    if trial.target != allocation.planned_target:
+        send_target(turn, trial, allocation)
+    send_orders(turn, trial)
+
+
+def _are_offered(turn: Turn, allocation: Allocation, part: GangPart) -> bool:
+    """Return whether the agents of a part still have all of its slots."""
     agents = turn.state.agents
     offered = {(agent.id, slot.id) for agent in agents.values() for slot in agent.slots}
-    held = zip(allocation.agent_ids, (slot.id for slot in allocation.slots), strict=True)
+    held = ((allocation.agent_ids[rank], allocation.slots[rank].id) for rank in part.ranks)
     return all(agent in agents and (id < 0 or (agent, id) in offered) for agent, id in held)
 
 
@@ -107,9 +143,9 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
         turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _allocations_on(turn, agent_id):
         with attribute_errors_to(trial.experiment_id):
-            if allocation.agent_id == agent_id:
-                on_gang_exited(turn, _lost_gang(allocation, turn.now))
-            else:  # the chief's agent reports when all ranks have exited
+            if part := _part_of(allocation, agent_id):
+                on_gang_exited(turn, lost_part(allocation, part, turn.now))
+            else:  # the agent that reports the part does so when its ranks have exited
                 # The trial queues again, and no restart is counted.
                 turn.touch(trial, "lost some of its slots")
                 stop_run(turn, trial, at_once=True)
@@ -130,8 +166,3 @@ def _allocations_on(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]
         for trial in turn.indexes.trials_on_agent(agent_id)
         if trial.allocation is not None
     ]
-
-
-def _lost_gang(allocation: Allocation, now: float) -> GangExited:
-    codes: dict[int, int | None] = dict.fromkeys(range(len(allocation.slots)))
-    return GangExited(allocation_id=allocation.id, at=now, exit_codes=codes, lost=True)

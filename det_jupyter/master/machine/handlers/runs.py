@@ -1,6 +1,6 @@
 """Reports of agents and ranks about a run. Those about a run without slots change nothing.
 
-GangStarted, all RankStarted    RUNNING
+GangStarted                     of each part; then all RankStarted: RUNNING
 ValidationReported              the trial's metric; the search may stop the trial
 LossReported                    whether the training diverges
 CheckpointSaved                 where the next run starts from
@@ -10,21 +10,26 @@ RunEnded, RankFailure           stored: they are evaluated when the gang has exi
 Notice                          shown with the trial
 TraceSaved, ChangeMade          stored with the order that they answer
 LogMatched                      a line by which a log policy forbids another try, or an agent
-GangExited                      ENDED; outcome.py decides what it means for the trial
+GangExited                      of one part: if it has failed, the other parts are killed
+                                of all: ENDED; outcome.py decides what it means for the trial
+
+A gang has a part on each agent process that carries ranks of it. It holds its slots until all
+parts have exited, or are lost with their agents: a trial never has two gangs.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import assert_never
 
 from det_jupyter.contract.messages import (
     AllocationState,
     CheckpointRef,
     CheckpointView,
-    CloseRun,
     FailureView,
     GangExited,
     GangStarted,
+    KillGang,
     RankView,
     State,
 )
@@ -49,8 +54,9 @@ from det_jupyter.master.machine.model.events import (
     ValidationReported,
 )
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
-from det_jupyter.master.machine.model.state import Allocation, Trial
+from det_jupyter.master.machine.model.state import Allocation, GangPart, Trial
 from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.gang_ends import merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.log_policies import agent_of, is_applied, policy_label
 from det_jupyter.master.machine.rules.outcome import (
@@ -62,7 +68,7 @@ from det_jupyter.master.machine.rules.outcome import (
     judge,
     will_repeat,
 )
-from det_jupyter.master.machine.rules.placing import add_held_time, pause_experiment, queue_trial
+from det_jupyter.master.machine.rules.placing import close_run, pause_experiment, queue_trial
 from det_jupyter.master.machine.rules.retention import delete_uploaded, record_deleted
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
@@ -89,30 +95,52 @@ def on_gang_started(turn: Turn, event: GangStarted) -> None:
     if found is None:
         return
     trial, allocation = found
-    ranks = sorted(process.rank for process in event.ranks)
-    expected = range(len(allocation.slots))
-    # One process may do the work of all ranks of its computer, so ranks may be missing.
-    if not set(ranks) <= set(expected) or len(set(ranks)) < len(ranks) or 0 not in ranks:
-        raise Conflict(
-            f"allocation {allocation.id}: got ranks {ranks}, expected 0 and others up to "
-            f"{expected[-1]}, each once"
-        )
-    allocation.launch_note = event.note
-    allocation.ranks = [
+    part = _started_part(allocation, sorted(process.rank for process in event.ranks))
+    if part.exited is not None:  # a repeated report
+        return
+    part.is_started, part.note = True, event.note
+    others = [rank for rank in allocation.ranks if rank.rank not in part.ranks]
+    started = [
         RankView.built_from(process, slot=allocation.slots[process.rank])
         for process in event.ranks
     ]
+    allocation.ranks = sorted([*others, *started], key=attrgetter("rank"))
+    allocation.launch_note = _launch_note(allocation)
     _update_ranks(trial, allocation)
     turn.touch(trial, f"run {allocation.run}: ranks started")
+
+
+def _started_part(allocation: Allocation, ranks: list[int]) -> GangPart:
+    """Return the part whose ranks have started.
+
+    One process may do the work of all ranks of its computer, so ranks may be missing.
+    """
+    part = allocation.part_with(ranks)
+    is_part = part is not None and part.ranks[0] in ranks and set(ranks) <= set(part.ranks)
+    if part is None or not is_part or len(set(ranks)) < len(ranks):
+        expected = " or ".join(
+            f"{part.ranks[0]} and others up to {part.ranks[-1]}" for part in allocation.parts
+        )
+        raise Conflict(
+            f"allocation {allocation.id}: got ranks {ranks}, expected {expected}, each once"
+        )
+    return part
+
+
+def _launch_note(allocation: Allocation) -> str:
+    """Return how the ranks were started, by agent where that differs."""
+    notes = {part.agent_id: part.note for part in allocation.parts if part.is_started}
+    if len(set(notes.values())) == 1:
+        return next(iter(notes.values()))
+    return "; ".join(f"agent {agent_id}: {note}" for agent_id, note in notes.items())
 
 
 def _update_ranks(trial: Trial, allocation: Allocation) -> None:
     for rank in allocation.ranks:
         if up := allocation.ranks_up.get(rank.rank):
             rank.backend, rank.device = up.backend, up.device
-    all_up = bool(allocation.ranks) and all(
-        r.rank in allocation.ranks_up for r in allocation.ranks
-    )
+    are_started = all(part.is_started for part in allocation.parts)
+    all_up = are_started and all(r.rank in allocation.ranks_up for r in allocation.ranks)
     if all_up and allocation.state is AllocationState.STARTING:
         move_allocation(trial, AllocationState.RUNNING)
 
@@ -141,15 +169,15 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             # After it was asked to leave: nothing is lost, whatever happens until it exits.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
-            agent = turn.state.agents.get(allocation.agent_id or "")
+            agent = turn.state.agents.get(agent_of(allocation, event.rank) or "")
             if agent is not None and agent.is_remote:
                 delete_uploaded(turn, record.uuid)
             record_deleted(turn, [record.uuid])
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
-            if allocation.run_end is None or event.rank == 0:  # the chief's takes precedence
-                allocation.run_end = record
+            if allocation.run_end is None or event.rank <= allocation.run_end_rank:
+                allocation.run_end, allocation.run_end_rank = record, event.rank
         case RankFailure():
             allocation.failures.append(record)
         case Notice():
@@ -234,20 +262,38 @@ def on_log_matched(turn: Turn, event: LogMatched) -> None:
 
 
 def on_gang_exited(turn: Turn, event: GangExited) -> None:
-    """Release the slots of a gang that has exited; queue or end its trial, by the outcome."""
+    """Store the end of a part of a gang. After the last one, end the run."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None:
         return
     trial, allocation = found
-    if turn.state.experiment(trial.experiment_id).is_given_up:
-        end_given_up(turn, trial)
+    part = allocation.part_with(event.exit_codes)
+    if part is None:
+        raise Conflict(
+            f"allocation {allocation.id}: got exit codes of ranks {sorted(event.exit_codes)}, "
+            f"expected those of one of its parts: {[part.ranks for part in allocation.parts]}"
+        )
+    if part.exited is not None:  # a repeated report
         return
-    add_held_time(turn, trial, allocation)
+    part.exited = event
+    others = allocation.living_parts
+    if others:
+        turn.touch(trial, f"run {allocation.run}: ranks {part.ranks} have exited")
+        if allocation.has_failed_part:
+            turn.send_to_parts(others, KillGang(allocation_id=allocation.id))
+    elif turn.state.experiment(trial.experiment_id).is_given_up:
+        end_given_up(turn, trial)
+    else:
+        _end_run(turn, trial, allocation, merge_ends(allocation))
+
+
+def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    """Release the slots of a gang that has exited; queue or end its trial, by the outcome."""
     close_profiles(trial)
     outcome = judge(trial, allocation, event)
+    close_run(turn, trial, allocation)
     move_allocation(trial, AllocationState.ENDED)
     turn.touch(trial, f"run {allocation.run} ended: {outcome}")
-    turn.send_to_gang(allocation, CloseRun(allocation_id=allocation.id))
     if outcome is not Outcome.FAILED:
         trial.message = ""  # a log policy may have set it; the run has not failed
     if outcome in _RUNS_AGAIN:

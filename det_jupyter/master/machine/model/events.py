@@ -124,6 +124,7 @@ class NewsSetAside(Wire):
         what: What could not be handled, and why, in one line.
         is_fatal: Whether the experiment cannot go on without it.
         gone: The allocation whose ranks have exited, if it reports that.
+        gone_ranks: The ranks that have exited; (): all.
     """
 
     kind: Literal["news_set_aside"] = "news_set_aside"
@@ -131,6 +132,7 @@ class NewsSetAside(Wire):
     what: str
     is_fatal: bool
     gone: str = ""
+    gone_ranks: list[int] = []
 
 
 class AgentRegistered(Wire):
@@ -146,6 +148,8 @@ class AgentRegistered(Wire):
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}
     is_remote: bool = False  # connected by the listener for agents of other computers
+    address: str = ""  # of its computer, for other agents; "": the master's
+    port: int = 0  # where it accepts other agents; 0: nowhere
 
 
 class AgentAway(Wire):

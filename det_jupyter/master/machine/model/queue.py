@@ -116,7 +116,7 @@ class Queue:
             request=request,
             parts=parts_of(allocation),
             since=allocation.started_at,
-            is_leaving=allocation.state is AllocationState.STOPPING,
+            is_leaving=allocation.is_leaving,
             is_backfill=allocation.is_backfill,
         )
 

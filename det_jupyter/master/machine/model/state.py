@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +13,12 @@ from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
 from det_jupyter.contract.messages import (
     AllocationState,
     AllocationView,
+    ChangeOrder,
     CheckpointRef,
     CheckpointView,
     DeviceProcess,
     Divergence,
+    GangExited,
     SearchView,
     SlotView,
     StoredExperiment,
@@ -31,12 +33,34 @@ from det_jupyter.searcher import ExitReason
 _MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
 
 
+class GangPart(Wire):
+    """The ranks of a gang on the agents of one agent process.
+
+    `agent_id` is the first of these agents in the order of ranks. It receives the commands, and
+    reports the start and the end of the part.
+    """
+
+    agent_id: str
+    ranks: list[int]  # ascending
+    is_started: bool = False
+    note: str = ""  # how its ranks were started
+    exited: GangExited | None = None  # its end, in which no rank of it is left
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has exited because it failed, was killed or was lost."""
+        end = self.exited
+        if end is None:
+            return False
+        return end.killed or end.lost or bool(end.error) or any(end.exit_codes.values())
+
+
 class Allocation(AllocationView):
     """One period in which a trial waits for slots and then holds them.
 
-    `agent_id` is the agent of the chief, which receives the commands. `slots` are in the order of
-    ranks; a rank of a trial without slots has one with id -1. `ranks` is empty until the agent has
-    reported the processes.
+    `agent_id` is the agent of the chief, and carries the first part. `slots` are in the order of
+    ranks; a rank of a trial without slots has one with id -1. `ranks` contains the processes of
+    the parts that have started.
     """
 
     queued_at: float
@@ -45,11 +69,17 @@ class Allocation(AllocationView):
     excludes: list[str] = []  # agents that later runs of its trial must avoid
     is_hopeless: bool = False  # a log policy forbids another try
     starts_from: CheckpointRef | None = None
-    planned_target: Target = None  # the target that it was started with
+    parts: list[GangPart] = []  # in the order of ranks
+    # What its plan contains, which has to be the same for all parts.
+    planned_target: Target = None
+    planned_is_last: bool | None = None  # None: unknown, of earlier versions
+    planned_best: float | None = None
+    planned_orders: list[ChangeOrder] = []
     ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
     asked_at: float | None = None  # when it was asked to save its state and leave
     is_for_rest: bool = False  # progress is saved: the run cannot fail any more
-    run_end: RunEnded | None = None
+    run_end: RunEnded | None = None  # of the lowest rank that has written one
+    run_end_rank: int = 0
     failures: list[RankFailure] = []
 
     @model_validator(mode="after")
@@ -57,12 +87,37 @@ class Allocation(AllocationView):
         # Allocations stored before gangs could span agents have only `agent_id`.
         if self.agent_id is not None and not self.agent_ids:
             self.agent_ids = [self.agent_id] * len(self.slots)
+        if self.agent_id is not None and not self.parts:  # also from before they had parts
+            ranks = list(range(len(self.slots)))
+            part = GangPart(agent_id=self.agent_id, ranks=ranks, is_started=bool(self.ranks))
+            self.parts = [part]
         return self
 
     @property
     def holds_slots(self) -> bool:
         """Whether slots are allocated to it."""
         return self.state not in (AllocationState.QUEUED, AllocationState.ENDED)
+
+    @property
+    def living_parts(self) -> list[GangPart]:
+        """The parts that have not exited, as far as they have reported."""
+        return [part for part in self.parts if part.exited is None]
+
+    @property
+    def has_failed_part(self) -> bool:
+        """Whether a part has failed, was killed or was lost, so that all others are killed."""
+        return any(part.has_failed for part in self.parts)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its slots will be released: it was asked to leave, or its ranks are killed."""
+        return self.state is AllocationState.STOPPING or self.has_failed_part
+
+    def part_with(self, ranks: Collection[int]) -> GangPart | None:
+        """Return the part that all of these ranks belong to, if there is one."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        return next((part for part in self.parts if ranks and set(ranks) <= {*part.ranks}), None)
 
 
 class Trial(StoredTrial):
@@ -169,6 +224,8 @@ class Agent(Wire):
     slots: list[SlotView]
     is_away: bool = False  # not connected; what runs there goes on
     problem: str = ""  # why it is not connected, and what to do
+    address: str = ""  # of its computer, for other agents; "": the master's
+    port: int = 0  # where it accepts other agents; 0: nowhere
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
     is_remote: bool = False  # on another computer: it ends its gangs when the master is away
@@ -228,6 +285,20 @@ class MachineState(Wire):
         if trial is None or trial.allocation is None or not trial.allocation.holds_slots:
             return None
         return trial, trial.allocation
+
+    def process_of(self, agent_id: str) -> str:
+        """Return a key that is the same for agents of one agent process.
+
+        An agent on another computer is a process of its own; those of this computer share one.
+        """
+        agent = self.agents.get(agent_id) or self.lost_agents.get(agent_id)
+        return agent_id if agent is not None and agent.is_remote else ""
+
+    def part_on(self, allocation: Allocation, agent_id: str) -> GangPart | None:
+        """Return the part of a gang that the process of an agent carries, if it carries one."""
+        process = self.process_of(agent_id)
+        found = (part for part in allocation.parts if self.process_of(part.agent_id) == process)
+        return next(found, None)
 
     def trial_of(self, allocation_id: str) -> Trial:
         """Return the trial whose current allocation has this id; there must be one."""

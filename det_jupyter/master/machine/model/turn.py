@@ -6,7 +6,7 @@ not be used any more; rules/giving_up.py says what follows for the experiment at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,7 +15,13 @@ from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.model.commands import Command, ToAgent
 from det_jupyter.master.machine.model.indexes import Indexes
 from det_jupyter.master.machine.model.queue import Queue
-from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.state import (
+    Allocation,
+    Experiment,
+    GangPart,
+    MachineState,
+    Trial,
+)
 from det_jupyter.searcher import Search
 
 _STORY_LENGTH = 20  # events of a trial that are kept for error messages
@@ -118,10 +124,14 @@ class Turn:
         """Add a command for an agent."""
         self.commands.append(ToAgent(agent_id=agent_id, command=command, cause=self.state.seq))
 
-    def send_to_gang(self, allocation: Allocation, command: AgentCommand) -> None:
-        """Add a command for the agent of a gang's chief, which controls the whole gang."""
-        assert allocation.agent_id is not None
-        self.send(allocation.agent_id, command)
+    def send_to_chief(self, allocation: Allocation, command: AgentCommand) -> None:
+        """Add a command for the agent of a gang's chief: one that only the chief acts on."""
+        self.send(allocation.parts[0].agent_id, command)
+
+    def send_to_parts(self, parts: Iterable[GangPart], command: AgentCommand) -> None:
+        """Add a command for the agent of each of these parts of a gang."""
+        for part in parts:
+            self.send(part.agent_id, command)
 
     def touch(self, changed: Experiment | Trial, what: str = "") -> None:
         """Record that an experiment or trial has changed; call it after each change.

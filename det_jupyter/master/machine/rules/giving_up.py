@@ -16,12 +16,13 @@ policy (all its checkpoints are kept), and its last run is not judged.
 
 from __future__ import annotations
 
-from det_jupyter.contract.messages import CloseRun, State
+from det_jupyter.contract.messages import GangExited, State
 from det_jupyter.master.machine.model.events import Event, NewsSetAside
 from det_jupyter.master.machine.model.lifecycle import move
-from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.master.machine.model.turn import Turn
-from det_jupyter.master.machine.rules.placing import add_held_time, stop_run
+from det_jupyter.master.machine.rules.gang_ends import lost_part
+from det_jupyter.master.machine.rules.placing import close_run, stop_run
 from det_jupyter.master.machine.rules.searching import end_experiment, end_trial
 from det_jupyter.searcher import ExitReason
 
@@ -35,6 +36,26 @@ def experiment_of(state: MachineState, event: Event) -> int | None:
         trial_id = found[0].id if found else None
     trial = state.trials.get(trial_id) if trial_id is not None else None
     return experiment_id if trial is None else trial.experiment_id
+
+
+def make_news(
+    experiment_id: int | None, what: str, *, is_fatal: bool, gone: GangExited | None
+) -> NewsSetAside:
+    """Return the event that an event was set aside.
+
+    Args:
+        experiment_id: The experiment that it is about; None: about none.
+        what: The event, and why it was set aside.
+        is_fatal: Whether the experiment cannot go on without it.
+        gone: The event, if it reports that ranks have exited.
+    """
+    return NewsSetAside(
+        experiment_id=experiment_id,
+        what=what,
+        is_fatal=is_fatal,
+        gone="" if gone is None else gone.allocation_id,
+        gone_ranks=[] if gone is None else sorted(gone.exit_codes),
+    )
 
 
 def on_news_set_aside(turn: Turn, event: NewsSetAside) -> None:
@@ -68,7 +89,7 @@ def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
         if trial.state is not State.STOPPING_ERROR:
             move(trial, State.STOPPING_ERROR)
         allocation = trial.allocation
-        if allocation is not None and trial.holds_slots and allocation.id != event.gone:
+        if allocation is not None and trial.holds_slots and not _is_gone(allocation, event):
             turn.touch(trial, "given up")
             stop_run(turn, trial, at_once=True)
         else:
@@ -76,12 +97,23 @@ def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
     _end_if_drained(turn, experiment)
 
 
+def _is_gone(allocation: Allocation, event: NewsSetAside) -> bool:
+    """Return whether all ranks of a run have exited; store which parts have."""
+    if event.gone != allocation.id:
+        return False
+    part = allocation.part_with(event.gone_ranks)
+    gone = [part] if part is not None else []
+    for part in gone if event.gone_ranks else allocation.parts:
+        if part.exited is None:
+            part.exited = lost_part(allocation, part, 0.0)
+    return not allocation.living_parts
+
+
 def end_given_up(turn: Turn, trial: Trial) -> None:
     """End a trial of an experiment that was given up, once its ranks have exited."""
     allocation = trial.allocation
     if allocation is not None and allocation.holds_slots:
-        add_held_time(turn, trial, allocation)
-        turn.send_to_gang(allocation, CloseRun(allocation_id=allocation.id))
+        close_run(turn, trial, allocation)
     trial.exit_reason = ExitReason.ERRORED
     end_trial(turn, trial)
     _end_if_drained(turn, turn.state.experiment(trial.experiment_id))

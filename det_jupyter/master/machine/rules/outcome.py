@@ -33,6 +33,7 @@ from det_jupyter.contract.messages import CrashOutput, FailureView, GangExited, 
 from det_jupyter.contract.values.text import signal_name
 from det_jupyter.master.machine.model.lifecycle import is_stopping
 from det_jupyter.master.machine.model.state import Allocation, Trial
+from det_jupyter.master.machine.rules.gang_ends import cause_of_part, earliest_failure
 
 _MAX_REPEATS = 2  # repeats of a failure after which no restart is tried
 _SENT_BY_OTHERS = (
@@ -59,7 +60,7 @@ class Outcome(StrEnum):
 
 def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
     """Return what the exit of the trial's gang means."""
-    reported = allocation.run_end.reason if allocation.run_end is not None else None
+    reported = _reported_end(allocation, exited)
     if is_stopping(trial.state):
         failed = _failed_before_saving(trial, allocation, exited)
         return Outcome.FAILED if failed else Outcome.ENDED_AS_ASKED
@@ -71,6 +72,17 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
     if rests or reported == "preempted" or exited.killed:
         return Outcome.PREEMPTED
     return Outcome.LOST if exited.lost else Outcome.FAILED
+
+
+def _reported_end(allocation: Allocation, exited: GangExited) -> str | None:
+    """Return how the run has ended, as the chief has reported it, or another rank.
+
+    If the chief's agent is lost, records of the chief may be missing, such as its last checkpoint.
+    """
+    end = allocation.run_end
+    if end is None or (exited.lost and allocation.run_end_rank and end.reason != "invalid_hp"):
+        return None
+    return end.reason
 
 
 def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExited) -> bool:
@@ -86,9 +98,9 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
 
     Ranks that lose a peer fail a moment later too, with errors that do not explain the cause. So
     the cause is the rank that exited first, if it journaled no failure; else the earliest failure
-    that was journaled.
+    that was journaled and is no echo of another.
     """
-    rank = exited.first_failed if exited.first_ended is None else exited.first_ended
+    rank = cause_of_part(exited)
     code = exited.exit_codes.get(rank) if rank is not None else None
     own = [f for f in allocation.failures if f.rank == rank]
     if exited.error:
@@ -97,7 +109,7 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     if rank is not None and code is not None and not own:
         return _failure_of_rank(rank, code, exited), False
     if allocation.failures:
-        first = min(allocation.failures, key=lambda f: f.at)
+        first = earliest_failure(allocation.failures)
         code = exited.exit_codes.get(first.rank)
         # `exited.batch` is that of the rank that exited first; the others were in it too.
         return FailureView.built_from(first, exit_code=code, batch=exited.batch), first.final

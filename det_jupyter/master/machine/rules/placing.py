@@ -9,8 +9,11 @@ A trial that is STOPPING holds its slots until its gang has exited (handlers/run
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from det_jupyter.contract.messages import (
     AllocationState,
+    CloseRun,
     ExtendGang,
     GangPlan,
     KillGang,
@@ -21,7 +24,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.master.machine.model.commands import TruncateMetrics
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
-from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.state import Allocation, Experiment, GangPart, Trial
 from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
 from det_jupyter.master.machine.rules.trial_metrics import drop_later_metrics
 from det_jupyter.master.machine.rules.trial_orders import changes_of
@@ -62,27 +65,55 @@ def apply_decisions(turn: Turn, decisions: Decisions) -> None:
 def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
     allocation = trial.allocation
     assert allocation is not None
-    allocation.agent_id = placement.parts[0].agent_id
-    allocation.agent_ids, allocation.slots = _assign_slots(turn, placement.parts)
+    of_agents = _in_rank_order(turn, placement.parts)
+    allocation.agent_id = of_agents[0].agent_id
+    allocation.agent_ids, allocation.slots = _assign_slots(turn, of_agents)
+    allocation.parts = _make_parts(turn, allocation.agent_ids)
     allocation.promised = []
     allocation.is_backfill = placement.is_backfill
     allocation.starts_from = trial.latest_checkpoint
-    allocation.planned_target = trial.target
-    allocation.started_at = turn.now
     experiment = turn.state.experiment(trial.experiment_id)
+    allocation.started_at = turn.now
     if experiment.held_since is None:
         experiment.held_since = turn.now
         turn.touch(experiment)
     trial.waiting_for = None
     move_allocation(trial, AllocationState.STARTING)
-    where = " and ".join(part.agent_id for part in placement.parts)
+    where = " and ".join(part.agent_id for part in of_agents)
     turn.touch(trial, f"run {allocation.run} starts on {where}")
     if trial.runs > 1:
         _truncate_metrics(turn, trial, allocation)
-    send_start(turn, trial, allocation)
+    allocation.planned_target = trial.target
+    allocation.planned_is_last = trial.target_is_last
+    allocation.planned_best = experiment.best_metric
+    allocation.planned_orders = changes_of(trial)
+    send_start(turn, trial, allocation, allocation.parts)
 
 
-def _assign_slots(turn: Turn, parts: tuple[AgentPart, ...]) -> tuple[list[str], list[SlotView]]:
+def _in_rank_order(turn: Turn, parts: tuple[AgentPart, ...]) -> list[AgentPart]:
+    """Return the slots by agent, those first that can have the chief of a gang.
+
+    The other agents connect to that of the chief, and agents of this computer accept none.
+    """
+    agents = turn.state.agents
+
+    def key(part: AgentPart) -> tuple[bool, bool]:
+        agent = agents[part.agent_id]
+        return (not agent.port, not agent.is_remote)
+
+    return sorted(parts, key=key)
+
+
+def _make_parts(turn: Turn, agent_ids: list[str]) -> list[GangPart]:
+    """Return the parts of a gang: its ranks, by the process of their agents."""
+    parts: dict[str, GangPart] = {}
+    for rank, agent_id in enumerate(agent_ids):
+        process = turn.state.process_of(agent_id)
+        parts.setdefault(process, GangPart(agent_id=agent_id, ranks=[])).ranks.append(rank)
+    return list(parts.values())
+
+
+def _assign_slots(turn: Turn, parts: list[AgentPart]) -> tuple[list[str], list[SlotView]]:
     """Return the agent and the slot of each rank, in the order of ranks."""
     agent_ids: list[str] = []
     slots: list[SlotView] = []
@@ -103,15 +134,19 @@ def _preempt(turn: Turn, trial: Trial, preemption: Preemption) -> None:
     stop_run(turn, trial, at_once=False)
 
 
-def send_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Command the agent to start a trial's gang. Idempotent."""
+def send_start(
+    turn: Turn, trial: Trial, allocation: Allocation, parts: Iterable[GangPart]
+) -> None:
+    """Command the agents of these parts of a gang to start them. Idempotent."""
     experiment = turn.state.experiment(trial.experiment_id)
-    turn.send_to_gang(allocation, StartGang(plan=make_plan(experiment, trial, allocation)))
+    plan = make_plan(experiment, trial, allocation)
+    turn.send_to_parts(parts, StartGang(plan=plan))
 
 
 def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
-    """Return the plan of a gang. If it is made again later, its target may be farther."""
-    assert trial.target is not None, "a trial that runs has a target"
+    """Return the plan of a gang; the same for each part, and when it is made again later."""
+    target, is_last = allocation.planned_target, allocation.planned_is_last
+    assert target is not None, "a trial that runs has a target"
     profiling = experiment.settings.profiling
     return GangPlan(
         allocation_id=allocation.id,
@@ -128,11 +163,11 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
         capsule=experiment.capsule,
         checkpoint=allocation.starts_from,
         warm_start=trial.warm_start,
-        best_metric=experiment.best_metric,
-        target=trial.target,
-        target_is_last=trial.target_is_last,
+        best_metric=allocation.planned_best,
+        target=target,
+        target_is_last=trial.target_is_last if is_last is None else is_last,
         sampling_interval_s=None if profiling.enabled is False else profiling.sampling_interval,
-        orders=[*changes_of(trial)],
+        orders=[*allocation.planned_orders],
     )
 
 
@@ -187,7 +222,7 @@ def stop_run(turn: Turn, trial: Trial, *, at_once: bool) -> None:
     if at_once:
         allocation.asked_at = None  # killed at once: no deadline for saving
     turn.touch(trial)
-    send_stop(turn, trial, allocation, at_once=at_once)
+    send_stop(turn, trial, allocation, allocation.living_parts, at_once=at_once)
 
 
 def send_target(turn: Turn, trial: Trial, allocation: Allocation) -> None:
@@ -196,17 +231,35 @@ def send_target(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     command = ExtendGang(
         allocation_id=allocation.id, target=trial.target, target_is_last=trial.target_is_last
     )
-    turn.send_to_gang(allocation, command)
+    turn.send_to_chief(allocation, command)
 
 
-def send_stop(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:
-    """Command a gang to save its state and leave, or kill it at once. Idempotent."""
+def send_stop(
+    turn: Turn,
+    trial: Trial,
+    allocation: Allocation,
+    parts: Iterable[GangPart],
+    *,
+    at_once: bool,
+) -> None:
+    """Command parts of a gang to save their state and leave, or to end at once. Idempotent.
+
+    The chief reads the signal for all ranks; each agent has the deadline for its own.
+    """
     if at_once:
-        turn.send_to_gang(allocation, KillGang(allocation_id=allocation.id))
+        turn.send_to_parts(parts, KillGang(allocation_id=allocation.id))
         return
     timeout_s = float(turn.state.experiment(trial.experiment_id).settings.preemption_timeout)
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
-    turn.send_to_gang(allocation, signal)
+    turn.send_to_parts(parts, signal)
+
+
+def close_run(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Command the agents to close a run whose ranks have all exited; count its time."""
+    add_held_time(turn, trial, allocation)
+    turn.send_to_parts(allocation.parts, CloseRun(allocation_id=allocation.id))
+    for part in allocation.parts:
+        part.exited = None  # not needed any more, and it may contain a traceback
 
 
 def pause_experiment(turn: Turn, experiment: Experiment) -> None:

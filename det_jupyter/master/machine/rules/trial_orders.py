@@ -78,7 +78,7 @@ def send_orders(turn: Turn, trial: Trial) -> None:
         *(ProfileOrder(id=p.id, profile=p.profile) for p in trial.profiles if not p.is_over),
     ]
     if orders:
-        turn.send_to_gang(allocation, PassOrders(allocation_id=allocation.id, orders=orders))
+        turn.send_to_chief(allocation, PassOrders(allocation_id=allocation.id, orders=orders))
 
 
 def record_change(trial: Trial, made: ChangeMade) -> None:

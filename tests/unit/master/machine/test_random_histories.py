@@ -82,6 +82,7 @@ from tests.unit.master.machine_world import (
     validated,
 )
 
+PORTS = {"a": 0, "b": 7001, "c": 7002}  # b and c are on other computers
 AGENTS = st.sampled_from(["a", "b", "c"])
 STEPS = st.integers(0, 50)
 METRICS = st.sampled_from([None, 0.0, 0.5, -1.0, math.nan, math.inf])
@@ -102,8 +103,8 @@ EXITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
         {},
         {"killed": True},
         {"lost": True},
-        {"first_failed": 0, "codes": {0: 1}},
-        {"first_failed": 0, "codes": {0: -9}},
+        {"first_failed": 0, "code": 1},
+        {"first_failed": 0, "code": -9},
         {"error": "could not be started"},
         {"error": "could not be started", "error_is_final": False},
     ]
@@ -171,19 +172,18 @@ class RandomLife(RuleBasedStateMachine):
                 assert (allocation.id, allocation.state) == (
                     plan.allocation_id, AllocationState.STARTING,
                 )  # fmt: skip
-                assert allocation.agent_id == command.agent_id
                 assert allocation.slots == plan.slots
-                assert plan.agent_ids[0] == command.agent_id
-                for agent_id, slot in zip(plan.agent_ids, plan.slots, strict=True):
-                    offered = self.machine.state.agents[agent_id].slots
-                    assert slot.id < 0 or slot in offered
+                (part,) = [p for p in allocation.living_parts if p.agent_id == command.agent_id]
+                for rank in part.ranks:
+                    offered = self.machine.state.agents[plan.agent_ids[rank]].slots
+                    assert plan.slots[rank].id < 0 or plan.slots[rank] in offered
             case SignalGang(allocation_id=allocation_id):
                 found = self.machine.state.find_allocation(allocation_id)
                 assert found is not None
                 assert found[1].state is AllocationState.STOPPING
             case KillGang(allocation_id=allocation_id):
                 found = self.machine.state.find_allocation(allocation_id)
-                assert found is None or found[1].state is AllocationState.STOPPING
+                assert found is None or found[1].is_leaving
             case CloseRun(allocation_id=allocation_id):
                 assert self.machine.state.find_allocation(allocation_id) is None
 
@@ -196,6 +196,13 @@ class RandomLife(RuleBasedStateMachine):
     def slots_of(self, run_id: str) -> int:
         experiment = self.machine.state.experiments.get(int(run_id.split(".")[0]))
         return max(1, experiment.slots_per_trial) if experiment is not None else 1
+
+    def some_part(self, data: st.DataObject, run_id: str) -> list[int]:
+        """Return the ranks of a part of a run."""
+        found = self.machine.state.find_allocation(run_id)
+        if found is None:
+            return [*range(self.slots_of(run_id))]
+        return data.draw(st.sampled_from([part.ranks for part in found[1].parts]))
 
     def some_run(self, data: st.DataObject) -> str:
         """Return a run, most often the current one of a trial."""
@@ -393,11 +400,12 @@ class RandomLife(RuleBasedStateMachine):
         not_here = {
             t.allocation.id
             for t in self.machine.state.trials.values()
-            if t.allocation is not None and t.allocation.agent_id != agent_id
+            if t.allocation is not None
+            and agent_id not in [part.agent_id for part in t.allocation.parts]
         }
         possible = [id for id in self.run_ids() if id not in not_here]
         runs = data.draw(st.dictionaries(st.sampled_from(possible), st.booleans(), max_size=4))
-        self.tell(registered(slots, runs, agent_id=agent_id))
+        self.tell(registered(slots, runs, agent_id=agent_id, port=PORTS[agent_id]))
 
     @rule(agent_id=AGENTS, problem=st.sampled_from(["", "it is stopped"]))
     def go_silent(self, agent_id: str, problem: str) -> None:
@@ -429,12 +437,12 @@ class RandomLife(RuleBasedStateMachine):
     @rule(data=st.data())
     def start(self, data: st.DataObject) -> None:
         run_id = self.some_run(data)
-        self.tell(started(run_id, self.slots_of(run_id)))
+        self.tell(started(run_id, self.some_part(data, run_id)))
 
     @rule(data=st.data())
     def come_up(self, data: st.DataObject) -> None:
         run_id = self.some_run(data)
-        for rank in range(data.draw(st.integers(1, self.slots_of(run_id)))):
+        for rank in self.some_part(data, run_id):
             self.tell(up(rank, run_id))
 
     @rule(data=st.data(), steps=STEPS, metric=METRICS)
@@ -525,7 +533,13 @@ class RandomLife(RuleBasedStateMachine):
 
     @rule(data=st.data(), facts=EXITS)
     def exit(self, data: st.DataObject, facts: dict[str, Any]) -> None:
-        self.tell(exited(self.some_run(data), **facts))
+        run_id = self.some_run(data)
+        ranks = self.some_part(data, run_id)
+        if "first_failed" in facts:
+            facts = facts | {"first_failed": ranks[0]}
+        facts = dict(facts)
+        code = facts.pop("code", 0)
+        self.tell(exited(run_id, codes=dict.fromkeys(ranks, 0) | {ranks[0]: code}, **facts))
 
     @rule()
     def restart_from_a_snapshot(self) -> None:

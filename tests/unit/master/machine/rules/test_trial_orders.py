@@ -91,7 +91,7 @@ def test_changes_that_were_not_made_before_the_end_never_will_be() -> None:
 def passed(to: Trial, state: AllocationState | None) -> list[PassOrders]:
     sent: list[PassOrders] = []
     allocation = None if state is None else SimpleNamespace(id="1.1.1", state=state)
-    turn = SimpleNamespace(send_to_gang=lambda allocation, command: sent.append(command))
+    turn = SimpleNamespace(send_to_chief=lambda allocation, command: sent.append(command))
     ordered = cast(Trial, SimpleNamespace(
         allocation=allocation, changes=to.changes, profiles=to.profiles
     ))  # fmt: skip
