@@ -36,7 +36,6 @@ from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
 from det_jupyter.master.sampling.samplers import Samplers
-from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
@@ -114,7 +113,7 @@ class _Program:
         self._service = service
         self._listener = listener
         self._info = _describe_master(listener, service.default_storage)
-        access = self._access = AgentAccess(paths.data_dir() / "agents")
+        access = self._access = service.access
         self._agent_listener = AgentListener(service, access, self._info.data_dir)
         self._app = create_app(
             service,

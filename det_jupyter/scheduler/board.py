@@ -178,7 +178,6 @@ class Board:
         if shape not in self._spans:
             self._spans[shape] = (
                 shape.slots > 1
-                and self.rules.spans_agents
                 and not shape.is_single_agent
                 and all(seats.size < shape.slots for seats in self.open_to(shape, ()))
             )

@@ -44,7 +44,6 @@ class PoolRules:
         fitting: Which agent gets a gang that fits on several.
         allow_heterogeneous_fits: Whether a gang may span agents with different numbers of slots.
         max_aux_per_agent: How many gangs without slots an agent carries.
-        spans_agents: Whether a gang may span agents: not where some are on other computers.
         reservation_depth: Number of waiting gangs that have agents kept for them at a time (Maui's
             RESERVATIONDEPTH). Those behind may still have others leave, if preemption is on.
     """
@@ -55,7 +54,6 @@ class PoolRules:
     allow_heterogeneous_fits: bool = False
     max_aux_per_agent: int = 100
     reservation_depth: int = 1
-    spans_agents: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

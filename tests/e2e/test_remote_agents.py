@@ -208,9 +208,11 @@ def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
     experiment.kill()
 
 
-def test_gang_does_not_span_computers(client: Client, nodes: dict[str, Node]) -> None:
-    with pytest.raises(ConfigError, match=r"got 4, but pool default has .*values that can run"):
-        submit(client, small_config(resources={"slots_per_trial": 4}))
+def test_size_that_whole_computers_do_not_give_is_refused(
+    client: Client, nodes: dict[str, Node]
+) -> None:
+    with pytest.raises(ConfigError, match=r"got 3, but pool default has .*can run: 1, 2, 4$"):
+        submit(client, small_config(resources={"slots_per_trial": 3}))
 
 
 def requests(node: Node, token: str | None = None) -> httpx.Client:

@@ -36,6 +36,7 @@ from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, start_c
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage.kinds import folder_at
 
+_IPV4_IN_IPV6 = "::ffff:"  # an address of IPv4 on a listener for both
 _PROBE_PREFIX = ".det-probe-"
 _PROBE_S = 60.0  # the age at which a probe is removed
 HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
@@ -51,9 +52,14 @@ def agent_routes(service: Service, *, is_remote: bool = False) -> APIRouter:
     routes = new_routes()
 
     @routes.post("/agents/{agent_id}/register", response_model=Offsets)
-    async def register(agent_id: str, registration: RegisterAgent | OtherVersion) -> Response:
+    async def register(
+        agent_id: str, registration: RegisterAgent | OtherVersion, request: Request
+    ) -> Response:
         """Register an agent; return how many bytes are stored of each file of its runs."""
-        return JsonResponse(service.register(agent_id, registration, is_remote=is_remote))
+        peer = request.client.host.removeprefix(_IPV4_IN_IPV6) if request.client else ""
+        return JsonResponse(
+            service.register(agent_id, registration, is_remote=is_remote, peer=peer)
+        )
 
     @routes.get("/agents/{agent_id}/commands", response_model=AgentCommand)
     async def commands(agent_id: str, session: str) -> Response:

@@ -23,6 +23,7 @@ from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
+from det_jupyter.master.machine.model.state import why_one_computer
 from det_jupyter.master.machine.rules.configurations import continuation_config, resolve_config
 from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.sampling.importance import find_importance
@@ -105,8 +106,14 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     state, resources = service.machine.state, config.resources
     pool = resources.resource_pool or DEFAULT_POOL
     if pool in state.pool_configs:
-        slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
-        if problem := find_pool_problem(state, pool, slots, is_single_agent=is_single_agent):
+        problem = find_pool_problem(
+            state,
+            pool,
+            resources.slots_per_trial,
+            is_single_agent=resources.is_single_node,
+            why_one_computer=why_one_computer(config.to_document()),
+        )
+        if problem:
             raise ConfigError(problem)
     planned = plan(config.searcher, config.hyperparameters)
     slots, places = places_for(config.resources.slots_per_trial, state.agents.values())

@@ -1,8 +1,10 @@
-"""Stores which agents on other computers may connect, and the certificate that they trust.
+"""Stores which agents on other computers may connect, and with what they trust each other.
 
     <data>/agents/access.json        the port, and the digest of each agent's token
     <data>/agents/certificate.pem    self-signed; the agents trust this one alone
     <data>/agents/key.pem
+    <data>/agents/gang-certificate.pem, gang-key.pem    with which agents connect to each other
+    <data>/agents/gang-secret        from which each gang's secret is derived
 
 A token is shown once, when it is made; only its SHA-256 is stored. The port is chosen once, so
 that agents find the next master at the same address.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import hmac
 import re
 import secrets
 from pathlib import Path
@@ -26,6 +29,8 @@ from det_jupyter.errors import ConfigError, DetError, NotFound, Problem
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _YEARS = 10  # validity of the certificate
 _COMMON_NAME = "det_jupyter master"
+_GANG_NAME = "det_jupyter gang"
+_SECRET_BYTES = 32
 
 
 class _Access(Wire):
@@ -95,8 +100,7 @@ class AgentAccess:
             given = f"got {agent_id[:80]!r}, expected up to 63 letters, digits, '.', '_' and '-'"
             raise ConfigError([Problem("agent", given)])
         make_private(self._folder, "")
-        if not (self.certificate.exists() and self.key.exists()):
-            self._make_certificate()
+        _make_certificate(self.certificate, self.key, _COMMON_NAME)
         token = secrets.token_urlsafe(32)
         digests = self._access.digests | {agent_id: _digest(token)}
         self._write(self._access.model_copy(update={"digests": digests}))
@@ -119,40 +123,71 @@ class AgentAccess:
         digest = _digest(token)  # tokens are random: the time of comparing digests reveals nothing
         return next((name for name, d in self._access.digests.items() if d == digest), None)
 
+    def gang_certificate(self) -> tuple[str, str]:
+        """Return the certificate of connections between agents, and its key, as PEM.
+
+        Raises:
+            DetError: It has to be made, and cannot be.
+        """
+        certificate = self._folder / "gang-certificate.pem"
+        key = self._folder / "gang-key.pem"
+        make_private(self._folder, "")
+        _make_certificate(certificate, key, _GANG_NAME)
+        return paths.read_private(certificate), paths.read_private(key)
+
+    def gang_secret(self, allocation_id: str) -> str:
+        """Return the secret of a gang, in hex digits: the same each time."""
+        path = self._folder / "gang-secret"
+        make_private(self._folder, "")
+        try:
+            key = paths.read_private(path)
+        except FileNotFoundError:
+            key = secrets.token_hex(_SECRET_BYTES)
+            paths.write_private(path, key)
+        return hmac.digest(key.encode(), allocation_id.encode(), "sha256").hex()
+
     def _write(self, access: _Access) -> None:
         paths.write_private(self._folder / "access.json", access.model_dump_json())
         self._access = access
 
-    def _make_certificate(self) -> None:
-        try:
-            from cryptography import x509
-            from cryptography.hazmat.primitives import hashes, serialization
-            from cryptography.hazmat.primitives.asymmetric import ec
-        except ImportError:
-            raise DetError(
-                "agents on other computers connect over TLS, and making a certificate needs the "
-                "package cryptography: pip install 'det-jupyter[cluster]'"
-            ) from None
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _COMMON_NAME)])
-        now = datetime.datetime.now(datetime.UTC)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
-            .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        encoding = serialization.Encoding.PEM
-        private = key.private_bytes(
-            encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        paths.write_private(self.key, private)
-        paths.write_private(self.certificate, certificate.public_bytes(encoding))
+
+def _make_certificate(path: Path, key_path: Path, common_name: str) -> None:
+    """Make a self-signed certificate and its key, unless both are there.
+
+    Raises:
+        DetError: The package for it is not installed.
+    """
+    if path.exists() and key_path.exists():
+        return
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise DetError(
+            "agents on other computers connect over TLS, and making a certificate needs the "
+            "package cryptography: pip install 'det-jupyter[cluster]'"
+        ) from None
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    private = key.private_bytes(
+        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    paths.write_private(key_path, private)
+    paths.write_private(path, certificate.public_bytes(encoding))
 
 
 def _digest(token: str) -> str:

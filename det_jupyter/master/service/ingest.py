@@ -45,6 +45,7 @@ from det_jupyter.contract.run.output_lines import parse_printed
 from det_jupyter.contract.values.bounds import Count
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.machine import ToAgent
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import DevicesReported, LogMatched
 from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of
 from det_jupyter.master.service.journal_records import Source, add_metrics, take_record
@@ -55,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 # Kinds of records that the machine handles; without one of them a trial may wait for ever.
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
-_STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
+_STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")  # kind and rank
 _KIND = re.compile(r'"kind": ?"(\w+)"')  # the kind in a line, even if the line is not valid
 
 
@@ -66,6 +67,16 @@ class _ChunkPosition(BaseModel):
     stream: str
     offset: Count
     size_bytes: Count
+
+
+def rank_of(stream: str) -> int | None:
+    """Return the rank whose file a stream is; None if it is the name of no stream.
+
+    >>> rank_of("journal-3"), rank_of("other")
+    (3, None)
+    """
+    found = _STREAM.fullmatch(stream)
+    return int(found[2]) if found else None
 
 
 def store_reports(
@@ -105,11 +116,12 @@ class _Intake:
         self._run_verdicts = run_verdicts
         self._agent_id = agent_id
         self._offsets: dict[tuple[str, str], int] = {}
+        self._foreign: dict[tuple[str, str], int] = {}  # of streams that are not the agent's
 
     def finish(self) -> Offsets:
         self._transaction.store.set_offsets(self._offsets)
         answer = Offsets(offsets={})
-        for (allocation_id, stream), num_bytes in self._offsets.items():
+        for (allocation_id, stream), num_bytes in (self._offsets | self._foreign).items():
             answer.offsets.setdefault(allocation_id, {})[stream] = num_bytes
         return answer
 
@@ -178,10 +190,19 @@ class _Intake:
             return None
         return found[0].id, found[1].run
 
+    def _part_of(self, allocation: Allocation) -> GangPart | None:
+        """Return the part of a gang that the sender carries, if it carries one."""
+        return self._transaction.machine.state.part_on(allocation, self._agent_id)
+
     def _take_start(self, report: GangStarted) -> None:
         found = self._transaction.machine.state.find_allocation(report.allocation_id)
         if found is not None:
             trial, allocation = found
+            part = self._part_of(allocation)
+            ranks = {process.rank for process in report.ranks}
+            if part is None or not ranks <= set(part.ranks):
+                self._skip(f"the start of ranks {sorted(ranks)}", report.allocation_id)
+                return
             devices: dict[str, list[str]] = {agent_id: [] for agent_id in allocation.agent_ids}
             for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=False):
                 devices[agent_id] += [slot.uuid] if slot.uuid else []
@@ -191,9 +212,14 @@ class _Intake:
 
     def _take_exit(self, report: GangExited) -> None:
         found = self._transaction.machine.state.find_allocation(report.allocation_id)
-        if found is not None:
-            self._transaction.store.series.end_run(found[0].id, found[1].run, report.at)
-            self._transaction.take(report)  # the machine orders the agent to close the run
+        part = self._part_of(found[1]) if found is not None else None
+        if found is not None and part is not None:
+            if found[1].living_parts == [part]:
+                self._transaction.store.series.end_run(found[0].id, found[1].run, report.at)
+            own = {rank: code for rank, code in report.exit_codes.items() if rank in part.ranks}
+            codes = own or dict.fromkeys(part.ranks)
+            # When all parts have exited, the machine orders the agents to close the run.
+            self._transaction.take(report.model_copy(update={"exit_codes": codes}))
         else:
             close = CloseRun(allocation_id=report.allocation_id)
             cause = self._transaction.machine.state.seq
@@ -202,6 +228,10 @@ class _Intake:
 
     def _take_chunk(self, chunk: Chunk) -> None:
         key = (chunk.allocation_id, chunk.stream)
+        if self._is_foreign(chunk):
+            self._skip(chunk.stream, chunk.allocation_id)
+            self._foreign[key] = chunk.offset + chunk.size_bytes  # so that it is not sent again
+            return
         if chunk.offset != self._offset(key):
             return
         self._offsets[key] = chunk.offset + chunk.size_bytes
@@ -212,6 +242,21 @@ class _Intake:
             self._take_journal(source, chunk.text)
         else:
             self._take_output(source, chunk.text)
+
+    def _is_foreign(self, chunk: Chunk) -> bool:
+        """Return whether a chunk is of a rank that is not on the agent."""
+        found = self._transaction.machine.state.find_allocation(chunk.allocation_id)
+        rank = rank_of(chunk.stream)
+        if found is None or rank is None or rank >= len(found[1].slots):
+            return False
+        part = self._part_of(found[1])
+        return part is None or rank not in part.ranks
+
+    def _skip(self, what: str, allocation_id: str) -> None:
+        logger.warning(
+            "agent %s has sent %s of allocation=%s, which is not there: skipped",
+            self._agent_id, what, allocation_id,
+        )  # fmt: skip
 
     def _offset(self, key: tuple[str, str]) -> int:
         if key not in self._offsets:

@@ -16,7 +16,8 @@ from det_jupyter.contract.messages import AllocationState, SystemSample, Verdict
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.diagnosis import RankSite, RunVerdict, Setting
-from det_jupyter.master.machine.model.state import Agent, Allocation, MachineState
+from det_jupyter.master.machine.model.allocations import Allocation
+from det_jupyter.master.machine.model.state import Agent, MachineState
 from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)

@@ -22,14 +22,16 @@ from det_jupyter.contract.messages import (
     AgentReports,
     CreateExperiment,
     ExperimentView,
+    GangExited,
     Offsets,
     OtherVersion,
     RegisterAgent,
+    StartGang,
     TemplateView,
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
 from det_jupyter.contract.values.text import error_line
-from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, ProtocolMismatch
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.master.machine.model.commands import (
     ConsultSampler,
     DeleteCheckpoints,
@@ -48,9 +50,11 @@ from det_jupyter.master.machine.rules.configurations import (
     unknown_template_message,
 )
 from det_jupyter.master.sampling.samplers import check_sampler
+from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.feed import CommitSignal
-from det_jupyter.master.service.ingest import store_reports
+from det_jupyter.master.service.gang_links import end_unstarted, with_link
+from det_jupyter.master.service.ingest import rank_of, store_reports
 from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.log_patterns import Matcher, check_patterns
 from det_jupyter.master.service.publishing import PublishedParts
@@ -66,10 +70,15 @@ _FIRST_AGENT_S = 15.0  # how long a submission or preview waits for the first ag
 
 
 class Service:
-    """The master without its HTTP interface; it starts from the stored state."""
+    """The master without its HTTP interface; it starts from the stored state.
+
+    Raises:
+        DetError: A file about agents of other computers is damaged.
+    """
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
+        self.access = AgentAccess(store.path.parent / "agents")
         self.links = AgentLinks()
         self.commits = CommitSignal()
         self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # for consult.py
@@ -145,17 +154,27 @@ class Service:
         self.commits.notify()
 
     def _act(self, transaction: Transaction) -> None:
+        state, now = self.machine.state, transaction.now
+        unstarted: list[GangExited] = []
         for command in transaction.commands:
             match command:
                 case ToAgent(agent_id=agent_id, command=order, cause=cause):
                     logger.info("event %d: %s to agent %s", cause, order.kind, agent_id)
-                    self.links.send(agent_id, order)
+                    try:
+                        self.links.send(agent_id, with_link(order, agent_id, state, self.access))
+                    except (DetError, OSError) as error:
+                        logger.error("agent %s was not sent %s: %s", agent_id, order.kind, error)
+                        assert isinstance(order, StartGang)
+                        unstarted.append(end_unstarted(order, agent_id, state, now, error))
                 case ConsultSampler():
                     self.questions.put_nowait(command)
                 case DeleteCheckpoints() | DeleteExperiment():
                     self.deletions.put_nowait(command)
                 case _:
                     assert_never(command)
+
+        for end in unstarted:
+            self.take(end)
 
     async def submit(self, request: CreateExperiment) -> ExperimentView:
         """Create an experiment, or return the one that was submitted with this key.
@@ -223,6 +242,7 @@ class Service:
         registration: RegisterAgent | OtherVersion,
         *,
         is_remote: bool = False,
+        peer: str = "",
     ) -> Offsets:
         """Register an agent; return how many bytes of its runs' files are stored.
 
@@ -230,6 +250,8 @@ class Service:
             agent_id: Its name.
             registration: What it has sent.
             is_remote: Whether it is on another computer, by the listener that it uses.
+            peer: The address that it has connected from; others reach it there, unless it has
+                sent another.
 
         Raises:
             ProtocolMismatch: The agent has another version.
@@ -260,7 +282,12 @@ class Service:
         self._clocks_ahead_s[agent_id] = registration.clock_ahead_s
         with self._transaction() as transaction:
             is_taken = transaction.take(
-                AgentRegistered.built_from(registration, agent_id=agent_id, is_remote=is_remote)
+                AgentRegistered.built_from(
+                    registration,
+                    agent_id=agent_id,
+                    is_remote=is_remote,
+                    address=(registration.address or peer) if is_remote else "",
+                )
             )
         if not is_taken:
             raise Conflict(f"the master failed to take agent {agent_id} on; see master.log")
@@ -268,7 +295,16 @@ class Service:
         self.links.open(agent_id, registration.session)
         self._act(transaction)
         runs = (run.allocation_id for run in registration.runs)
-        return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
+        return Offsets(offsets={run: self._offsets_for(agent_id, run) for run in runs})
+
+    def _offsets_for(self, agent_id: str, allocation_id: str) -> dict[str, int]:
+        """Return how many bytes are stored of each file of a run on an agent."""
+        offsets = self.store.offsets_of(allocation_id)
+        found = self.machine.state.find_allocation(allocation_id)
+        part = self.machine.state.part_on(found[1], agent_id) if found is not None else None
+        if part is None:  # the run is over: all that the agent sends is skipped
+            return offsets
+        return {name: size for name, size in offsets.items() if rank_of(name) in part.ranks}
 
     def _find_other_process(self, agent_id: str, registration: RegisterAgent) -> str:
         """Return why an agent cannot register: another of its name may run; "" if it can.
@@ -287,7 +323,12 @@ class Service:
             )
         known = {run.allocation_id for run in registration.runs}
         held = (trial.allocation for trial in self.machine.indexes.trials_on_agent(agent_id))
-        if any(allocation is not None and allocation.id not in known for allocation in held):
+        living = (
+            allocation.id
+            for allocation in held
+            if allocation is not None and agent_id in [p.agent_id for p in allocation.living_parts]
+        )
+        if any(allocation_id not in known for allocation_id in living):
             return (
                 f"{other} may still run trials as agent {agent_id}; this one can connect when "
                 "they count as lost, within 30 s"

@@ -15,14 +15,9 @@ from det_jupyter.contract.messages import (
     TrialView,
     Verdict,
 )
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.indexes import Indexes
-from det_jupyter.master.machine.model.state import (
-    Agent,
-    Allocation,
-    Experiment,
-    MachineState,
-    Trial,
-)
+from det_jupyter.master.machine.model.state import Agent, Experiment, MachineState, Trial
 from det_jupyter.searcher import ExitReason
 
 Sentence = Callable[[Trial], str | None]  # why a trial does not run; None if it runs or is over

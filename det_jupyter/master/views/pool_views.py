@@ -20,7 +20,8 @@ from det_jupyter.contract.messages import (
     TaskEntry,
 )
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.model.state import Agent, Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.allocations import Allocation
+from det_jupyter.master.machine.model.state import Agent, Experiment, Trial
 from det_jupyter.master.views.experiment_views import held_on
 from det_jupyter.scheduler.board import Board
 

@@ -15,8 +15,9 @@ from datetime import tzinfo
 from det_jupyter.contract.messages import AllocationState, Estimate, Reason, Remedy, State
 from det_jupyter.contract.values.text import short_time
 from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.queue import agent_slots
-from det_jupyter.master.machine.model.state import Allocation, Trial
+from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.views.experiment_views import Progress
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting

@@ -28,7 +28,7 @@ def values_that_fit(
     totals = Counter[str]()
     for agent in agents:
         totals[agent.kind] += len(agent.slots)
-    most = 0 if is_single_agent or not rules.spans_agents else max(totals.values(), default=0)
+    most = 0 if is_single_agent else max(totals.values(), default=0)
     wholes = (
         slots
         for slots in range(largest + 1, most + 1)
@@ -51,7 +51,7 @@ def nearest_values(slots: int, values: Sequence[int]) -> list[int]:
 
 def find_impossibility(
     slots: int,
-    is_single_agent: bool,
+    why_single_agent: str,
     agents: Sequence[AgentSlots],
     rules: PoolRules,
     pool: str = "default",
@@ -59,16 +59,25 @@ def find_impossibility(
     """Return why no gang of this size can ever run on these agents, or None if one can.
 
     Without agents that is unknown: None.
+
+    Args:
+        slots: Of the gang.
+        why_single_agent: Why all of them must be on one agent; "": they need not.
+        agents: Of the pool.
+        rules: Of the pool.
+        pool: Its name.
     """
+    is_single_agent = bool(why_single_agent)
     if not agents or could_run(Shape(slots, is_single_agent, frozenset()), agents, rules):
         return None
-    within = " on one agent (resources.is_single_node)" if is_single_agent and slots else ""
+    within = " on one agent" if is_single_agent and slots else ""
+    why = f" ({why_single_agent})" if within else ""
     what = f"pool {pool} has {describe_agents(agents)}"
     if slots == 0:
         what = f"no agent of pool {pool} takes trials without slots"
     return Problem(
         "resources.slots_per_trial",
-        f"got {slots}{within}, but {what}; values that can run"
+        f"got {slots}{within}{why}, but {what}; values that can run"
         f"{within}: {numbers(values_that_fit(agents, rules, is_single_agent)) or 'none but 0'}",
     )
 

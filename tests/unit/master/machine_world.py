@@ -27,6 +27,7 @@ from det_jupyter.contract.run.journal import (
 )
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import (
     AgentRegistered,
     Event,
@@ -34,7 +35,7 @@ from det_jupyter.master.machine.model.events import (
     RecordArrived,
     ValidationReported,
 )
-from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.views.wait_reasons import WaitReasons
 from tests.unit.master.machine_invariants import check_machine
 

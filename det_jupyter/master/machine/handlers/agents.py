@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from det_jupyter.contract.messages import AllocationState, KillGang, State
 from det_jupyter.master.machine.handlers.runs import on_gang_exited
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import (
     AgentAway,
     AgentLost,
     AgentRegistered,
     DevicesReported,
 )
-from det_jupyter.master.machine.model.state import Agent, Allocation, GangPart, Trial
+from det_jupyter.master.machine.model.state import Agent, Trial
 from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
 from det_jupyter.master.machine.rules.gang_ends import lost_part
 from det_jupyter.master.machine.rules.placing import (

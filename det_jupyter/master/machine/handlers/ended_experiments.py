@@ -28,7 +28,7 @@ from det_jupyter.master.machine.model.events import (
     ExperimentDeleted,
 )
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, move
-from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.machine.model.state import Experiment, why_one_computer
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.continuing import reopen
 from det_jupyter.master.machine.rules.retention import (
@@ -109,7 +109,12 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
     """Continue an experiment that is over."""
     experiment = turn.state.experiment(event.experiment_id)
-    check_pool(turn.state, experiment.pool, parse_config(event.config).resources)
+    check_pool(
+        turn.state,
+        experiment.pool,
+        parse_config(event.config).resources,
+        why_one_computer=why_one_computer(event.config, experiment.capsule.entrypoint),
+    )
     reopen(turn, experiment, event.config)
     start_search(turn, experiment)
 

@@ -27,9 +27,15 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.schema.fields import Title
 from det_jupyter.errors import ConfigError, Conflict, Problem
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import ClockStepped, ExperimentSubmitted
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, move
-from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.state import (
+    Experiment,
+    MachineState,
+    Trial,
+    why_one_computer,
+)
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import (
@@ -51,7 +57,14 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     if event.parent_id is not None:
         check_forkable(turn.state.experiment(event.parent_id))
     pool = config.resources.resource_pool or DEFAULT_POOL
-    check_pool(turn.state, pool, config.resources, queue_anyway=event.queue_anyway)
+    one_computer = why_one_computer(event.config, event.capsule.entrypoint)
+    check_pool(
+        turn.state,
+        pool,
+        config.resources,
+        why_one_computer=one_computer,
+        queue_anyway=event.queue_anyway,
+    )
     warm_start = _find_warm_start(turn, config.searcher)
     if event.continues is not None:
         _latest_checkpoint(turn, event.continues, "continue")
@@ -75,7 +88,12 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
 
 
 def check_pool(
-    state: MachineState, name: str, resources: Resources, *, queue_anyway: bool = False
+    state: MachineState,
+    name: str,
+    resources: Resources,
+    *,
+    why_one_computer: str,
+    queue_anyway: bool = False,
 ) -> None:
     """Check that a pool exists and can run an experiment's trials.
 
@@ -83,6 +101,7 @@ def check_pool(
         state: Of the machine.
         name: The pool.
         resources: The experiment's section `resources`.
+        why_one_computer: Why a trial's ranks cannot be on several computers; "": they can.
         queue_anyway: Only check that the pool exists.
 
     Raises:
@@ -90,10 +109,16 @@ def check_pool(
     """
     if name not in state.pool_configs:
         raise ConfigError([Problem("resources.resource_pool", unknown_pool_message(name, state))])
-    slots, is_single_agent = resources.slots_per_trial, resources.is_single_node
     if queue_anyway:
         return
-    if problem := find_pool_problem(state, name, slots, is_single_agent=is_single_agent):
+    problem = find_pool_problem(
+        state,
+        name,
+        resources.slots_per_trial,
+        is_single_agent=resources.is_single_node,
+        why_one_computer=why_one_computer,
+    )
+    if problem:
         raise ConfigError([problem])
 
 

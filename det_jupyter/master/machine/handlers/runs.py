@@ -47,6 +47,7 @@ from det_jupyter.contract.run.journal import (
 )
 from det_jupyter.contract.values.text import count, printable
 from det_jupyter.errors import Conflict
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import (
     LogMatched,
     LossReported,
@@ -54,7 +55,7 @@ from det_jupyter.master.machine.model.events import (
     ValidationReported,
 )
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
-from det_jupyter.master.machine.model.state import Allocation, GangPart, Trial
+from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.gang_ends import merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up

@@ -19,9 +19,10 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import ConfigError, Conflict, Problem
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, is_stopping, move
-from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.placing import stop_run
 from det_jupyter.master.machine.rules.searching import apply_actions, end_if_drained, finish_trial

@@ -16,13 +16,8 @@ from dataclasses import replace
 
 from det_jupyter.config.pools import PoolConfig
 from det_jupyter.contract.messages import AllocationState
-from det_jupyter.master.machine.model.state import (
-    Agent,
-    Allocation,
-    Experiment,
-    MachineState,
-    Trial,
-)
+from det_jupyter.master.machine.model.allocations import Allocation
+from det_jupyter.master.machine.model.state import Agent, Experiment, MachineState, Trial
 from det_jupyter.scheduler.model import (
     AgentPart,
     AgentSlots,
@@ -133,18 +128,24 @@ class Queue:
 
     def _make_snapshot(self, name: str) -> Snapshot:
         state = self._state
-        config = state.pool_configs[name]
+        config, agents = state.pool_configs[name], state.agents_of(name)
+        waiting = [one for one in self._waiting.values() if self._pools[one.group] == name]
+        if are_apart(agents):
+            waiting = [self._on_one_computer(request) for request in waiting]
         return Snapshot(
-            rules=to_rules(config, self._state.agents_of(name)),
-            agents={agent.id: agent_slots(agent, config) for agent in state.agents_of(name)},
+            rules=to_rules(config),
+            agents={agent.id: agent_slots(agent, config) for agent in agents},
             groups=dict(self.groups),
-            waiting={
-                request.id: request
-                for request in self._waiting.values()
-                if self._pools[request.group] == name
-            },
+            waiting={request.id: request for request in waiting},
             running={gang.request.id: gang for gang in self._gangs_of(name)},
         )
+
+    def _on_one_computer(self, request: Request) -> Request:
+        """Return a request, on one agent if its gang cannot span the computers of a pool."""
+        if request.is_single_agent or request.slots < 2:
+            return request
+        experiment = self._state.experiments[request.group]
+        return replace(request, is_single_agent=bool(experiment.why_one_computer))
 
     def _gangs_of(self, name: str) -> Iterable[Running]:
         """Yield the gangs in a pool; of a gang in several pools, only its part in this one."""
@@ -171,8 +172,13 @@ def group_of(experiment: Experiment) -> Group:
     )
 
 
-def to_rules(config: PoolConfig, agents: Iterable[Agent]) -> PoolRules:
-    """Return the rules of a pool with these agents."""
+def are_apart(agents: Iterable[Agent]) -> bool:
+    """Return whether a gang on several of these agents may span computers."""
+    return any(agent.is_remote for agent in agents)
+
+
+def to_rules(config: PoolConfig) -> PoolRules:
+    """Return the rules of a pool."""
     scheduler = config.scheduler
     return PoolRules(
         policy=Policy(scheduler.type),
@@ -181,7 +187,6 @@ def to_rules(config: PoolConfig, agents: Iterable[Agent]) -> PoolRules:
         allow_heterogeneous_fits=scheduler.allow_heterogeneous_fits,
         max_aux_per_agent=config.max_aux_containers_per_agent,
         reservation_depth=scheduler.reservation_depth,
-        spans_agents=not any(agent.is_remote for agent in agents),
     )
 
 

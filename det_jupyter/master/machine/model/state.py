@@ -2,122 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from pydantic import model_validator
-
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
+from det_jupyter.config.storages import location_of
 from det_jupyter.contract.messages import (
-    AllocationState,
-    AllocationView,
-    ChangeOrder,
     CheckpointRef,
     CheckpointView,
     DeviceProcess,
     Divergence,
-    GangExited,
     SearchView,
     SlotView,
     StoredExperiment,
     StoredTrial,
-    Target,
     Wire,
 )
-from det_jupyter.contract.run.journal import RankFailure, RankStarted, RunEnded
+from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
 from det_jupyter.errors import NotFound
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.searcher import ExitReason
 
 _MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
-
-
-class GangPart(Wire):
-    """The ranks of a gang on the agents of one agent process.
-
-    `agent_id` is the first of these agents in the order of ranks. It receives the commands, and
-    reports the start and the end of the part.
-    """
-
-    agent_id: str
-    ranks: list[int]  # ascending
-    is_started: bool = False
-    note: str = ""  # how its ranks were started
-    exited: GangExited | None = None  # its end, in which no rank of it is left
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it has exited because it failed, was killed or was lost."""
-        end = self.exited
-        if end is None:
-            return False
-        return end.killed or end.lost or bool(end.error) or any(end.exit_codes.values())
-
-
-class Allocation(AllocationView):
-    """One period in which a trial waits for slots and then holds them.
-
-    `agent_id` is the agent of the chief, and carries the first part. `slots` are in the order of
-    ranks; a rank of a trial without slots has one with id -1. `ranks` contains the processes of
-    the parts that have started.
-    """
-
-    queued_at: float
-    is_backfill: bool = False  # uses slots that a more urgent trial waits for
-    promised: list[str] = []  # while it waits: agents where others are preempted for it
-    excludes: list[str] = []  # agents that later runs of its trial must avoid
-    is_hopeless: bool = False  # a log policy forbids another try
-    starts_from: CheckpointRef | None = None
-    parts: list[GangPart] = []  # in the order of ranks
-    # What its plan contains, which has to be the same for all parts.
-    planned_target: Target = None
-    planned_is_last: bool | None = None  # None: unknown, of earlier versions
-    planned_best: float | None = None
-    planned_orders: list[ChangeOrder] = []
-    ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
-    asked_at: float | None = None  # when it was asked to save its state and leave
-    is_for_rest: bool = False  # progress is saved: the run cannot fail any more
-    run_end: RunEnded | None = None  # of the lowest rank that has written one
-    run_end_rank: int = 0
-    failures: list[RankFailure] = []
-
-    @model_validator(mode="after")
-    def _fill_agent_ids(self) -> Allocation:
-        # Allocations stored before gangs could span agents have only `agent_id`.
-        if self.agent_id is not None and not self.agent_ids:
-            self.agent_ids = [self.agent_id] * len(self.slots)
-        if self.agent_id is not None and not self.parts:  # also from before they had parts
-            ranks = list(range(len(self.slots)))
-            part = GangPart(agent_id=self.agent_id, ranks=ranks, is_started=bool(self.ranks))
-            self.parts = [part]
-        return self
-
-    @property
-    def holds_slots(self) -> bool:
-        """Whether slots are allocated to it."""
-        return self.state not in (AllocationState.QUEUED, AllocationState.ENDED)
-
-    @property
-    def living_parts(self) -> list[GangPart]:
-        """The parts that have not exited, as far as they have reported."""
-        return [part for part in self.parts if part.exited is None]
-
-    @property
-    def has_failed_part(self) -> bool:
-        """Whether a part has failed, was killed or was lost, so that all others are killed."""
-        return any(part.has_failed for part in self.parts)
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether its slots will be released: it was asked to leave, or its ranks are killed."""
-        return self.state is AllocationState.STOPPING or self.has_failed_part
-
-    def part_with(self, ranks: Collection[int]) -> GangPart | None:
-        """Return the part that all of these ranks belong to, if there is one."""
-        if len(self.parts) == 1:
-            return self.parts[0]
-        return next((part for part in self.parts if ranks and set(ranks) <= {*part.ranks}), None)
 
 
 class Trial(StoredTrial):
@@ -188,7 +96,8 @@ class Experiment(StoredExperiment):
         """
         self.config = config
         self.origins |= dict.fromkeys(origins, "you")
-        self.__dict__.pop("settings", None)
+        for derived in ("settings", "why_one_computer"):
+            self.__dict__.pop(derived, None)
 
     def change_section(self, section: str, changed: dict[str, Any]) -> None:
         """Replace values of a section of the configuration by those that the user gave."""
@@ -211,6 +120,30 @@ class Experiment(StoredExperiment):
     def is_single_agent(self) -> bool:
         """Whether a trial must have all its slots on one agent."""
         return bool(self.config["resources"].get("is_single_node"))
+
+    @cached_property
+    def why_one_computer(self) -> str:
+        """Why a trial's ranks cannot be on several computers; "": they can."""
+        return why_one_computer(self.config, self.capsule.entrypoint)
+
+
+def why_one_computer(config: dict[str, Any], entrypoint: str = "") -> str:
+    """Return why a trial's ranks cannot be on several computers; "": they can.
+
+    Args:
+        config: The effective configuration, of any version.
+        entrypoint: That of the capsule, for a configuration without one.
+    """
+    named = try_parse_entrypoint(config.get("entrypoint") or entrypoint)
+    if isinstance(named, Program | Command):
+        return "its entrypoint is a program; launchers cannot start ranks of other computers yet"
+    is_sharded = (config.get("optimizations") or {}).get("sharding") is not None
+    if is_sharded and location_of(config.get("checkpoint_storage") or {}) is None:
+        return (
+            "with optimizations.sharding each computer stores a part of a checkpoint; set "
+            "checkpoint_storage.host_path to a folder that all of them have"
+        )
+    return ""
 
 
 class Agent(Wire):

@@ -12,16 +12,11 @@ from dataclasses import dataclass, field
 
 from det_jupyter.contract.messages import AgentCommand
 from det_jupyter.contract.values.text import error_line
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.commands import Command, ToAgent
 from det_jupyter.master.machine.model.indexes import Indexes
 from det_jupyter.master.machine.model.queue import Queue
-from det_jupyter.master.machine.model.state import (
-    Allocation,
-    Experiment,
-    GangPart,
-    MachineState,
-    Trial,
-)
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.searcher import Search
 
 _STORY_LENGTH = 20  # events of a trial that are kept for error messages

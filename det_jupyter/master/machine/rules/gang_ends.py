@@ -23,7 +23,7 @@ from signal import Signals
 
 from det_jupyter.contract.messages import AllocationState, GangExited
 from det_jupyter.contract.run.journal import RankFailure
-from det_jupyter.master.machine.model.state import Allocation, GangPart
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 
 
 def merge_ends(allocation: Allocation) -> GangExited:

@@ -17,9 +17,10 @@ policy (all its checkpoints are kept), and its last run is not judged.
 from __future__ import annotations
 
 from det_jupyter.contract.messages import GangExited, State
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import Event, NewsSetAside
 from det_jupyter.master.machine.model.lifecycle import move
-from det_jupyter.master.machine.model.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.gang_ends import lost_part
 from det_jupyter.master.machine.rules.placing import close_run, stop_run

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.master.machine.model.state import Allocation
+from det_jupyter.master.machine.model.allocations import Allocation
 
 Action = Literal["cancel_retries", "exclude_node"]
 

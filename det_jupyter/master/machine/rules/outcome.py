@@ -31,8 +31,9 @@ from signal import Signals
 
 from det_jupyter.contract.messages import CrashOutput, FailureView, GangExited, State
 from det_jupyter.contract.values.text import signal_name
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.lifecycle import is_stopping
-from det_jupyter.master.machine.model.state import Allocation, Trial
+from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.gang_ends import cause_of_part, earliest_failure
 
 _MAX_REPEATS = 2  # repeats of a failure after which no restart is tried

@@ -22,9 +22,10 @@ from det_jupyter.contract.messages import (
     StartGang,
     State,
 )
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.commands import TruncateMetrics
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
-from det_jupyter.master.machine.model.state import Allocation, Experiment, GangPart, Trial
+from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
 from det_jupyter.master.machine.rules.trial_metrics import drop_later_metrics
 from det_jupyter.master.machine.rules.trial_orders import changes_of

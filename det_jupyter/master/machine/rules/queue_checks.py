@@ -12,7 +12,7 @@ from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
 from det_jupyter.contract.messages import ChangeResources, MoveInQueue, QueueChange
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import ConfigError, Problem
-from det_jupyter.master.machine.model.queue import agent_slots, to_rules
+from det_jupyter.master.machine.model.queue import agent_slots, are_apart, to_rules
 from det_jupyter.master.machine.model.state import Experiment, MachineState
 from det_jupyter.scheduler.reasons.sizes import find_impossibility
 
@@ -105,8 +105,14 @@ def find_value_problems(
     if pool is not None and pool not in state.pool_configs:
         yield "resource_pool", unknown_pool_message(pool, state)
     elif pool is not None:
-        slots, is_single_agent = experiment.slots_per_trial, experiment.is_single_agent
-        if problem := find_pool_problem(state, pool, slots, is_single_agent=is_single_agent):
+        problem = find_pool_problem(
+            state,
+            pool,
+            experiment.slots_per_trial,
+            is_single_agent=experiment.is_single_agent,
+            why_one_computer=experiment.why_one_computer,
+        )
+        if problem:
             yield "", str(problem)
 
 
@@ -154,7 +160,12 @@ def unknown_pool_message(name: str, state: MachineState) -> str:
 
 
 def find_pool_problem(
-    state: MachineState, name: str, slots: int, *, is_single_agent: bool
+    state: MachineState,
+    name: str,
+    slots: int,
+    *,
+    is_single_agent: bool,
+    why_one_computer: str = "",
 ) -> Problem | None:
     """Return why a pool with its present agents can never run such trials; None if it can.
 
@@ -163,9 +174,12 @@ def find_pool_problem(
         name: The pool.
         slots: Number of slots of a trial.
         is_single_agent: Whether all of them must be on one agent.
+        why_one_computer: Why all of them must be on one computer; "": they need not.
     """
     config = state.pool_configs[name]
     agents = state.agents_of(name)
     slots_of = [agent_slots(agent, config, is_whole=True) for agent in agents]
-    rules = to_rules(config, agents)
-    return find_impossibility(slots, is_single_agent, slots_of, rules, name)
+    why = "resources.is_single_node" if is_single_agent else ""
+    if not why and are_apart(agents):
+        why = why_one_computer
+    return find_impossibility(slots, why, slots_of, to_rules(config), name)

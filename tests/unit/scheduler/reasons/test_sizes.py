@@ -126,15 +126,15 @@ def test_what_can_never_run_is_refused_with_what_can(
     slots: int, offered: Sequence[AgentSlots], rules: PoolRules, message: str | None
 ) -> None:
     expected = None if message is None else Problem("resources.slots_per_trial", message)
-    assert find_impossibility(slots, False, offered, rules) == expected
+    assert find_impossibility(slots, "", offered, rules) == expected
 
 
 def test_a_refusal_names_the_pool_and_that_one_agent_is_asked_for() -> None:
-    assert find_impossibility(16, True, agents(8, 8), PoolRules(), "gpu") == Problem(
+    why = "resources.is_single_node"
+    assert find_impossibility(16, why, agents(8, 8), PoolRules(), "gpu") == Problem(
         "resources.slots_per_trial",
         "got 16 on one agent (resources.is_single_node), but pool gpu "
-        "has 2 agents with 8 slots each; values that can run on one agent "
-        "(resources.is_single_node): 1 to 8",
+        "has 2 agents with 8 slots each; values that can run on one agent: 1 to 8",
     )
 
 
@@ -169,4 +169,4 @@ def test_what_can_run_is_what_an_empty_pool_starts(
     assert could_run(shape, offered, rules) is bool(starts)
     if not blocked:
         assert (slots in values_that_fit(offered, rules, single)) is bool(starts)
-        assert (find_impossibility(slots, single, offered, rules) is None) is bool(starts)
+        assert (find_impossibility(slots, "x" * single, offered, rules) is None) is bool(starts)

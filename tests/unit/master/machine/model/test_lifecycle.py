@@ -9,6 +9,7 @@ import pytest
 from det_jupyter.contract.messages import AllocationState, Capsule, State
 from det_jupyter.errors import InvalidTransition
 from det_jupyter.master.machine.machine import HANDLERS
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import Event
 from det_jupyter.master.machine.model.lifecycle import (
     ALLOCATION_TRANSITIONS,
@@ -18,7 +19,7 @@ from det_jupyter.master.machine.model.lifecycle import (
     move,
     move_allocation,
 )
-from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.state import Experiment, Trial
 
 
 def make_trial(state: State) -> Trial:

@@ -14,8 +14,9 @@ from det_jupyter.contract.messages import (
     TrialView,
     Wire,
 )
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
-from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.view.model.sidebar import ExperimentLine
 
 

@@ -13,7 +13,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.model.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.model.allocations import Allocation
+from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.rules.configurations import (
     check_template,
     continuation_config,

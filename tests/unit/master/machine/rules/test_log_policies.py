@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import notices, parse_config
-from det_jupyter.master.machine.model.state import Allocation
+from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of, policy_label
 from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
 from tests.problems import said

@@ -8,7 +8,8 @@ import pytest
 
 from det_jupyter.contract.messages import CrashOutput, FailureView, GangExited, State
 from det_jupyter.contract.run.journal import RankFailure, RunEnded
-from det_jupyter.master.machine.model.state import Allocation, Trial
+from det_jupyter.master.machine.model.allocations import Allocation
+from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.outcome import (
     Outcome,
     count_repeats,
