@@ -156,9 +156,9 @@ class DetHome:
 
 
 def socket_folders(home: Path) -> list[Path]:
-    """Return the folder of the agent's sockets; none when no agent runs."""
-    note = home / "runtime" / "agent.sockets"
-    return [Path(note.read_text())] if note.exists() else []
+    """Return the folders of the agent's sockets and of the master's, if there are any."""
+    notes = home.glob("runtime/*.sockets")
+    return [Path(note.read_text()) for note in notes]
 
 
 @contextmanager

@@ -10,16 +10,11 @@ import argparse
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -41,14 +36,10 @@ from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.daemons import keep_trimmed
-from det_jupyter.contract.host.ownership import find_problem_above
+from det_jupyter.contract.host.socket_folders import socket_folder
 from det_jupyter.contract.messages import AgentCredentials
 
 logger = logging.getLogger(__name__)
-
-_PREFIX = "det-"
-# Systems allow 103 to 107 bytes for the path of a unix socket.
-_MOST_BYTES = 100 - len("/det-12345678/12345/pymp-999/listener-12345678")
 
 
 async def run_agent(
@@ -68,7 +59,7 @@ async def run_agent(
     name = remote.agent if remote else socket.gethostname()
     offers = offered_agents(options.agent, os.environ, hostname=name)
     adopted = adopt_runs(now=time.time())
-    with socket_folder() as folder:
+    with socket_folder(paths.runtime_dir() / "agent.sockets") as folder:
         spawner = Spawner()
         zygotes = Zygotes(lifeline_fd=lifeline_fd, target=options.target)
         await zygotes.adopt(first)
@@ -140,53 +131,3 @@ def _parse_credentials(text: str) -> AgentCredentials:
         return AgentCredentials.model_validate_json(text)
     except ValidationError:
         sys.exit("stdin: expected the credentials of an agent, as JSON")
-
-
-@contextmanager
-def socket_folder() -> Iterator[Path]:
-    """Make the 0700 folder of the ranks' IPC sockets, and remove it at the end.
-
-    Its path is short, because the paths of sockets are limited to about 100 bytes. So it is in the
-    folder of temporary files, unless that path is too long (TMPDIR may name any folder) or every
-    user can replace entries there (some containers have a /tmp of mode 0777). The file
-    `agent.sockets` in the runtime folder contains its path: if this process is killed, the next
-    agent reads it and removes the folder.
-    """
-    note = paths.runtime_dir() / "agent.sockets"
-    _remove_socket_folder(note)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent_of_sockets()))
-    paths.write_private(note, str(folder))
-    try:
-        yield folder
-    finally:
-        _remove_socket_folder(note)
-
-
-def _parent_of_sockets() -> str:
-    for place in (tempfile.gettempdir(), "/tmp", "/dev/shm"):
-        is_usable = _is_short(place) and os.access(place, os.W_OK | os.X_OK)
-        if is_usable and not find_problem_above(Path(place, "det")):
-            return place
-    place = str(paths.runtime_dir())
-    if not _is_short(place):
-        logger.error(
-            "sockets in %s have paths that are too long, so ranks have no kernels; set TMPDIR to "
-            "a folder whose path has at most %d bytes, and start the agent again",
-            place,
-            _MOST_BYTES,
-        )
-    return place
-
-
-def _is_short(place: str) -> bool:
-    return len(os.fsencode(place)) <= _MOST_BYTES
-
-
-def _remove_socket_folder(note: Path) -> None:
-    try:
-        folder = Path(paths.read_private(note))
-    except FileNotFoundError:
-        return
-    if folder.name.startswith(_PREFIX):
-        shutil.rmtree(folder, ignore_errors=True)
-    note.unlink(missing_ok=True)

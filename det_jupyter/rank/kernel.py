@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import importlib
-import json
 import logging
 import secrets
 import sys
@@ -38,7 +37,7 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import history, interactiveshell
 from IPython.core.magics import script
 
-from det_jupyter.contract.host.paths import write_private
+from det_jupyter.contract.host.connection_files import write_connection_file
 from det_jupyter.rank.fork_safety import start_own
 
 _SOON_S = 0.5
@@ -268,22 +267,9 @@ class RankKernel:
     def _serve(self) -> None:
         asyncio.set_event_loop(asyncio.new_event_loop())
         try:
-            self._write_connection_file()
+            write_connection_file(
+                self._connection_file, prefix=self._sockets, key=secrets.token_hex(32)
+            )
             _serve(self._connection_file, self._namespace)
         except Exception:  # the rank trains on without a kernel
             traceback.print_exc()
-
-    def _write_connection_file(self) -> None:
-        connection = {
-            "transport": "ipc",
-            "ip": self._sockets,
-            "shell_port": 1,
-            "iopub_port": 2,
-            "stdin_port": 3,
-            "control_port": 4,
-            "hb_port": 5,
-            "key": secrets.token_hex(32),
-            "signature_scheme": "hmac-sha256",
-            "kernel_name": "det-worker",
-        }
-        write_private(self._connection_file, json.dumps(connection, indent=1))

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent import run_agent
-from det_jupyter.agent.run_agent import socket_folder
-from det_jupyter.contract.host import paths
+from det_jupyter.contract.host import paths, socket_folders
 from det_jupyter.contract.host.locks import take_lock
+from det_jupyter.contract.host.socket_folders import socket_folder
 from det_jupyter.errors import CaptureError, DetError
 from det_jupyter.master.service.store import Store
 
@@ -32,6 +31,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return where the home is to be, in a folder that is ours."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+def note() -> Path:
+    return paths.runtime_dir() / "agent.sockets"
 
 
 def mode(path: Path) -> int:
@@ -131,10 +134,10 @@ def test_sockets_are_not_where_every_user_can_replace_their_folder(
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as temporary:
         monkeypatch.setattr(tempfile, "tempdir", temporary)
         Path(temporary).chmod(0o1777)
-        with socket_folder() as folder:
+        with socket_folder(note()) as folder:
             assert folder.parent == Path(temporary)
         Path(temporary).chmod(0o777)
-        with socket_folder() as folder:
+        with socket_folder(note()) as folder:
             assert folder.parent == Path("/tmp")
             assert mode(folder) == 0o700
 
@@ -145,12 +148,12 @@ def test_paths_of_sockets_are_short_though_tmpdir_is_long(
     """A path of 108 bytes or more cannot be a socket's: ranks had no kernels."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))
     (tmp_path / ("long" * 40)).mkdir()
-    with socket_folder() as folder, socket.socket(socket.AF_UNIX) as deepest:
+    with socket_folder(note()) as folder, socket.socket(socket.AF_UNIX) as deepest:
         deepest.bind(f"{folder}/12345-pymp-999-listener-12345678")
         assert mode(folder) == 0o700
-    monkeypatch.setattr(run_agent, "find_problem_above", lambda _: "others can replace it")
+    monkeypatch.setattr(socket_folders, "find_problem_above", lambda _: "others can replace it")
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    with socket_folder() as folder:  # there is no good place
+    with socket_folder(note()) as folder:  # there is no good place
         assert folder.parent == paths.runtime_dir()
     assert "set TMPDIR to a folder whose path has at most 54 bytes" in caplog.text
 
