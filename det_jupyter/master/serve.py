@@ -133,6 +133,7 @@ class _Program:
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         stop = asyncio.create_task(self._stop_requested.wait())
         others = [
+            asyncio.create_task(self._agent_listener.consoles.keep_current()),
             asyncio.create_task(self._listen_to_agents()),
             asyncio.create_task(self._supervisor.run()),
             asyncio.create_task(self._stop_when_idle(self._app)),

@@ -23,6 +23,7 @@ from det_jupyter._version import __version__
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link.master_link import MasterLink, open_link
 from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.agent.link.tunnels import Tunnels, announce_kernels
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.runner import Runner
@@ -31,11 +32,12 @@ from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import (
     PROTOCOL,
-    AgentCommand,
     AgentCredentials,
     AgentReports,
     DevicesSeen,
+    OpenTunnel,
     RegisterAgent,
+    RunCommand,
     RunReport,
     StartGang,
 )
@@ -147,12 +149,15 @@ class AgentService:
             pause_s = min(2 * pause_s, longest_s)
 
     async def _serve_connection(self) -> None:
-        async with open_link(
-            agent_id=self._offer.agent_id,
-            session=self._session,
-            credentials=self._credentials,
-            on_answer=self._on_answer,
-        ) as link:
+        async with (
+            open_link(
+                agent_id=self._offer.agent_id,
+                session=self._session,
+                credentials=self._credentials,
+                on_answer=self._on_answer,
+            ) as link,
+            Tunnels(self._credentials, self._runs) as tunnels,
+        ):
             ahead_s = await link.clock_ahead_s() if self._credentials else 0.0
             offsets = await link.register(self._registration(ahead_s))
             self._outbox.reconnected(offsets.offsets)
@@ -162,7 +167,9 @@ class AgentService:
                 async with asyncio.TaskGroup() as group:
                     if not self._leaving.is_set():
                         group.create_task(self._until_leaving())
-                    group.create_task(self._carry_out_commands(link))
+                    if self._credentials:
+                        group.create_task(announce_kernels(link, self._runs))
+                    group.create_task(self._carry_out_commands(link, tunnels))
                     group.create_task(self._send_reports(link))
             finally:
                 self._is_linked = False
@@ -185,10 +192,13 @@ class AgentService:
             clock_ahead_s=clock_ahead_s,
         )
 
-    async def _carry_out_commands(self, link: MasterLink) -> None:
+    async def _carry_out_commands(self, link: MasterLink, tunnels: Tunnels) -> None:
         async for command in link.commands():
             try:
-                self._runner.carry_out(self._adapted(command), agent_id=self._offer.agent_id)
+                if isinstance(command, OpenTunnel):
+                    tunnels.open(command)
+                else:
+                    self._runner.carry_out(self._adapted(command), agent_id=self._offer.agent_id)
             except Exception:  # a command that fails must not end other gangs
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
@@ -197,7 +207,7 @@ class AgentService:
         await self._leaving.wait()
         raise MasterUnreachable("this agent registers again, without slots, because it exits")
 
-    def _adapted(self, command: AgentCommand) -> AgentCommand:
+    def _adapted(self, command: RunCommand) -> RunCommand:
         """Return a command with the interpreter of this computer, if the master is elsewhere."""
         if self._credentials is None or not isinstance(command, StartGang):
             return command

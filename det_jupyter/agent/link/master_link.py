@@ -22,6 +22,7 @@ from det_jupyter.contract.messages import (
     ClockReading,
     MasterInfo,
     Offsets,
+    RankKernel,
     RegisterAgent,
 )
 from det_jupyter.contract.values.text import error_text
@@ -31,6 +32,7 @@ _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
 _SILENCE_S = 15.0  # the master sends an empty line at least every 5 s
 _ANSWER_S = 60.0  # storing a batch may have to wait for a busy disk
 _CONNECT_S = 2.0
+_MOST_CONNECTIONS, _MOST_IDLE = 100, 20  # httpx's own limits
 _NUM_READINGS = 4  # readings of the master's clock; the first includes the TLS handshake
 
 
@@ -94,6 +96,18 @@ class MasterLink:
             How many bytes of each file the master has stored.
         """
         return await self._post("reports", reports.model_dump_json())
+
+    async def announce(self, kernel: RankKernel) -> None:
+        """Send the master the kernel of a rank, to which it may then open tunnels."""
+        with _raising_unreachable("kernels"):
+            answer = await self._http.post(
+                f"{self._base}/kernels",
+                params={"session": self._session},
+                content=kernel.model_dump_json(),
+            )
+            if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND):  # it has ended
+                problem = _refusal_text("kernels", answer.status_code, answer.content)
+                raise MasterUnreachable(problem)
 
     async def _post(self, verb: str, body: str) -> Offsets:
         began_at = since_boot()
@@ -174,8 +188,14 @@ async def open_link(
         yield MasterLink(http, agent_id=agent_id, session=session, on_answer=on_answer)
 
 
-def open_http(credentials: AgentCredentials | None) -> httpx.AsyncClient:
+def open_http(
+    credentials: AgentCredentials | None, *, most_connections: int | None = _MOST_CONNECTIONS
+) -> httpx.AsyncClient:
     """Return an HTTP client of the master; see `open_link`.
+
+    Args:
+        credentials: If the master is on another computer.
+        most_connections: More requests at a time wait; None: any number.
 
     Raises:
         MasterUnreachable: There is no `master.json`, or another version has written it.
@@ -185,6 +205,9 @@ def open_http(credentials: AgentCredentials | None) -> httpx.AsyncClient:
         base_url=master.url,
         headers={"Authorization": f"Bearer {master.token}", "Content-Type": "application/json"},
         timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
+        limits=httpx.Limits(
+            max_connections=most_connections, max_keepalive_connections=_MOST_IDLE
+        ),
         trust_env=False,  # no proxy between two processes of one user
         verify=_trusting(credentials.certificate) if credentials else False,
     )

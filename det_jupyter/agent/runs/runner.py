@@ -35,7 +35,6 @@ from det_jupyter.agent.starting.rank_processes import (
 )
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
-    AgentCommand,
     CloseRun,
     ExtendGang,
     GangExited,
@@ -43,6 +42,7 @@ from det_jupyter.contract.messages import (
     KillGang,
     Leave,
     PassOrders,
+    RunCommand,
     SignalGang,
     SlotView,
     StartGang,
@@ -164,7 +164,7 @@ class Runner:
         until = self._watched_until.get(agent_id)
         return until is not None and asyncio.get_running_loop().time() < until
 
-    def carry_out(self, command: AgentCommand, *, agent_id: str) -> None:
+    def carry_out(self, command: RunCommand, *, agent_id: str) -> None:
         """Carry out a command of the master to one agent, or begin to."""
         level = logging.DEBUG if isinstance(command, TakeSamples) else logging.INFO
         allocation = command.plan if isinstance(command, StartGang) else command

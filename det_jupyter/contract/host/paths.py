@@ -1,6 +1,6 @@
 """The paths of our files. Folders have mode 0700, files 0600.
 
-    runtime_dir()   master.json feeder-PID.lock                      may be deleted at a reboot
+    runtime_dir()   master.json feeder-PID.lock consoles/            may be deleted at a reboot
     data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
 
 Lock files are in the same folder as what they protect: no second master can open the database.
@@ -81,6 +81,19 @@ def agent_log() -> Path:
 def master_file() -> Path:
     """Return the 0600 file that holds the master's address and token."""
     return runtime_dir() / "master.json"
+
+
+def consoles_dir() -> Path:
+    """Return the folder of the connection files that the master makes for remote ranks."""
+    return _private(runtime_dir() / "consoles")
+
+
+def console_file(allocation_id: str, rank: int) -> Path:
+    """Return the connection file on this computer of a rank on another one.
+
+    It exists while the rank's kernel can be reached.
+    """
+    return consoles_dir() / f"{allocation_id}-rank-{rank}.json"
 
 
 def master_lock() -> Path:

@@ -76,6 +76,7 @@ from det_jupyter.contract.messages.gangs import (
     RankProcess,
     RegisterAgent,
     RemoteStart,
+    RunCommand,
     RunReport,
     SignalGang,
     StartGang,
@@ -103,6 +104,7 @@ from det_jupyter.contract.messages.queries import (
     SeriesQuery,
     Sort,
 )
+from det_jupyter.contract.messages.rank_kernels import OpenTunnel, RankKernel
 from det_jupyter.contract.messages.rank_orders import (
     Change,
     ChangeOrder,

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from det_jupyter.contract.messages.gang_specs import GangPlan
+from det_jupyter.contract.messages.rank_kernels import OpenTunnel
 from det_jupyter.contract.messages.rank_orders import Order
 from det_jupyter.contract.messages.resources import DeviceProcess
 from det_jupyter.contract.messages.views import SlotView
@@ -106,10 +107,10 @@ class Leave(Wire):
     kind: Literal["leave"] = "leave"
 
 
-AgentCommand = Annotated[
-    StartGang | SignalGang | ExtendGang | PassOrders | KillGang | CloseRun | TakeSamples | Leave,
-    Field(discriminator="kind"),
-]
+RunCommand = (
+    StartGang | SignalGang | ExtendGang | PassOrders | KillGang | CloseRun | TakeSamples | Leave
+)
+AgentCommand = Annotated[RunCommand | OpenTunnel, Field(discriminator="kind")]
 
 
 class RunReport(Wire):
@@ -238,8 +239,9 @@ class RankProcess(Wire):
     pid: ProcessId
     birth: PrintableText = ""  # host/processes.py
     host: PrintableText = ""  # name of its computer
-    connection_file: str
-    output_file: str
+    is_remote: bool = False  # set by the master: on an agent of another computer
+    connection_file: str  # a remote rank's is made by the master, on its computer
+    output_file: str  # on the computer of the rank
 
 
 class GangStarted(Wire):

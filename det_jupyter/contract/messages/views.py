@@ -68,9 +68,10 @@ class RankView(Wire):
     pid: int
     birth: str = ""
     host: str = ""
+    is_remote: bool = False  # on an agent of another computer, so its pid is not one of this one
     slot: SlotView
-    connection_file: str
-    output_file: str
+    connection_file: str  # on the master's computer; it exists while the kernel can be reached
+    output_file: str  # on the computer of the rank
     backend: str = ""
     device: str = ""
 
@@ -94,6 +95,10 @@ class AllocationView(Wire):
     started_at: float | None = None
     first_step_at: float | None = None
     launch_note: str = ""  # how the ranks were started, and why not by the zygote
+
+    def agent_of(self, rank: int) -> str:
+        """Return the agent of a rank; "" if it is unknown."""
+        return self.agent_ids[rank] if rank < len(self.agent_ids) else ""
 
 
 class FailureView(Wire):
@@ -305,6 +310,13 @@ class AgentView(Wire):
     problem: str = ""  # why it is not connected, and what to do, in a sentence
     slots: list[SlotView]
     used: dict[int, str] = {}  # slot id -> allocation id
+
+    @property
+    def why_silent(self) -> str:
+        """Why its ranks cannot be reached; "" if it is connected."""
+        if self.connected:
+            return ""
+        return f"agent {self.id} is not connected" + (f" ({self.problem})" if self.problem else "")
 
 
 class MasterInfo(Wire):

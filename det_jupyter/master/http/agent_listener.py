@@ -27,9 +27,11 @@ from det_jupyter.master.http.responses import (
     new_routes,
 )
 from det_jupyter.master.http.routes_agents import agent_routes, remote_routes
+from det_jupyter.master.http.routes_tunnels import is_tunnel, tunnel_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.master.service.consoles import Consoles
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
@@ -62,13 +64,16 @@ class AgentGuard:
         elif problem := too_large(headers):
             await closing_refusal(413, problem)(scope, receive, send)
         else:
+            body = receive if is_tunnel(scope["path"]) else BoundedBody(receive)
             try:
-                await self._app(scope, BoundedBody(receive), send)
+                await self._app(scope, body, send)
             except Exception:  # the app has answered it, unless a response had begun
                 logger.exception("%s %s failed", scope["method"], scope["path"])
 
 
-def create_agent_app(service: Service, access: AgentAccess, data_dir: str) -> AgentGuard:
+def create_agent_app(
+    service: Service, access: AgentAccess, consoles: Consoles, data_dir: str
+) -> AgentGuard:
     """Return the ASGI application of the listener."""
     app = FastAPI(
         openapi_url=None,
@@ -80,6 +85,7 @@ def create_agent_app(service: Service, access: AgentAccess, data_dir: str) -> Ag
     app.include_router(agent_routes(service, is_remote=True), prefix=API)
     inbox = CheckpointInbox(service.store.path.parent)
     app.include_router(remote_routes(service, inbox), prefix=API)
+    app.include_router(tunnel_routes(consoles), prefix=API)
     return AgentGuard(app, access.agent_of)
 
 
@@ -87,7 +93,8 @@ class AgentListener:
     """Serves agents on other computers, once one has been added."""
 
     def __init__(self, service: Service, access: AgentAccess, data_dir: str) -> None:
-        self._app = create_agent_app(service, access, data_dir)
+        self.consoles = Consoles(service)
+        self._app = create_agent_app(service, access, self.consoles, data_dir)
         self._access = access
         self._serving: asyncio.Task[None] | None = None
         self._server: Server | None = None
@@ -132,6 +139,7 @@ class AgentListener:
 
     async def close(self) -> None:
         """Stop listening, and close the connections."""
+        await self.consoles.close()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             with suppress(asyncio.CancelledError):

@@ -29,6 +29,7 @@ from typing import assert_never
 
 from pydantic import BaseModel, ValidationError
 
+from det_jupyter.contract.host.paths import console_file
 from det_jupyter.contract.messages import (
     AgentReport,
     Chunk,
@@ -208,7 +209,23 @@ class _Intake:
                 devices[agent_id] += [slot.uuid] if slot.uuid else []
             series = self._transaction.store.series
             series.begin_run(trial.id, allocation.run, report.at, devices)
-            self._transaction.take(report)
+            self._transaction.take(self._reachable_from_here(report))
+
+    def _reachable_from_here(self, report: GangStarted) -> GangStarted:
+        """Replace the connection files of ranks on another computer by those on this one."""
+        agent = self._transaction.machine.state.agents.get(self._agent_id)
+        if agent is None or not agent.is_remote:
+            return report
+        ranks = [
+            process.model_copy(
+                update={
+                    "is_remote": True,
+                    "connection_file": str(console_file(report.allocation_id, process.rank)),
+                }
+            )
+            for process in report.ranks
+        ]
+        return report.model_copy(update={"ranks": ranks})
 
     def _take_exit(self, report: GangExited) -> None:
         found = self._transaction.machine.state.find_allocation(report.allocation_id)

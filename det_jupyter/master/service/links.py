@@ -35,6 +35,7 @@ class AgentLink:
     def __init__(self, session: str, clock: Callable[[], float]) -> None:
         self.session = session
         self.is_streaming = False
+        self.has_ended = False  # its stream has
         self.reported_at = clock()
         self.disconnected_at = clock()  # valid only while `is_streaming` is False
         self._clock = clock
@@ -79,7 +80,7 @@ class AgentLink:
                 except TimeoutError:
                     yield b"\n"
         finally:
-            self.is_streaming = False
+            self.is_streaming, self.has_ended = False, True
             self.disconnected_at = self._clock()
 
 
@@ -113,6 +114,10 @@ class AgentLinks:
             raise Conflict(f"agent {agent_id}: this session is not registered; register first")
         link.reported_at = self._running_s
         return link
+
+    def is_current(self, agent_id: str, link: AgentLink) -> bool:
+        """Return whether this is the agent's link, and has not ended."""
+        return self._links.get(agent_id) is link and not link.has_ended
 
     def refuse(self, agent_id: str) -> None:
         """Record that an agent tried to register and was refused."""
