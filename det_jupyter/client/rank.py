@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # imported at the first request to a rank
 
 ANSWER_TIMEOUT_S = 10.0
 _KERNEL_UP_S = 5.0
+_EXAMINED_S = 1.0  # pause between requests for the reason
+_CHECK_S = 0.25  # how often it is checked whether the rank still exists
 _SUBSCRIBED_S = 0.05
 _CONTROL_TIMEOUT_S = 1.0
 _STACK_TIMEOUT_S = 5.0
@@ -32,11 +34,16 @@ class Rank:
     """One rank of a running trial."""
 
     def __init__(
-        self, view: RankView, trial_id: int, profile_trial: Callable[..., Traces]
+        self,
+        view: RankView,
+        trial_id: int,
+        profile_trial: Callable[..., Traces],
+        why_silent: Callable[[RankView], str],
     ) -> None:
         self.view = view
         self._trial_id = trial_id
         self._profile_trial = profile_trial
+        self._why_silent = why_silent
 
     @property
     def connection_file(self) -> str:
@@ -60,15 +67,14 @@ class Rank:
         kernel = self._connected()
         outputs: list[dict[str, Any]] = []
         try:
-            _wait_until_listening(kernel, timeout)
-            reply = kernel.execute_interactive(
+            self._wait_until_listening(kernel, timeout)
+            number = kernel.execute(
                 code,
                 store_history=False,
                 allow_stdin=False,
                 stop_on_error=False,  # otherwise requests right after an error are dropped
-                timeout=timeout,
-                output_hook=outputs.append,
             )
+            content = self._wait_for_result(kernel, number, timeout, outputs)
         except queue.Empty:  # no reply to the first message
             is_busy = _answers_control(kernel, "kernel_info_request")
             busy = "it is still busy with an earlier execute"
@@ -80,7 +86,7 @@ class Rank:
             raise self._silent(f"no result within {timeout:g} s{then}") from None
         finally:
             kernel.stop_channels()
-        return _result(reply["content"], outputs, self.view.rank)
+        return _result(content, outputs, self.view.rank)
 
     def profile(self, steps: int = 10, **how: Any) -> Trace:
         """Record its next batches with torch.profiler; arguments as of `Trial.profile`."""
@@ -93,40 +99,100 @@ class Rank:
     def _connected(self) -> BlockingKernelClient:
         from jupyter_client.blocking.client import BlockingKernelClient
 
-        host = self.view.host
-        if host and not self.view.process.is_here:
-            raise self._silent(f"it is on {host}, and only ranks of this computer can be reached")
         kernel = BlockingKernelClient()
-        deadline = time.monotonic() + _KERNEL_UP_S
+        began = examined = time.monotonic()
         while not Path(self.view.connection_file).exists():  # written soon after the first step
-            if time.monotonic() > deadline:
-                raise self._silent("its kernel is not up yet")
+            if (now := time.monotonic()) > examined + _EXAMINED_S:
+                why = self._why_silent(self.view)
+                if not why and now > began + _KERNEL_UP_S:
+                    why = "its kernel is not up yet"
+                if why:
+                    raise self._silent(why)
+                examined = now
             time.sleep(0.02)
         kernel.load_connection_file(self.view.connection_file)
         kernel.start_channels(stdin=False, hb=False)
         return kernel
+
+    def _wait_until_listening(self, kernel: BlockingKernelClient, timeout: float) -> None:
+        """Wait until the kernel replies and its outputs arrive; queue.Empty after `timeout` s.
+
+        jupyter_client's own `wait_for_ready` takes 0.2 s longer: it waits until no output comes.
+        """
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            kernel.kernel_info()
+            self._next_message(kernel.get_shell_msg, deadline)
+            with suppress(queue.Empty):  # the subscription took effect only after the reply
+                kernel.get_iopub_msg(timeout=_SUBSCRIBED_S)
+                return
+        raise queue.Empty
+
+    def _wait_for_result(
+        self,
+        kernel: BlockingKernelClient,
+        number: str,
+        timeout: float,
+        outputs: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Return the content of the reply to a request, and add what the request has output.
+
+        jupyter_client's `execute_interactive` would wait for a rank that has ended.
+
+        Raises:
+            TimeoutError: It is not there after `timeout` s.
+            Conflict: The rank has ended, or cannot be reached any more.
+        """
+        deadline = time.monotonic() + timeout
+        is_idle = False
+        content: dict[str, Any] | None = None
+        try:
+            while not is_idle:
+                message = self._next_message(kernel.get_iopub_msg, deadline)
+                if message["parent_header"].get("msg_id") == number:
+                    outputs.append(message)
+                    is_idle = message["content"].get("execution_state") == "idle"
+            while content is None:
+                message = self._next_message(kernel.get_shell_msg, deadline)
+                if message["parent_header"].get("msg_id") == number:
+                    content = message["content"]
+        except queue.Empty:
+            raise TimeoutError from None
+        return content
+
+    def _next_message(self, get: Callable[..., Any], deadline: float) -> dict[str, Any]:
+        """Return the next message of a channel; queue.Empty at the deadline.
+
+        Raises:
+            Conflict: The rank has ended, or cannot be reached any more.
+        """
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                message: dict[str, Any] = get(timeout=min(_CHECK_S, left_s))
+                return message
+            except queue.Empty:
+                if not self._is_reachable:
+                    why = self._why_silent(self.view) or "the connection to it was lost"
+                    raise self._silent(why) from None
+                if left_s <= _CHECK_S:
+                    raise
+
+    @property
+    def _is_reachable(self) -> bool:
+        if self.view.is_remote:
+            return Path(self.view.connection_file).exists()
+        return self.view.process.is_alive
 
     def _silent(self, why: str) -> Conflict:
         return Conflict(f"rank {self.view.rank} of trial {self._trial_id} does not answer: {why}")
 
     def __repr__(self) -> str:
         place = self.view.device or self.view.slot.name
-        return f"Rank {self.view.rank} of trial {self._trial_id} (pid {self.view.pid}, {place})"
-
-
-def _wait_until_listening(kernel: BlockingKernelClient, timeout: float) -> None:
-    """Wait until the kernel replies and its outputs arrive; queue.Empty after `timeout` s.
-
-    jupyter_client's own `wait_for_ready` takes 0.2 s longer: it waits until no output comes.
-    """
-    deadline = time.monotonic() + timeout
-    while (left_s := deadline - time.monotonic()) > 0:
-        kernel.kernel_info()
-        kernel.get_shell_msg(timeout=left_s)
-        with suppress(queue.Empty):  # the subscription took effect only after the reply
-            kernel.get_iopub_msg(timeout=_SUBSCRIBED_S)
-            return
-    raise queue.Empty
+        on = f" on {self.view.host}" if self.view.is_remote else ""
+        return (
+            f"Rank {self.view.rank} of trial {self._trial_id} (pid {self.view.pid}{on}, {place})"
+        )
 
 
 def _answers_control(kernel: BlockingKernelClient, request: str) -> bool:

@@ -35,6 +35,7 @@ from det_jupyter.contract.messages import (
     KillTrial,
     LogLine,
     ProfileTrial,
+    RankView,
     SeriesQuery,
     State,
     TimingsView,
@@ -88,7 +89,22 @@ class Trial:
             now = starting if view.state is State.ACTIVE else f"it is {in_words(view.state)}"
             why = view.waiting_for or now
             raise Conflict(f"trial {self.id} has no ranks now: {why}")
-        return [Rank(rank, self.id, self.profile) for rank in view.allocation.ranks]
+        return [
+            Rank(rank, self.id, self.profile, self._why_silent) for rank in view.allocation.ranks
+        ]
+
+    def _why_silent(self, rank: RankView) -> str:
+        """Return why a rank cannot be reached; "" if no reason is found."""
+        try:
+            allocation = self.view.allocation
+            ranks = allocation.ranks if allocation is not None else []
+            if allocation is None or rank.process not in [each.process for each in ranks]:
+                return "it has ended"
+            agent_id = allocation.agent_of(rank.rank)
+            agents = self._client.agents() if rank.is_remote else []
+            return next((agent.why_silent for agent in agents if agent.id == agent_id), "")
+        except DetError as error:
+            return str(error)
 
     def stacks(self) -> dict[int, str]:
         """Return the stack of each rank by its number, or why the rank does not answer."""

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from det_jupyter.client import Client, ExecutionError, Trial
+from det_jupyter.client import rank as module
 from det_jupyter.client.rank import Rank, _result
-from det_jupyter.contract.messages import AllocationState, State, TrialView
+from det_jupyter.contract.messages import (
+    AgentView,
+    AllocationState,
+    AllocationView,
+    State,
+    TrialView,
+)
 from det_jupyter.errors import Conflict
 from tests.unit.view.view_samples import allocation, trial
 
 
-def handle_on(view: TrialView) -> Trial:
+def handle_on(view: TrialView, agents: Sequence[AgentView] = ()) -> Trial:
     class Master:
         def trial(self, trial_id: int) -> TrialView:
             return view
+
+        def agents(self) -> Sequence[AgentView]:
+            return agents
 
     return Trial(cast("Client", Master()), view.id, experiment_of=str)
 
@@ -72,3 +84,42 @@ def test_code_that_is_no_text_is_refused() -> None:
     assert isinstance(rank, Rank)
     with pytest.raises(TypeError, match="expected Python code as a string"):
         rank.execute(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("connected", "problem", "why"),
+    [
+        (False, "the cable is out", r"agent b is not connected \(the cable is out\)"),
+        (False, "", "agent b is not connected"),
+        (True, "", "its kernel is not up yet"),
+    ],
+)
+def test_rank_on_another_computer_that_cannot_be_reached_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, connected: bool, problem: str, why: str
+) -> None:
+    monkeypatch.setattr(module, "_KERNEL_UP_S", 0.05)
+    monkeypatch.setattr(module, "_EXAMINED_S", 0.02)
+    agent = AgentView(
+        id="b", hostname="node-b", pid=1, connected=connected, problem=problem, slots=[]
+    )
+    rank = handle_on(trial(allocation=elsewhere(tmp_path)), [agent]).ranks[0]
+    assert repr(rank) == "Rank 0 of trial 1 (pid 4200 on node-b, cpu)"
+    with pytest.raises(Conflict, match=f"^rank 0 of trial 1 does not answer: {why}$"):
+        rank.execute("1")
+
+
+def test_rank_that_has_ended_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "_EXAMINED_S", 0.02)
+    view = trial(allocation=elsewhere(tmp_path))
+    rank = handle_on(view).ranks[0]
+    view.allocation = None
+    with pytest.raises(Conflict, match=r"does not answer: it has ended$"):
+        rank.execute("1")
+
+
+def elsewhere(tmp_path: Path) -> AllocationView:
+    held = allocation()
+    file = str(tmp_path / "none.json")
+    changes = {"is_remote": True, "host": "node-b", "connection_file": file}
+    ranks = [rank.model_copy(update=changes) for rank in held.ranks]
+    return held.model_copy(update={"ranks": ranks, "agent_ids": ["b", "b"]})
