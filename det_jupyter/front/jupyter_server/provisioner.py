@@ -10,13 +10,13 @@ operation is replaced:
     interrupts        SIGINT                                        interrupts the running cell
     autorestarts      restarts a dead kernel, up to five times      reports it dead at once
 
-A kernel is dead when its rank's process has ended; the reason is fetched from the master.
+A kernel is dead when its rank's process has ended; the reason is fetched from the master. The
+kernel of a rank on another computer is also dead when its agent was not connected for some time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import time
 from pathlib import Path
@@ -28,13 +28,18 @@ from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from tornado.web import HTTPError
 from traitlets import Int
 
-from det_jupyter.contract.host.paths import read_private
-from det_jupyter.errors import Conflict, DetError
-from det_jupyter.front.jupyter_server.rank_kernels import RunningRank, find_rank, why_ended
+from det_jupyter.contract.host.connection_files import PORTS, read_connection_file, socket_path
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable
+from det_jupyter.front.jupyter_server.rank_kernels import (
+    RunningRank,
+    find_rank,
+    why_ended,
+    why_unreachable,
+)
 
 _KERNEL_UP_S = 8.0
 _POLL_S = 0.05
-_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+_AWAY_S = 10.0  # how long a rank may be unreachable; the master may be restarted meanwhile
 _LINGER_MS = 1000
 _ENDED_STATUS = 1  # the exit status that `poll` returns of an ended rank
 
@@ -48,6 +53,7 @@ class RankProvisioner(KernelProvisionerBase):
 
     _attached: RunningRank | None = None
     _links: tuple[Path, ...] = ()
+    _unreachable_since: float | None = None  # monotonic time
 
     @property
     def has_process(self) -> bool:
@@ -85,9 +91,16 @@ class RankProvisioner(KernelProvisionerBase):
         rank = self._attached
         if rank is None:
             return 0
-        if rank.process.is_alive:
+        if rank.is_reachable:
+            self._unreachable_since = None
             return None
-        await self._report_end(rank)
+        why = await asyncio.to_thread(self._why_dead, rank)
+        if not why:
+            return None
+        self._detach()
+        self._unlink()
+        self.parent.reason = why  # Jupyter Server shows it of a kernel in its list
+        self.log.warning("Kernel %s: %s", self.kernel_id, why)
         return _ENDED_STATUS
 
     async def wait(self) -> int | None:
@@ -131,17 +144,14 @@ class RankProvisioner(KernelProvisionerBase):
         """
         deadline = time.monotonic() + _KERNEL_UP_S
         while True:
-            connection = _read_connection(Path(rank.connection_file))
+            connection = read_connection_file(Path(rank.connection_file))
             if connection and all(path.is_socket() for path in _sockets(connection).values()):
                 return connection
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(_POLL_S)
-        if connection:
-            raise Conflict(
-                f"{rank.name} is on another computer (agent {rank.agent_id}): consoles reach the "
-                "ranks of this one"
-            )
+        if rank.is_remote and (why := await asyncio.to_thread(why_unreachable, rank.agent_id)):
+            raise Conflict(f"{rank.name} cannot be reached: {why}")
         raise Conflict(
             f"the kernel of {rank.name} is not up yet: it starts soon after the first step; try "
             "again in a moment"
@@ -163,7 +173,7 @@ class RankProvisioner(KernelProvisionerBase):
             link.symlink_to(path)
             links.append(link)
         self._links = tuple(links)
-        kept = {name: connection[name] for name in (*_PORTS, "transport", "signature_scheme")}
+        kept = {name: connection[name] for name in (*PORTS, "transport", "signature_scheme")}
         return cast(KernelConnectionInfo, kept | {"ip": prefix, "key": connection["key"].encode()})
 
     def _unlink(self) -> None:
@@ -179,25 +189,27 @@ class RankProvisioner(KernelProvisionerBase):
             control.connect(f"ipc://{info['ip']}-{info['control_port']}")
             session.send(control, session.msg("interrupt_request", {}))
 
-    async def _report_end(self, rank: RunningRank) -> None:
-        self._detach()
-        self._unlink()
+    def _why_dead(self, rank: RunningRank) -> str:
+        """Return why a rank that cannot be reached is dead; "" if it may come back. Blocks."""
+        if rank.is_remote:
+            now = time.monotonic()
+            self._unreachable_since = self._unreachable_since or now
+            try:
+                is_running = find_rank(self.trial_id, self.rank).process == rank.process
+                why = why_unreachable(rank.agent_id) or "its kernel does not answer"
+            except MasterUnreachable as error:
+                is_running, why = True, str(error)
+            except DetError:  # it has ended
+                is_running, why = False, ""
+            if is_running:
+                is_late = now - self._unreachable_since > _AWAY_S
+                return f"{rank.name} cannot be reached: {why}" if is_late else ""
         try:
-            why = await asyncio.to_thread(why_ended, self.trial_id, self.rank)
+            return why_ended(self.trial_id, self.rank)
         except DetError as error:
-            why = f"{rank.name} has ended ({error})"
-        self.parent.reason = why  # Jupyter Server shows it of a kernel in its list
-        self.log.warning("Kernel %s: %s", self.kernel_id, why)
-
-
-def _read_connection(connection_file: Path) -> dict[str, Any]:
-    try:
-        connection: dict[str, Any] = json.loads(read_private(connection_file))
-    except FileNotFoundError:
-        return {}
-    return connection
+            return f"{rank.name} has ended ({error})"
 
 
 def _sockets(connection: dict[str, Any]) -> dict[int, Path]:
-    ports = [connection[name] for name in _PORTS]
-    return {port: Path(f"{connection['ip']}-{port}") for port in ports}
+    numbers = [connection[name] for name in PORTS]
+    return {number: socket_path(connection["ip"], number) for number in numbers}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from types import MethodType
 from typing import Any
 
@@ -18,7 +19,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.messages import TrialView
+from det_jupyter.contract.messages import AgentView, TrialView
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import Conflict, MasterUnreachable
 
@@ -59,8 +60,16 @@ class RunningRank:
 
     name: str
     process: Process
+    is_remote: bool  # on an agent of another computer
     agent_id: str
     connection_file: str
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether its process runs; of a remote rank: whether the master can reach it now."""
+        if self.is_remote:
+            return Path(self.connection_file).exists()
+        return self.process.is_alive
 
 
 def find_rank(trial_id: int, rank: int) -> RunningRank:
@@ -80,11 +89,16 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
     found = next((one for one in ranks if one.rank == rank), None)
     if found is None:
         raise Conflict(f"trial {trial_id} has no rank {rank}: its ranks are 0 to {len(ranks) - 1}")
-    agents = view.allocation.agent_ids if view.allocation is not None else []
-    agent_id = agents[rank] if rank < len(agents) else ""
-    if not found.process.is_alive:
+    agent_id = view.allocation.agent_of(rank) if view.allocation is not None else ""
+    if not found.is_remote and not found.process.is_alive:
         raise Conflict(f"{name} has no process on this computer (agent {agent_id or '?'})")
-    return RunningRank(name, found.process, agent_id, found.connection_file)
+    return RunningRank(name, found.process, found.is_remote, agent_id, found.connection_file)
+
+
+def why_unreachable(agent_id: str) -> str:
+    """Return why no rank of an agent can be reached; "" if it is connected. Blocks."""
+    agents = [AgentView.model_validate(each) for each in _fetch("/agents")]
+    return next((agent.why_silent for agent in agents if agent.id == agent_id), "")
 
 
 def why_ended(trial_id: int, rank: int) -> str:
@@ -101,9 +115,13 @@ def why_ended(trial_id: int, rank: int) -> str:
 
 
 def _fetch_trial(trial_id: int) -> TrialView:
-    """Return the master's view of a trial; do not start a master for it."""
+    return TrialView.model_validate(_fetch(f"/trials/{trial_id}"))
+
+
+def _fetch(path: str) -> Any:
+    """Return the master's answer; do not start a master for it."""
     info = find_master()
     if info is None:
         raise MasterUnreachable("no det_jupyter master runs, so no trial can be found")
     with closing(Session(info)) as session:
-        return TrialView.model_validate(session.get(f"/trials/{trial_id}"))
+        return session.get(path)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.messages import AllocationState, State, TrialView
+from det_jupyter.contract.messages import AgentView, AllocationState, State, TrialView
 from det_jupyter.errors import Conflict, MasterUnreachable
+from det_jupyter.front.jupyter_server import provisioner
 from det_jupyter.front.jupyter_server import rank_kernels as module
+from det_jupyter.front.jupyter_server.provisioner import RankProvisioner
 from det_jupyter.front.jupyter_server.rank_kernels import (
+    RunningRank,
     add_rank_specs,
     find_rank,
     spec_of,
@@ -122,6 +126,58 @@ def test_a_process_of_another_computer_with_a_pid_of_this_one_is_refused(
     has(monkeypatch, view.model_copy(update={"allocation": far}))
     with pytest.raises(Conflict, match=r"no process on this computer \(agent right\)"):
         find_rank(7, 1)
+
+
+def test_rank_of_an_agent_elsewhere_is_found_whatever_has_its_pid_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = find_elsewhere(monkeypatch, tmp_path)
+    assert (found.is_remote, found.agent_id, found.is_reachable) == (True, "right", False)
+    (tmp_path / "kernel.json").touch()
+    assert found.is_reachable
+
+
+def find_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunningRank:
+    view = running(2**22 + 7)
+    assert view.allocation is not None
+    changes = {"is_remote": True, "connection_file": str(tmp_path / "kernel.json")}
+    ranks = [rank.model_copy(update=changes) for rank in view.allocation.ranks]
+    far = view.allocation.model_copy(update={"ranks": ranks})
+    has(monkeypatch, view.model_copy(update={"allocation": far}))
+    return find_rank(7, 1)
+
+
+def has_agent(monkeypatch: pytest.MonkeyPatch, *, connected: bool) -> None:
+    agent = AgentView(id="right", hostname="node", pid=1, connected=connected, slots=[])
+    monkeypatch.setattr(module, "_fetch", lambda path: [agent.model_dump()])
+
+
+def test_rank_that_cannot_be_reached_for_long_is_dead_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = find_elsewhere(monkeypatch, tmp_path)
+    console = RankProvisioner(trial_id=7, rank=1)
+    has_agent(monkeypatch, connected=False)
+    assert console._why_dead(found) == ""  # the master may be restarted
+    monkeypatch.setattr(provisioner, "_AWAY_S", 0.0)
+    cannot = "rank 1 of trial 7 cannot be reached"
+    assert console._why_dead(found) == f"{cannot}: agent right is not connected"
+    has_agent(monkeypatch, connected=True)
+    assert console._why_dead(found) == f"{cannot}: its kernel does not answer"
+    has(monkeypatch, trial(allocation=None, state=State.COMPLETED))
+    assert console._why_dead(found) == "rank 1 of trial 7 has ended: the trial is over (completed)"
+
+
+def test_rank_elsewhere_is_dead_when_no_master_runs_for_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = find_elsewhere(monkeypatch, tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "find_master", lambda: None)
+    console = RankProvisioner(trial_id=7, rank=1)
+    assert console._why_dead(found) == ""
+    monkeypatch.setattr(provisioner, "_AWAY_S", 0.0)
+    assert "cannot be reached: no det_jupyter master runs" in console._why_dead(found)
 
 
 @pytest.mark.parametrize(
