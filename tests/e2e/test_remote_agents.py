@@ -195,6 +195,15 @@ def test_ranks_end_while_their_agent_is_stopped(
     assert_same(experiment, undisturbed)
 
 
+def test_agent_that_exits_without_a_trial_offers_no_slots_any_more(
+    client: Client, nodes: dict[str, Node]
+) -> None:
+    nodes["b"].end()
+    assert [agent.slots for agent in client.agents() if agent.id == "b"] == [[]]
+    nodes["b"].start()
+    nodes["b"].wait_until_connected(client)
+
+
 def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
     client: Client, nodes: dict[str, Node]
 ) -> None:

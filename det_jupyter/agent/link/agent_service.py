@@ -94,6 +94,7 @@ class AgentService:
             self._devices_seen.set()
         self._credentials = credentials
         self._leaving = asyncio.Event()
+        self._must_register = False  # whether the master has yet to store that there are no slots
         self._is_closed = False
         self._is_linked = False
         self._linked_until = time.monotonic()
@@ -113,6 +114,7 @@ class AgentService:
     def leave(self) -> None:
         """Register again without slots, if the master is elsewhere: it must start nothing here."""
         if self._credentials:
+            self._must_register = self._is_linked
             self._leaving.set()
 
     def close(self) -> None:
@@ -120,11 +122,15 @@ class AgentService:
         self._is_closed = True
 
     async def report_exits(self) -> None:
-        """Wait until the master has stored the ends of all runs, for a limited time."""
+        """Wait until the master has stored that this agent exits, for a limited time.
+
+        It has to store the ends of all runs and, if it is elsewhere, that there are no slots.
+        """
         patience_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
         deadline = time.monotonic() + patience_s
         while (self._is_linked or self._leaving.is_set()) and time.monotonic() < deadline:
-            if all(run.exit_sent_at is not None for run in self._runs.values()):
+            is_stored = all(run.exit_sent_at is not None for run in self._runs.values())
+            if is_stored and not self._must_register:
                 return
             await asyncio.sleep(0.01)
 
@@ -159,13 +165,15 @@ class AgentService:
             Tunnels(self._credentials, self._runs) as tunnels,
         ):
             ahead_s = await link.clock_ahead_s() if self._credentials else 0.0
+            is_leaving = self._leaving.is_set()
             offsets = await link.register(self._registration(ahead_s))
+            self._must_register = self._must_register and not is_leaving
             self._outbox.reconnected(offsets.offsets)
             logger.info("agent=%s linked to the master", self._offer.agent_id)
             self._is_linked = True
             try:
                 async with asyncio.TaskGroup() as group:
-                    if not self._leaving.is_set():
+                    if not is_leaving:
                         group.create_task(self._until_leaving())
                     if self._credentials:
                         group.create_task(announce_kernels(link, self._runs))

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
-from det_jupyter.agent.runs.gang import Gang
+from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.run_end import write_end
@@ -52,6 +52,8 @@ from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
+
+_SIGNAL_S = 0.3  # time between signals that were sent to all processes of this computer
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -213,6 +215,11 @@ class Runner:
         )
         active = _ActiveRun(run=run, gang=gang)
         runs[run.id] = run
+        if self.leave_ordered.is_set():  # the order was on its way when this agent began to exit
+            gang.abandon()
+            gang.not_started("", is_final=False)
+            self._finish(active, run.with_details(gang.to_report(time.time())))
+            return
         try:
             run.prepare()
         except OSError as error:
@@ -267,7 +274,22 @@ class Runner:
             rank_exit = await processes.exits.get()
             if lease is not None and lease.has_expired_since(lease_number):
                 active.abandon()  # the ranks did not fail, they were killed
+            is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
+            if is_first_failure and await self._exits_too():
+                active.abandon()
             gang.rank_exited(rank_exit)
+
+    async def _exits_too(self) -> bool:
+        """Return whether this agent exits as well.
+
+        Slurm ends a job by SIGTERM to all of its processes, so a rank may have ended before the
+        agent has handled its own signal. So an agent elsewhere waits for it for a moment.
+        """
+        if self._lease is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SIGNAL_S):
+                    await self.leave_ordered.wait()
+        return self.leave_ordered.is_set()
 
     def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
         run = active.run

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from det_jupyter.agent.runs import runner as runner_module
 from det_jupyter.agent.runs.gang import Gang
+from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.runner import Runner, _ActiveRun
 from det_jupyter.agent.starting.launcher import Launcher
@@ -52,12 +53,25 @@ class NoProcesses:
 Scenario = Callable[[HandClock, Runner, NoProcesses], Awaitable[None]]
 
 
+class EndlessLease:
+    """The lease of an agent elsewhere, whose master always answers."""
+
+    async def hold(self) -> int:
+        return 0
+
+    def has_expired_since(self, number: int) -> bool:
+        return False
+
+    def release(self) -> None:
+        pass
+
+
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], Run]:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     """Return what starts a gang of one rank, plays a scenario and returns the run."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
 
-    def play_one(scenario: Scenario) -> Run:
+    def play_one(scenario: Scenario, *, lease: EndlessLease | None = None) -> Run:
         async def act(loop: HandClock) -> Run:
             launcher = NoProcesses()
             runner = Runner(
@@ -67,6 +81,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario]
                 lifeline_fd=-1,
                 socket_dir=tmp_path,
                 num_threads=1,
+                lease=cast(Lease | None, lease),
             )
 
             def kill(pid: int) -> None:
@@ -235,3 +250,40 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
         exited = asyncio.run(act()).exited
     assert exited is not None
     assert (exited.killed, exited.lost) == (is_killed, not is_killed)
+
+
+@pytest.mark.parametrize("order", ["rank first", "agent first", "rank alone"])
+def test_rank_that_ends_by_a_signal_to_its_agent_too_is_lost_and_has_not_failed(
+    play: Callable[..., Run], order: str
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
+        if order == "agent first":
+            runner.leave_ordered.set()
+        launcher.exits.put_nowait(RankExit(0, -15))
+        await loop.advance(0.1)
+        if order == "rank first":
+            runner.leave_ordered.set()
+        await loop.advance(0.5)
+        assert not runner.has_living_gangs
+
+    exited = play(scenario, lease=EndlessLease()).exited
+    assert exited is not None
+    assert (exited.lost, exited.first_failed) == (
+        (False, 0) if order == "rank alone" else (True, None)
+    )
+
+
+def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
+    play: Callable[[Scenario], Run],
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
+        runner.leave_ordered.set()
+        late = make_plan("1.1.2", [], slots=1, agent_ids=["a"])
+        runner.carry_out(StartGang(plan=late), agent_id="a")
+        exited = runner.runs_of("a")["1.1.2"].exited
+        assert exited is not None
+        assert (exited.lost, exited.killed, exited.error) == (True, False, "")
+        runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
+        await loop.advance(0)
+
+    play(scenario)
