@@ -15,6 +15,9 @@ The slots of this computer:
                                ranks (rank/process.py sets CUDA_DEVICE_ORDER); without devices,
                                a CPU place per core
 
+In a job of Slurm they are those of the job: it sets CUDA_VISIBLE_DEVICES, and SLURM_CPUS_ON_NODE
+bounds the cores where it does not bind its processes to them.
+
 Whether the torch of a trial's interpreter supports the devices is checked when the trial starts
 (agent/starting/launcher.py).
 """
@@ -35,6 +38,7 @@ logger = logging.getLogger(__name__)
 AGENTS_VARIABLE = "DET_JUPYTER_AGENTS"
 AGENTS_OPTION = "--agent"
 CPU_SLOTS_VARIABLE = "DET_JUPYTER_CPU_SLOTS"
+JOB_CORES_VARIABLE = "SLURM_CPUS_ON_NODE"
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _OFFER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=cpu:(?P<places>[1-9][0-9]{0,3})")
 _MIG = "MIG-"  # prefix of the UUID of a part of a GPU
@@ -97,12 +101,12 @@ def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
         devices = visible_devices(devices, environ[CUDA_VARIABLE])
     if devices:
         return [device.model_copy(update={"id": id}) for id, device in enumerate(devices)]
-    return cpu_places(_num_cores())
+    return cpu_places(_num_cores(environ))
 
 
 def threads_per_slot(num_slots: int) -> int:
     """Return the number of threads of a rank, so that all slots together use each core once."""
-    return max(1, _num_cores() // num_slots)
+    return max(1, _num_cores(os.environ) // num_slots)
 
 
 def cpu_places(num_places: int) -> list[SlotView]:
@@ -170,7 +174,11 @@ def _requested_cpu_slots(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _num_cores() -> int:
+def _num_cores(environ: Mapping[str, str]) -> int:
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        num_cores = len(os.sched_getaffinity(0))
+    else:
+        num_cores = os.cpu_count() or 1
+    given = environ.get(JOB_CORES_VARIABLE, "")
+    return min(num_cores, int(given)) if given.isdecimal() and int(given) > 0 else num_cores

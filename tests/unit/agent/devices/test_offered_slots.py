@@ -153,6 +153,17 @@ def test_cpu_places_are_one_per_core_that_we_may_use(monkeypatch: pytest.MonkeyP
     assert [slot.index for slot in discover_slots({})] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("given", "num_slots"), [("2", 2), ("8", 3), ("", 3), ("0", 3), ("x", 3)])
+def test_a_job_of_slurm_bounds_the_cores(
+    monkeypatch: pytest.MonkeyPatch, given: str, num_slots: int
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", given)
+    assert len(discover_slots(os.environ)) == num_slots
+    assert threads_per_slot(1) == num_slots
+
+
 @pytest.mark.parametrize("given", ["0", "-2", "two", "", "1.5"])
 def test_bad_number_of_cpu_slots_is_an_error_in_the_log_and_ignored(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, given: str
