@@ -1,10 +1,16 @@
-"""`det agent run`: an agent on another computer than the master's."""
+"""`det agent run`: an agent on another computer than the master's.
+
+Its credentials are a line of JSON. Where a job starts the same command on several nodes, they are
+in one file, a line for each node, and each command takes its own: that of its number in the job.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,11 +21,15 @@ from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import DetError, UsageError
 from det_jupyter.front.verbs.grammar import Call
 
+# Number of this node in its job, from 0: set by srun, and by Kubernetes in the pods of an Indexed
+# Job.
+_NODE_VARIABLES = ("SLURM_NODEID", "JOB_COMPLETION_INDEX")
+
 
 def run(call: Call) -> NoReturn:
     """Become the agent: it logs to stderr, and ends at Ctrl-C or SIGTERM."""
     options = call.options
-    credentials = _read(options.credentials)
+    credentials = own_credentials(options.credentials, options.node, os.environ)
     home = Path(options.home or _home_of(credentials.agent)).absolute()
     # A file without a name, because the token is a secret.
     with tempfile.TemporaryFile() as given:
@@ -32,20 +42,65 @@ def run(call: Call) -> NoReturn:
     os.execve(sys.executable, [sys.executable, *arguments], environment)
 
 
-def _read(source: str) -> AgentCredentials:
+def own_credentials(source: str, node: int | None, environ: Mapping[str, str]) -> AgentCredentials:
+    """Return the credentials of this agent.
+
+    Args:
+        source: A file; "-": stdin.
+        node: Its number among the agents there, from 0. None: the number of this node in its job.
+
+    Raises:
+        UsageError: There are several agents, and which one this is was not given.
+        DetError: There are no credentials, none for this node, or others can read the file.
+    """
+    where = "stdin" if source == "-" else source
+    agents = _read(source, where)
+    if node is None:
+        numbers = [environ[name] for name in _NODE_VARIABLES if environ.get(name, "").isdecimal()]
+        node = int(numbers[0]) if numbers else None
+    if node is None and len(agents) > 1:
+        raise UsageError(
+            f"agent run: {where} has the credentials of {len(agents)} agents, "
+            f"{agents[0].agent} to {agents[-1].agent}: start it with srun, or choose one by "
+            f"--node N, 0 to {len(agents) - 1}"
+        )
+    if (node or 0) >= len(agents):
+        raise DetError(
+            f"{where} has no credentials for node {node} of this job, only for "
+            f"{len(agents)}: det agent add NAME --nodes N, with all nodes of the job"
+        )
+    return agents[node or 0]
+
+
+def _read(source: str, where: str) -> list[AgentCredentials]:
+    """Return the credentials in a file or on stdin, at least one."""
     if source == "-" and sys.stdin.isatty():
         raise UsageError(
             "agent run: pipe in what `det agent add NAME` prints on the master's computer: "
             "det agent add NAME | ssh THIS-COMPUTER det agent run"
         )
     try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-        return AgentCredentials.model_validate_json(text)
+        text = sys.stdin.read() if source == "-" else _read_private(Path(source).expanduser())
+        lines = [line for line in text.splitlines() if line.strip()]
+        agents = [AgentCredentials.model_validate_json(line) for line in lines]
     except OSError as error:
-        raise DetError(f"{source} cannot be read: {error.strerror}") from None
-    except ValidationError:
-        where = "stdin" if source == "-" else source
-        raise DetError(f"{where}: expected the JSON that `det agent add NAME` prints") from None
+        raise DetError(f"{where} cannot be read: {error.strerror}") from None
+    except (ValidationError, UnicodeDecodeError):
+        agents = []
+    if not agents:
+        raise DetError(f"{where}: expected the JSON that `det agent add NAME` prints")
+    return agents
+
+
+def _read_private(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
+            raise DetError(
+                f"{path}: other users can read it, and with it offer slots in the name of these "
+                f"agents: chmod 600 {path}; if others may have read it, add the agents again"
+            )
+        return file.read()
 
 
 def _home_of(agent: str) -> Path:

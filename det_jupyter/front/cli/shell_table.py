@@ -88,6 +88,9 @@ def _with_run(member: Verb | Group) -> Verb | Group:
                cli.agent_verbs.run,
                (argument("--credentials", metavar="FILE", default="-",
                          help="what `det agent add` printed there (default: stdin)"),
+                argument("--node", type=whole, metavar="N",
+                         help="which of several agents this is, from 0 (default: "
+                              "$SLURM_NODEID or $JOB_COMPLETION_INDEX)"),
                 argument("--home", metavar="FOLDER",
                          help="where its files go, on a disk of this computer (default: in the "
                               "folder of temporary files)")))  # fmt: skip

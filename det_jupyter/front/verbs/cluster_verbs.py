@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence, Set
+from pathlib import Path
 
 from det_jupyter.client import Client
 from det_jupyter.client.drafts import located
 from det_jupyter.client.requests import make_request
 from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
+from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentStatus, SetPools, SwitchSlots
-from det_jupyter.errors import ConfigError, NotFound, UsageError
+from det_jupyter.contract.values.reader import NOTEBOOK
+from det_jupyter.errors import ConfigError, DetError, NotFound, UsageError
 from det_jupyter.front.verbs.cluster_tables import (
     agents_listing,
     jobs_data,
@@ -71,15 +74,42 @@ def list_agents(call: Call) -> str:
 
 
 def add_agent(call: Call) -> str:
-    """Return the credentials of an agent on another computer, as JSON."""
-    return call.client.add_agent(call.options.agent, call.options.address).model_dump_json()
+    """Return the credentials of agents on other computers: a line of JSON for each.
+
+    With the option `output` they are written to a file instead, and what is returned says so.
+    """
+    given = call.options
+    if given.output is None and call.reader == NOTEBOOK:
+        raise UsageError(
+            f"{given.words}: credentials are a secret, and a notebook is saved with its output: "
+            "give --output FILE"
+        )
+    path = None if given.output is None else Path(given.output).expanduser()
+    if path is not None and not path.parent.is_dir():  # before tokens become void
+        raise UsageError(f"--output: there is no folder {path.parent}")
+    names = [given.agent]
+    if given.nodes is not None:
+        names = [f"{given.agent}-{node}" for node in range(given.nodes)]
+    credentials = [call.client.add_agent(name, given.address) for name in names]
+    lines = "\n".join(each.model_dump_json() for each in credentials)
+    if path is None:
+        return lines
+    try:
+        paths.write_private(path, f"{lines}\n")
+    except OSError as error:
+        raise DetError(f"--output: {path} cannot be written: {error.strerror}") from None
+    agents = f"agent {names[0]}" if len(names) == 1 else f"agents {names[0]} to {names[-1]}"
+    return f"{path} has the credentials of {agents}; only you can read it"
 
 
-def remove_agent(call: Call) -> str:
-    """Refuse an agent of another computer from now on."""
-    agent = call.options.agent
-    call.client.remove_agent(agent)
-    return f"agent {agent} cannot connect any more; what runs there ends, and starts elsewhere"
+def remove_agents(call: Call) -> str:
+    """Refuse agents of other computers from now on."""
+    for agent in call.options.agents:
+        call.client.remove_agent(agent)
+    return "\n".join(
+        f"agent {agent} cannot connect any more; what runs there ends, and starts elsewhere"
+        for agent in call.options.agents
+    )
 
 
 def list_tasks(call: Call) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from det_jupyter.contract.messages import (
     LIFE,
+    AgentCredentials,
     ChangeRequest,
     CheckpointView,
     Curve,
@@ -90,6 +91,12 @@ class Master:
         lines = lines if query.tail is None else lines[-query.tail :]
         last = lines[-1].id if lines else query.after
         return LogPage(lines=lines, total=len(lines), last_id=last, is_over=True)
+
+    def add_agent(self, agent_id: str, address: str = "") -> AgentCredentials:
+        url = f"https://{address or '192.0.2.7'}:4000"
+        return AgentCredentials(
+            agent=agent_id, url=url, certificate="PEM", token=f"secret of {agent_id}"
+        )
 
     def templates(self) -> list[TemplateView]:
         config = {"resources": {"slots_per_trial": 2}}

@@ -241,6 +241,7 @@ def test_what_there_is_is_listed(
         ("master status", "there is no `%det master`: `!det master status` asks in a shell"),
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
         ("agent enable left --all", "give the name of an agent, or --all"),
+        ("agent add b", "a notebook is saved with its output: give --output FILE"),
         ("pool set", "give either a file, or %%det pool set above YAML"),
         ("slot disable", "are required: agent (see %det slot disable --help)"),
         ("slot disable left x", "got 'x', expected a whole number, 0 or more"),
