@@ -1,7 +1,7 @@
 """Receives the checkpoints that agents on other computers upload to the master's own folder.
 
-    put (parts of files, in any order)  ->  a draft in the folder
-    commit (the sizes of all files)     ->  the checkpoint; or the files that are not complete
+    put (the parts of each file in turn) -> a draft in the folder
+    commit (the sizes of all files)      -> the checkpoint; or the files that are not complete
 
 A draft is lost when the master exits; the agent then uploads the checkpoint again.
 """
@@ -47,7 +47,7 @@ class CheckpointInbox:
         return self._storage.root / _checked(uuid) / _inside(name)
 
     def put(self, uuid: str, name: str, offset: int, part: bytes) -> None:
-        """Write a part of a file of a checkpoint that is being uploaded.
+        """Append a part to a file of a checkpoint that is being uploaded.
 
         Args:
             uuid: The checkpoint.
@@ -57,6 +57,8 @@ class CheckpointInbox:
 
         Raises:
             CheckpointError: The name leads out of the checkpoint.
+            Conflict: The file ends before `offset`: what was uploaded of it is gone, because the
+                master has restarted.
         """
         draft = self._drafts.get(_checked(uuid))
         if draft is None:
@@ -67,6 +69,8 @@ class CheckpointInbox:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
+            if offset > os.fstat(file.fileno()).st_size:
+                raise Conflict(f"{name}: its bytes before {offset} are gone; upload it again")
             file.seek(offset)
             file.write(part)
 

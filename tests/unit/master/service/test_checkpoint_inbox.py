@@ -24,8 +24,8 @@ def found(tmp_path: Path) -> list[str]:
 def test_checkpoint_is_there_when_all_its_files_are(
     inbox: CheckpointInbox, tmp_path: Path
 ) -> None:
-    inbox.put("u1", "a/b", 2, b"cd")
     inbox.put("u1", "a/b", 0, b"ab")
+    inbox.put("u1", "a/b", 2, b"cd")
     with pytest.raises(Conflict, match="not all files have arrived"):
         inbox.commit("u1", {"a/b": 4, "c": 1})
     inbox.put("u1", "a/b", 0, b"abcd")
@@ -82,3 +82,10 @@ def test_name_that_is_no_path_in_a_checkpoint_is_refused(
 def test_name_that_is_no_checkpoints_is_refused(inbox: CheckpointInbox, uuid: str) -> None:
     with pytest.raises(CheckpointError, match="expected the name of a checkpoint"):
         inbox.put(uuid, "a", 0, b"a")
+
+
+def test_file_whose_beginning_was_lost_with_a_master_gets_no_hole(inbox: CheckpointInbox) -> None:
+    with pytest.raises(Conflict, match="bytes before 2 are gone"):
+        inbox.put("u1", "a", 2, b"cd")
+    with pytest.raises(Conflict, match="not all files have arrived"):
+        inbox.commit("u1", {"a": 4})
