@@ -22,7 +22,6 @@ from det_jupyter.agent.devices.offered_slots import offered_agents, threads_per_
 from det_jupyter.agent.devices.watch import watch, watch_plan
 from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
 from det_jupyter.agent.link.fetching import RunFiles
-from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.lease import FENCE_S, Lease
 from det_jupyter.agent.runs.run import adopt_runs
 from det_jupyter.agent.runs.runner import Runner
@@ -78,7 +77,6 @@ async def run_agent(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.leave_ordered.set)
         session = uuid.uuid4().hex
-        uploads = Uploads(remote, runner.news.set) if remote else None
         services = []
         sampled = {}
         watches = [loop.create_task(keep_trimmed(paths.agent_log().name, "zygote-*.out"))]
@@ -94,7 +92,6 @@ async def run_agent(
                 is_watched=devices is not None,
                 samples=box,
                 credentials=remote,
-                uploads=uploads,
                 lease=lease,
             )
             services.append(service)
@@ -119,8 +116,6 @@ async def run_agent(
         finally:
             for task in watches:
                 task.cancel()
-            if uploads:
-                await uploads.close()
             await zygotes.close()
             if lease:
                 await lease.close()

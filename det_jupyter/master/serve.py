@@ -33,6 +33,7 @@ from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
 from det_jupyter.master.sampling.samplers import Samplers
@@ -119,7 +120,10 @@ class _Program:
             service,
             self._info,
             request_stop=self._request_stop,
-            more_routes=[access_routes(service, access, self._agent_listener)],
+            more_routes=[
+                access_routes(service, access, self._agent_listener),
+                upload_routes(service, self._agent_listener.inbox),
+            ],
         )
         self._server = Server(self._app, on_started=self._announce)
         self._supervisor = supervisor

@@ -217,6 +217,37 @@ def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
     experiment.kill()
 
 
+def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
+    client: Client, home: DetHome, nodes: dict[str, Node]
+) -> None:
+    source = TRIAL_SOURCE.replace(
+        "self.context = context\n",
+        "self.context = context\n        context.set_enable_tensorboard_logging(True)\n",
+    )
+    experiment = submit(client, slow(0.05), source)
+    wait_for_steps(experiment, 5)
+    trial = experiment.trials[0]
+    (trace,) = trial.profile(2, [1])
+    folders = [
+        home.path / "data" / of / str(experiment.id) / str(trial.id)
+        for of in ("tensorboard", "traces")
+    ]
+    wait_until(lambda: list(folders[0].glob("*tfevents*")), "event files arrive")
+    assert not experiment.view.state.is_terminal
+    experiment.wait(60)
+    assert Path(trace.path).parent == folders[1]
+    assert Path(trace.path).stat().st_size == trace.size_bytes
+    written = {
+        path.name: path.read_bytes()
+        for node in nodes.values()
+        for path in (node.home / "data").glob(f"tensorboard/{experiment.id}/{trial.id}/*")
+    }
+    assert {path.name: path.read_bytes() for path in folders[0].iterdir()} == written
+    assert any(b"Determined/val_error" in content for content in written.values())
+    experiment.delete()
+    wait_until(lambda: not any(folder.exists() for folder in folders), "the files are removed")
+
+
 def test_size_that_whole_computers_do_not_give_is_refused(
     client: Client, nodes: dict[str, Node]
 ) -> None:

@@ -23,6 +23,7 @@ from det_jupyter._version import __version__
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link.master_link import MasterLink, open_link
 from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.agent.link.trial_files import TrialFiles
 from det_jupyter.agent.link.tunnels import Tunnels, announce_kernels
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.lease import Lease
@@ -66,7 +67,6 @@ class AgentService:
         is_watched: Whether `note_devices` will be called; then registration waits for it.
         samples: The samples of this computer.
         credentials: If the master is on another computer.
-        uploads: Uploads checkpoints there.
         lease: Is renewed with each request that the master answers.
     """
 
@@ -79,7 +79,6 @@ class AgentService:
         is_watched: bool = False,
         samples: SampleBox | None = None,
         credentials: AgentCredentials | None = None,
-        uploads: Uploads | None = None,
         lease: Lease | None = None,
     ) -> None:
         self._on_answer = lease.renew if lease else None
@@ -87,7 +86,9 @@ class AgentService:
         self._session = session
         self._runner = runner
         self._runs = runner.runs_of(offer.agent_id)
-        self._outbox = Outbox(self._runs, samples, uploads)
+        self._uploads = Uploads(offer.agent_id, credentials, runner.news.set, runner.break_off)
+        self._files = TrialFiles(credentials, self._runs) if credentials else None
+        self._outbox = Outbox(self._runs, samples, self._uploads, self._files)
         self._seen: DevicesSeen | None = None
         self._devices_seen = asyncio.Event()
         if not is_watched:
@@ -136,6 +137,15 @@ class AgentService:
 
     async def keep_linked(self) -> None:
         """Connect to the master, and again after each failure; runs until cancelled."""
+        sending = asyncio.create_task(self._files.keep_sent()) if self._files else None
+        try:
+            await self._keep_linked()
+        finally:
+            if sending is not None:
+                sending.cancel()
+            await self._uploads.close()
+
+    async def _keep_linked(self) -> None:
         with suppress(TimeoutError):  # the master must not start trials on GPUs in use
             async with asyncio.timeout(_DEVICES_S):
                 await self._devices_seen.wait()

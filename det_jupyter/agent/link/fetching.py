@@ -57,7 +57,8 @@ class RunFiles:
         self._base = agent_path(credentials.agent)
         self._blobs = BlobStore(paths.data_dir() / "blobs")
         self._checkpoints = paths.data_dir() / "checkpoints"
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by checkpoint
+        # By checkpoint or blob: several trials may need the same one.
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def prepare(self, run: Run) -> None:
         """Fetch the run's files; set its environment and the paths of its checkpoints.
@@ -122,20 +123,21 @@ class RunFiles:
     async def _fetch_blob(
         self, http: httpx.AsyncClient, digest: str, limit: asyncio.Semaphore
     ) -> None:
-        with suppress(FileNotFoundError):
-            os.utime(self._blobs.path(digest))  # for `remove_unused`
-            return
-        async with limit, http.stream("GET", f"{self._base}/blobs/{digest}") as answer:
-            answer.raise_for_status()
-            with self._blobs.receiving(digest) as take:
-                async for part in answer.aiter_bytes(_PART_BYTES):
-                    await asyncio.to_thread(take, part)
+        async with self._locks[digest]:
+            with suppress(FileNotFoundError):
+                os.utime(self._blobs.path(digest))  # for `remove_unused`
+                return
+            async with limit, http.stream("GET", f"{self._base}/blobs/{digest}") as answer:
+                answer.raise_for_status()
+                with self._blobs.receiving(digest) as take:
+                    async for part in answer.aiter_bytes(_PART_BYTES):
+                        await asyncio.to_thread(take, part)
 
     async def _fetch_checkpoint(
         self, http: httpx.AsyncClient, uuid: str, files: dict[str, int], limit: asyncio.Semaphore
     ) -> None:
         folder = self._checkpoints / uuid
-        async with self._locks[uuid]:  # several trials may start from the same one
+        async with self._locks[uuid]:
             if folder.is_dir():
                 os.utime(folder)
                 return
@@ -157,13 +159,17 @@ class RunFiles:
             await asyncio.sleep(_TRIM_S)
 
     def remove_unused(self, now: float | None = None) -> None:
-        """Remove blobs and checkpoints that were not used for a week."""
+        """Remove blobs, checkpoints and files of trials that were not used for a week."""
         before = (time.time() if now is None else now) - _KEPT_S
-        found = [*self._blobs.root.glob("??/*"), *self._checkpoints.glob("*")]
-        for path in found:
+        data_dir = paths.data_dir()
+        for path in [*self._blobs.root.glob("??/*"), *self._checkpoints.glob("*")]:
             with suppress(OSError):
                 if path.stat().st_mtime < before:
                     remove_folder(path) if path.is_dir() else path.unlink()
+        for path in [*data_dir.glob("tensorboard/*/*"), *data_dir.glob("traces/*/*")]:
+            with suppress(OSError):
+                if max(each.stat().st_mtime for each in (path, *path.rglob("*"))) < before:
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:

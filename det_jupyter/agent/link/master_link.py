@@ -114,7 +114,8 @@ class MasterLink:
         with _raising_unreachable(verb):
             answer = await self._http.post(f"{self._base}/{verb}", content=body)
             if answer.status_code != httpx.codes.OK:
-                raise MasterUnreachable(_refusal_text(verb, answer.status_code, answer.content))
+                refused = refusal_text(answer.status_code, answer.content)
+                raise MasterUnreachable(f"{verb}: {refused}")
             if self._on_answer is not None:
                 self._on_answer(began_at)
             return Offsets.model_validate_json(answer.content)
@@ -129,8 +130,8 @@ class MasterLink:
                 timeout=httpx.Timeout(_SILENCE_S),
             ) as answer:
                 if answer.status_code != httpx.codes.OK:
-                    content = await answer.aread()
-                    raise MasterUnreachable(_refusal_text("commands", answer.status_code, content))
+                    refused = refusal_text(answer.status_code, await answer.aread())
+                    raise MasterUnreachable(f"commands: {refused}")
                 async for line in _lines(answer.aiter_bytes()):
                     if line.strip():  # an empty line is a heartbeat
                         yield _COMMAND.validate_json(line)
@@ -157,12 +158,13 @@ def _raising_unreachable(verb: str) -> Iterator[None]:
         ) from None
 
 
-def _refusal_text(verb: str, status_code: int, content: bytes) -> str:
+def refusal_text(status_code: int, content: bytes) -> str:
+    """Return what the master has answered to a request that it refuses."""
     try:
         problems = "; ".join(str(Problem(**each)) for each in json.loads(content)["problems"])
     except (ValueError, KeyError, TypeError):
         problems = content[:200].decode(errors="replace")
-    return f"{verb}: the master answered {status_code}: {problems}"
+    return f"the master answered {status_code}: {problems}"
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from det_jupyter.agent.link.trial_files import TrialFiles
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.file_chunks import BAR_ENDS, Stream
 from det_jupyter.agent.runs.run import Run
@@ -43,7 +44,8 @@ class Outbox:
     Args:
         runs: The agent's runs by id (a live mapping).
         samples: The samples of the agent's computer.
-        uploads: Uploads checkpoints to a master on another computer.
+        uploads: Uploads what records of journals name.
+        files: Sends TensorBoard files to a master on another computer.
     """
 
     def __init__(
@@ -51,9 +53,11 @@ class Outbox:
         runs: Mapping[str, Run],
         samples: SampleBox | None = None,
         uploads: Uploads | None = None,
+        files: TrialFiles | None = None,
     ) -> None:
         self._runs = runs
         self._uploads = uploads
+        self._files = files
         self._samples = samples or SampleBox()
         self._num_batches = 0
         self._devices: DevicesSeen | None = None  # the latest report
@@ -83,6 +87,7 @@ class Outbox:
             for run in runs
             if run.exited
             and not batch.has_more_of(run)
+            and (self._files is None or self._files.are_sent(run))
             and (run.exit_sent_at is None or now - run.exit_sent_at >= RESEND_S)
         ]
         return Batch(reports=batch.reports, is_last=not batch.unfinished)
@@ -185,7 +190,7 @@ class _BatchBuilder:
                 return
             sendable: Chunk | None = chunk
             if self._uploads is not None and stream.is_journal:
-                sendable = self._uploads.sendable(chunk)
+                sendable = self._uploads.sendable(run, chunk)
             if sendable is not None:
                 self.reports.append(sendable)
                 self._room_bytes -= sendable.size_bytes

@@ -1,83 +1,158 @@
-"""Uploads checkpoints that ranks saved on this computer to the master's computer.
+"""Uploads checkpoints and traces that ranks saved here to the master's computer.
 
     a rank saves            into this computer's data folder, as on the master's computer
-    its record is held back until the master has stored the checkpoint, with the journal after it
-    its record is sent      with the path of the checkpoint on the master's computer
+    its record is held back until the master has stored the files, with the journal after it
+    its record is sent      with the path of the files on the master's computer
 
-So training does not wait for an upload, and records refer only to checkpoints that the master has
+So training does not wait for an upload, and records refer only to files that the master has
 stored. The end of a run is reported after its last checkpoint was uploaded. Of a run that the
 master has given up, nothing is uploaded: its records are skipped there.
 
+An upload that fails is tried again. If it fails for GIVE_UP_S, a trace is reported as failed; a
+checkpoint ends its run, as one does that a rank cannot save. What the run's journals contain after
+it is not sent. Failures of the network do not count: the agent ends its gangs anyway if the master
+does not answer.
+
+Ranks on several computers without a shared folder have each written a share of a checkpoint
+(core/sharded.py). Each agent uploads its shares, the agent on the master's computer too, and holds
+its journals back until the master has all of them.
+
 The copies on this computer stay until the run is closed, because its code may read and delete
-them. Then the latest stays, from which another run on this computer may start.
+them. Then the latest stays, from which another run on this computer may start. Shares are of no
+use alone: they are removed when the master has the checkpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import httpx
 
 from det_jupyter.agent.link.fetching import remove_folder
 from det_jupyter.agent.link.master_link import agent_path, open_http
+from det_jupyter.agent.link.sending import Refused, commit, send_checkpoint, send_trace
+from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import AgentCredentials, Chunk, StoredCheckpoint, StoredFiles
-from det_jupyter.contract.run.journal import CheckpointSaved, parse_line, to_line
-from det_jupyter.contract.values.text import error_text
+from det_jupyter.contract.host.disk_space import is_no_room
+from det_jupyter.contract.messages import AgentCredentials, Chunk
+from det_jupyter.contract.run.journal import (
+    CheckpointSaved,
+    CheckpointShare,
+    Notice,
+    TraceSaved,
+    parse_line,
+    to_line,
+)
+from det_jupyter.contract.values.text import error_text, size
+from det_jupyter.errors import MasterUnreachable
 
 logger = logging.getLogger(__name__)
 
-_PART_BYTES = 4 * 1024 * 1024
+GIVE_UP_S = 60.0  # how long an upload is tried again
 _PAUSES_S = (0.2, 5.0)  # first and longest pause between two attempts
+_SHARES_POLL_S = 0.5
+# How long to wait for the shares of other agents while nothing of them arrives: their ranks may
+# still write them, unless the gang has ended.
+_SHARES_S, _SHARES_AFTER_END_S = 600.0, 30.0
+_KINDS = ('"checkpoint"', '"checkpoint_share"', '"trace"')
+
+
+class BreakOff(Protocol):
+    """Ends a run because one of its checkpoints cannot be stored."""
+
+    def __call__(self, run: Run, error: str, *, no_room: bool) -> None: ...
 
 
 class Uploads:
-    """The checkpoints that are being uploaded to the master.
+    """What is being uploaded to the master.
 
     Args:
-        credentials: Of the agent.
+        agent_id: The agent.
+        credentials: Of the agent, if the master is on another computer. Without, only shares of
+            checkpoints are uploaded.
         on_done: Called after each upload.
+        break_off: Ends a run.
     """
 
-    def __init__(self, credentials: AgentCredentials, on_done: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        agent_id: str,
+        credentials: AgentCredentials | None,
+        on_done: Callable[[], None],
+        break_off: BreakOff,
+    ) -> None:
+        self._agent_id = agent_id
         self._credentials = credentials
-        self._base = agent_path(credentials.agent)
         self._on_done = on_done
+        self._break_off = break_off
         self._folder = paths.data_dir() / "checkpoints"
-        self._stored: dict[str, str] = {}  # paths on the master's computer, by uuid
+        self._traces = paths.data_dir() / "traces"
+        # By uuid of a checkpoint or path of a trace: the path at the master.
+        self._stored: dict[str, str] = {}
+        self._trace_errors: dict[str, str] = {}  # by path
+        self._failed: dict[str, str] = {}  # by run: a checkpoint that cannot be uploaded
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._uploaded: dict[str, list[str]] = {}  # uuids by allocation
+        self._notices: dict[str, str] = {}  # by uuid: a line that is sent after the record
+        self._measured: set[int] = set()  # experiments of which an upload was measured
 
-    def sendable(self, chunk: Chunk) -> Chunk | None:
+    def sendable(self, run: Run, chunk: Chunk) -> Chunk | None:
         """Return the part of a journal's chunk that can be sent now; None if there is none.
 
-        It ends before the record of the first checkpoint that is not uploaded, and starts the
-        upload.
+        It ends before the first record whose files are not uploaded, and starts their upload.
         """
-        if '"checkpoint"' not in chunk.text:
+        if run.id in self._failed:
+            end = chunk.text.rfind("\n", 0, max(0, chunk.text.find(self._failed[run.id]))) + 1
+            return chunk.model_copy(update={"text": chunk.text[:end]})
+        if not any(kind in chunk.text for kind in _KINDS):
             return chunk
         lines, num_bytes = [], 0
         for line in chunk.text.splitlines(keepends=True):
-            record = _saved(line)
-            if record is None or Path(record.path).parent != self._folder:
-                lines.append(line)
-            elif record.uuid in self._stored:
-                lines.append(to_line(replace(record, path=self._stored[record.uuid])))
-            else:
-                self._begin(chunk.allocation_id, record)
+            sent = self._sendable_line(run, line)
+            if sent is None:
                 break
+            lines.append(sent)
             num_bytes += len(line.encode())
         else:
-            return chunk.model_copy(update={"text": "".join(lines)})
-        if not lines:
+            num_bytes = chunk.size_bytes
+        if not num_bytes:
             return None
         return chunk.model_copy(update={"text": "".join(lines), "size_bytes": num_bytes})
+
+    def _sendable_line(self, run: Run, line: str) -> str | None:
+        """Return the line as it is to be sent; None if its files have not arrived yet."""
+        match record := _record_of(line):
+            case CheckpointSaved(uuid=uuid) if Path(record.path).parent == self._folder:
+                if uuid in self._stored:
+                    path = self._stored[uuid]
+                    return to_line(replace(record, path=path)) + self._notices.get(uuid, "")
+                if self._credentials is None:  # the folder is the master's
+                    return line
+                self._begin(uuid, self._upload(run, record))
+            case CheckpointShare(uuid=uuid):
+                if uuid in self._stored:
+                    return ""  # for this agent only
+                self._begin(uuid, self._upload_share(run, record))
+            case TraceSaved(path=path) if self._is_trace_here(path):
+                if path in self._stored:
+                    return to_line(replace(record, path=self._stored[path]))
+                if path in self._trace_errors:
+                    error = self._trace_errors[path]
+                    return to_line(replace(record, path="", size_bytes=0, error=error))
+                self._begin(path, self._upload_trace(run, path))
+            case _:
+                return line
+        return None
+
+    def _is_trace_here(self, path: str) -> bool:
+        return self._credentials is not None and Path(path).is_relative_to(self._traces)
 
     def remove_copies(self, runs: Collection[str]) -> None:
         """Remove the checkpoints of runs that are not in `runs`, except for the latest of each."""
@@ -90,52 +165,110 @@ class Uploads:
         for uuid in uuids:
             remove_folder(self._folder / uuid)
 
-    def _begin(self, allocation_id: str, record: CheckpointSaved) -> None:
-        if record.uuid not in self._tasks:
-            upload = self._upload(allocation_id, record)
-            self._tasks[record.uuid] = asyncio.create_task(upload)
+    def _begin(self, key: str, upload: Coroutine[Any, Any, None]) -> None:
+        if key in self._tasks:
+            upload.close()
+        else:
+            self._tasks[key] = asyncio.create_task(upload)
 
-    async def _upload(self, allocation_id: str, record: CheckpointSaved) -> None:
-        uuid = record.uuid
-        url = f"{self._base}/runs/{quote(allocation_id)}/checkpoints/{quote(uuid)}"
+    async def _upload(self, run: Run, record: CheckpointSaved) -> None:
+        uuid, began = record.uuid, time.monotonic()
+
+        async def send(http: httpx.AsyncClient) -> str | None:
+            stored = await send_checkpoint(http, self._url(run, uuid), self._folder / uuid)
+            return None if stored is None else stored.path
+
+        try:
+            path = await self._try(f"checkpoint {uuid}", send)
+        except Exception as error:
+            self._give_up(run, uuid, error)
+        else:
+            if path:
+                self._measure(run, record, time.monotonic() - began)
+            self._stored[uuid] = path or record.path
+            self._uploaded.setdefault(run.id, []).append(uuid)
+        self._on_done()
+
+    async def _upload_share(self, run: Run, record: CheckpointShare) -> None:
+        """Upload a share, and wait until the master has the others too."""
+        uuid, folder = record.uuid, Path(record.path)
+
+        async def send(http: httpx.AsyncClient) -> str | None:
+            url = self._url(run, uuid)
+            stored = await send_checkpoint(http, url, folder, record.share, record.num_shares)
+            while stored is not None and not stored.path:
+                if stored.silent_s > (_SHARES_S if run.is_alive else _SHARES_AFTER_END_S):
+                    raise _SharesMissing("files of it on other computers were not uploaded")
+                await asyncio.sleep(_SHARES_POLL_S)
+                stored = await commit(http, url, folder, record.share, record.num_shares)
+            return None if stored is None else stored.path
+
+        try:
+            path = await self._try(f"checkpoint {uuid}", send)
+        except _SharesMissing as error:
+            if record.share == 0:
+                self._give_up(run, uuid, error)
+            path = None  # of others: the chief has not recorded the checkpoint, or fails too
+        except Exception as error:
+            self._give_up(run, uuid, error)
+            path = None
+        self._stored[uuid] = path or str(self._folder / uuid)
+        await asyncio.to_thread(remove_folder, folder)
+        self._on_done()
+
+    def _url(self, run: Run, uuid: str) -> str:
+        return f"{agent_path(self._agent_id)}/runs/{quote(run.id)}/checkpoints/{quote(uuid)}"
+
+    async def _upload_trace(self, run: Run, path: str) -> None:
+        url = f"{agent_path(self._agent_id)}/runs/{quote(run.id)}/files"
+        try:
+            stored = await self._try(path, lambda http: send_trace(http, url, Path(path)))
+            self._stored[path] = stored or path
+        except Exception as error:
+            logger.error("%s is not uploaded: %s", path, error_text(error))
+            self._trace_errors[path] = (
+                f"it could not be uploaded from agent {self._agent_id}: {_reason(error)}"
+            )
+        self._on_done()
+
+    async def _try(
+        self, what: str, send: Callable[[httpx.AsyncClient], Coroutine[Any, Any, str | None]]
+    ) -> str | None:
+        """Return the result of `send`; if it fails for GIVE_UP_S, raise its last error."""
+        failing_since: float | None = None
         pause_s, longest_s = _PAUSES_S
         while True:
             try:
                 async with open_http(self._credentials) as http:
-                    path = await self._upload_files(http, url, self._folder / uuid)
-                self._stored[uuid] = path or record.path
-                break
-            except Exception as error:  # the network, a disk: the run's end waits for this
-                logger.warning("checkpoint %s is uploaded again: %s", uuid, error_text(error))
+                    return await send(http)
+            except (httpx.TransportError, MasterUnreachable) as error:
+                logger.info("%s is uploaded again: %s", what, error_text(error))
+            except Exception as error:  # the master's answer, a disk here
+                now = time.monotonic()
+                failing_since = now if failing_since is None else failing_since
+                if now - failing_since >= GIVE_UP_S or isinstance(error, _SharesMissing):
+                    raise
+                logger.warning("%s is uploaded again: %s", what, error_text(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
-        self._uploaded.setdefault(allocation_id, []).append(uuid)
-        self._on_done()
 
-    async def _upload_files(self, http: httpx.AsyncClient, url: str, folder: Path) -> str | None:
-        """Upload a checkpoint, and return its path on the master's computer.
+    def _give_up(self, run: Run, uuid: str, error: Exception) -> None:
+        logger.error("checkpoint %s is not uploaded, so its run ends: %s", uuid, error_text(error))
+        self._failed[run.id] = uuid
+        is_full = error.no_room if isinstance(error, Refused) else is_no_room(error)
+        what = f"checkpoint {uuid} could not be uploaded from agent {self._agent_id}"
+        self._break_off(run, f"{what}: {_reason(error)}", no_room=is_full)
 
-        Returns:
-            None if the master has no such run any more, or if a rank has deleted the checkpoint
-            before it was uploaded; the rank reports the deletion next.
-        """
-        files = await asyncio.to_thread(_sizes, folder)
-        for name, size in files.items():
-            with (folder / name).open("rb") as file:
-                for offset in range(0, max(1, size), _PART_BYTES):
-                    part = await asyncio.to_thread(file.read, _PART_BYTES)
-                    place: dict[str, str | int] = {"name": name, "offset": offset}
-                    answer = await http.put(f"{url}/files", params=place, content=part)
-                    if answer.status_code == httpx.codes.NOT_FOUND:
-                        return None
-                    answer.raise_for_status()
-        answer = await http.post(url, content=StoredFiles(files=files).model_dump_json())
-        if answer.status_code == httpx.codes.NOT_FOUND or (
-            answer.status_code == httpx.codes.CONFLICT and not files
-        ):
-            return None
-        answer.raise_for_status()
-        return StoredCheckpoint.model_validate_json(answer.content).path
+    def _measure(self, run: Run, record: CheckpointSaved, seconds: float) -> None:
+        """Report size and time of an experiment's first upload, which shows what to expect."""
+        if run.plan.experiment_id in self._measured:
+            return
+        self._measured.add(run.plan.experiment_id)
+        text = (
+            f"checkpoints are uploaded from agent {self._agent_id} to the master's computer while "
+            f"the training goes on; the first, {size(record.size_bytes)}, took {seconds:.1f} s"
+        )
+        self._notices[record.uuid] = to_line(Notice(at=time.time(), rank=0, text=text))
 
     async def close(self) -> None:
         """Stop the uploads; the next agent process does those that are not complete."""
@@ -144,36 +277,20 @@ class Uploads:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
-def _saved(line: str) -> CheckpointSaved | None:
-    if '"checkpoint"' not in line:
+class _SharesMissing(Exception):
+    """Agents of the gang have not uploaded their files of a checkpoint."""
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error of an upload."""
+    is_ours = isinstance(error, Refused | _SharesMissing)
+    return str(error) if is_ours else error_text(error)
+
+
+def _record_of(line: str) -> object:
+    if not any(kind in line for kind in _KINDS):
         return None
     try:
-        record = parse_line(line)
+        return parse_line(line)
     except ValueError:  # the master quarantines the line
         return None
-    return record if isinstance(record, CheckpointSaved) else None
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return the files with their sizes; none if the folder does not exist.
-
-    Links to files are uploaded as files. What cannot be uploaded is left out: links to nothing,
-    sockets, and names that are not UTF-8.
-    """
-    sizes = {}
-    for parent, _, names in os.walk(folder):
-        for path in (Path(parent, name) for name in names):
-            name = path.relative_to(folder).as_posix()
-            if path.is_file() and _is_utf8(name):
-                sizes[name] = path.stat().st_size
-            elif os.path.lexists(path):
-                logger.error("checkpoint %s: %r cannot be uploaded", folder.name, name)
-    return sizes

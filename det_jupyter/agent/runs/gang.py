@@ -65,6 +65,8 @@ class Gang:
         self.lost = False
         self.error = ""
         self.error_is_final = True
+        self.no_room = False
+        self.not_saved = False
         self.exit_codes: dict[int, int | None] = dict.fromkeys(ranks)
         self._living: dict[int, int] = {}  # rank -> pid
         self._kill_group = kill_group
@@ -84,7 +86,7 @@ class Gang:
         """Record that all ranks were started, with these pids by rank."""
         self._living = dict(pids)
         self.state = GangState.RUNNING
-        if self.killed or self.lost:
+        if self.killed or self.lost or self.not_saved:
             self._end()
 
     def not_started(self, error: str, *, is_final: bool) -> None:
@@ -121,6 +123,13 @@ class Gang:
         if not self._living:
             self.state = GangState.OVER
 
+    def cannot_save(self, error: str, *, no_room: bool) -> None:
+        """Kill all ranks, because one of their checkpoints cannot be stored."""
+        self.error, self.error_is_final = error, False
+        self.not_saved, self.no_room = True, no_room
+        if self.state in (GangState.STARTING, GangState.RUNNING):
+            self._end()
+
     def kill(self) -> None:
         """Kill all ranks by order of the master."""
         if self.state in (GangState.STARTING, GangState.RUNNING):
@@ -152,4 +161,6 @@ class Gang:
             lost=self.lost,
             error=self.error,
             error_is_final=self.error_is_final,
+            no_room=self.no_room,
+            not_saved=self.not_saved,
         )

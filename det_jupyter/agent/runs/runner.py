@@ -198,6 +198,23 @@ class Runner:
             case _:
                 assert_never(command)
 
+    def break_off(self, run: Run, error: str, *, no_room: bool) -> None:
+        """End a run one of whose checkpoints cannot be stored.
+
+        Args:
+            run: The run; its gang may have ended already.
+            error: The reason.
+            no_room: Whether a disk is full.
+        """
+        if active := self._active.get(run.id):
+            active.gang.cannot_save(error, no_room=no_room)
+            active.end_ordered.set()
+        elif run.exited is not None:
+            found = {"error": error, "error_is_final": False, "no_room": no_room}
+            run.note_exited(run.exited.model_copy(update={**found, "not_saved": True}))
+            run.exit_sent_at = None
+        self.news.set()
+
     async def abandon(self, timeout_s: float) -> None:
         """End all gangs because the agent exits, and wait for them up to `timeout_s`."""
         tasks = [active.task for active in self._active.values() if active.task]

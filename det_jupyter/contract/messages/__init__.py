@@ -81,6 +81,7 @@ from det_jupyter.contract.messages.gangs import (
     SignalGang,
     StartGang,
     StoredCheckpoint,
+    StoredFile,
     StoredFiles,
     SystemSample,
     SystemSampled,

@@ -178,13 +178,22 @@ class ClockReading(Wire):
 
 
 class StoredFiles(Wire):
-    """Files of a checkpoint, by their paths in it, with sizes in bytes."""
+    """An agent's files of a checkpoint, by their paths in it, with sizes in bytes."""
 
-    files: dict[str, int]
+    files: dict[str, Count]
+    share: Count = 0  # which agent's they are
+    num_shares: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1  # agents with files of it
 
 
 class StoredCheckpoint(Wire):
     """Where the master has stored a checkpoint."""
+
+    path: str  # "": files of other agents are missing
+    silent_s: float = 0.0  # how long no file of it has arrived
+
+
+class StoredFile(Wire):
+    """Where the master has stored a file of a trial."""
 
     path: str
 
@@ -285,6 +294,8 @@ class GangExited(Wire):
     error: PrintableText = ""  # why it could not be started at all
     error_is_final: bool = True  # trying again cannot help: something has to be changed first
     no_room: bool = False  # a disk was full: not the trial's fault
+    # A checkpoint could not be uploaded: what the ranks reported after it does not count.
+    not_saved: bool = False
 
 
 class DevicesSeen(Wire):

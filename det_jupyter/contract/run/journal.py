@@ -155,6 +155,27 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointShare:
+    """Files of a checkpoint that ranks on several computers have written without a shared folder.
+
+    For the agent, which uploads them: it is not sent to the master. Written by one rank of each
+    computer that has files of the checkpoint; by the chief just before the CheckpointSaved.
+
+    Args:
+        share: Which of these computers it is; 0 is the chief's.
+        num_shares: How many there are.
+        path: The folder with its files.
+    """
+
+    at: Timestamp
+    uuid: str
+    share: Count
+    num_shares: Count
+    path: str
+    kind: Literal["checkpoint_share"] = "checkpoint_share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDeleted:
     """A rank has deleted a checkpoint from its storage, of its own trial or of another one."""
 
@@ -268,6 +289,7 @@ Record = Annotated[
     | MetricsReported
     | Progress
     | CheckpointSaved
+    | CheckpointShare
     | CheckpointDeleted
     | TargetReached
     | RunEnded

@@ -28,6 +28,7 @@ from det_jupyter.master.http.responses import (
 )
 from det_jupyter.master.http.routes_agents import agent_routes, remote_routes
 from det_jupyter.master.http.routes_tunnels import is_tunnel, tunnel_routes
+from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
@@ -72,7 +73,11 @@ class AgentGuard:
 
 
 def create_agent_app(
-    service: Service, access: AgentAccess, consoles: Consoles, data_dir: str
+    service: Service,
+    access: AgentAccess,
+    consoles: Consoles,
+    inbox: CheckpointInbox,
+    data_dir: str,
 ) -> AgentGuard:
     """Return the ASGI application of the listener."""
     app = FastAPI(
@@ -83,18 +88,23 @@ def create_agent_app(
     )
     add_error_handlers(app, DiskSpace(data_dir), service)
     app.include_router(agent_routes(service, is_remote=True), prefix=API)
-    inbox = CheckpointInbox(service.store.path.parent)
     app.include_router(remote_routes(service, inbox), prefix=API)
     app.include_router(tunnel_routes(consoles), prefix=API)
+    app.include_router(upload_routes(service, inbox), prefix=API)
     return AgentGuard(app, access.agent_of)
 
 
 class AgentListener:
-    """Serves agents on other computers, once one has been added."""
+    """Serves agents on other computers, once one has been added.
+
+    Attributes:
+        inbox: Receives the checkpoints that agents upload.
+    """
 
     def __init__(self, service: Service, access: AgentAccess, data_dir: str) -> None:
         self.consoles = Consoles(service)
-        self._app = create_agent_app(service, access, self.consoles, data_dir)
+        self.inbox = CheckpointInbox(service.store.path.parent)
+        self._app = create_agent_app(service, access, self.consoles, self.inbox, data_dir)
         self._access = access
         self._serving: asyncio.Task[None] | None = None
         self._server: Server | None = None

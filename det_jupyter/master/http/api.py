@@ -34,7 +34,7 @@ def create_app(
         info: Describes the master; every request must carry its token.
         request_stop: Called to stop the program. Its argument is whether running trials are
             killed; else they go on under their agent.
-        more_routes: Further routes, for users.
+        more_routes: Further routes.
     """
     app = FastAPI(
         title="det_jupyter master",

@@ -8,9 +8,8 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from starlette.responses import FileResponse
 
 from det_jupyter.config.storages import location_of
@@ -23,15 +22,11 @@ from det_jupyter.contract.messages import (
     OtherVersion,
     RegisterAgent,
     RemoteStart,
-    StoredCheckpoint,
-    StoredFiles,
-    Wire,
 )
 from det_jupyter.contract.trial.captured import blobs_of, private_blobs_of
-from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
-from det_jupyter.master.machine.model.state import Trial
+from det_jupyter.master.http.routes_uploads import trial_of, trials_on
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, start_checkpoints
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage.kinds import folder_at
@@ -90,7 +85,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         """Return a blob of a trial that holds slots of this agent."""
         capsules = [
             service.machine.state.experiment(trial.experiment_id).capsule
-            for trial in _trials_on(service, agent_id)
+            for trial in trials_on(service, agent_id)
         ]
         if not any(digest in blobs_of(each) | private_blobs_of(each) for each in capsules):
             raise NotFound(f"blob {digest[:12]} is not part of a trial on agent {agent_id}")
@@ -102,7 +97,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
     @routes.post("/agents/{agent_id}/runs/{allocation_id}/start", response_model=RemoteStart)
     async def start(agent_id: str, allocation_id: str) -> Response:
         """Return what an agent needs to start a run, as the master has commanded."""
-        trial = _trial_of(service, agent_id, allocation_id)
+        trial = trial_of(service, agent_id, allocation_id)
         experiment = service.machine.state.experiment(trial.experiment_id)
         location = location_of(experiment.config["checkpoint_storage"])
         uuids = start_checkpoints(trial)
@@ -118,60 +113,14 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
     @routes.get("/agents/{agent_id}/checkpoints/{uuid}/files")
     async def checkpoint_file(agent_id: str, uuid: str, name: str) -> Response:
         """Return a file of a checkpoint that a trial on this agent starts from."""
-        if not any(uuid in start_checkpoints(t) for t in _trials_on(service, agent_id)):
+        if not any(uuid in start_checkpoints(t) for t in trials_on(service, agent_id)):
             raise NotFound(f"checkpoint {uuid} is not one of a trial on agent {agent_id}")
         path = inbox.path(uuid, name)
         if not path.is_file():
             raise NotFound(f"checkpoint {uuid} has no file {name}")
         return FileResponse(path, media_type="application/octet-stream")
 
-    @routes.put(
-        "/agents/{agent_id}/runs/{allocation_id}/checkpoints/{uuid}/files",
-        response_model=Wire,
-    )
-    async def put_part(
-        agent_id: str,
-        allocation_id: str,
-        uuid: str,
-        name: str,
-        offset: Annotated[Whole, Query(ge=0)],
-        body: Request,
-    ) -> Response:
-        """Store a part of a file of a checkpoint that a run on this agent has saved."""
-        part = await body.body()  # read in any case, or the agent may not receive the answer
-        _trial_of(service, agent_id, allocation_id)
-        await asyncio.to_thread(inbox.put, uuid, name, offset, part)
-        return JsonResponse(Wire())
-
-    @routes.post(
-        "/agents/{agent_id}/runs/{allocation_id}/checkpoints/{uuid}",
-        response_model=StoredCheckpoint,
-    )
-    async def commit(
-        agent_id: str, allocation_id: str, uuid: str, stored: StoredFiles
-    ) -> Response:
-        """Create a checkpoint of the files that were stored, and return its path."""
-        _trial_of(service, agent_id, allocation_id)
-        path = await asyncio.to_thread(inbox.commit, uuid, stored.files)
-        return JsonResponse(StoredCheckpoint(path=path))
-
     return routes
-
-
-def _trials_on(service: Service, agent_id: str) -> list[Trial]:
-    return service.machine.indexes.trials_on_agent(agent_id)
-
-
-def _trial_of(service: Service, agent_id: str, allocation_id: str) -> Trial:
-    """Return the trial of a run on an agent.
-
-    Raises:
-        NotFound: The agent has no such run, or the master has given it up.
-    """
-    for trial in _trials_on(service, agent_id):
-        if trial.allocation is not None and trial.allocation.id == allocation_id:
-            return trial
-    raise NotFound(f"run {allocation_id} is not on agent {agent_id}")
 
 
 def _make_probe(location: str) -> str:

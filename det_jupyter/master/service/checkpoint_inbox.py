@@ -1,29 +1,43 @@
-"""Receives the checkpoints that agents on other computers upload to the master's own folder.
+"""Receives the checkpoints that agents upload to the master's own folder.
 
-    put (the parts of each file in turn) -> a draft in the folder
-    commit (the sizes of all files)      -> the checkpoint; or the files that are not complete
+    put (the parts of each file, in their order)   ->  a draft in the folder
+    commit (the sizes of an agent's files)         ->  the checkpoint, once all agents that have
+                                                       files of it have committed theirs
 
-A draft is lost when the master exits; the agent then uploads the checkpoint again.
+A draft is lost when the master exits or a disk is full; the agents then upload their files again.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from det_jupyter.contract.messages import CheckpointRef
+from det_jupyter.contract.messages import CheckpointRef, StoredCheckpoint
 from det_jupyter.errors import CheckpointError, Conflict
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.storage.contract import StorageDraft, is_name, path_of
 from det_jupyter.storage.directory import DirectoryStorage
 
-_DRAFT_S = 600.0  # an upload is tried again every few seconds
+_DRAFT_S = 900.0  # an upload is tried again every few seconds, or is given up (agent/link)
+
+
+@dataclass(eq=False)
+class _Arriving:
+    """A checkpoint that is being uploaded."""
+
+    draft: StorageDraft
+    changed_at: float  # monotonic time of the last upload
+    shares: dict[int, dict[str, int]] = field(default_factory=dict)  # committed files, by agent
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held by a commit
 
 
 class CheckpointInbox:
-    """Receives checkpoints. Its methods block; for one checkpoint they are called in turn.
+    """Receives checkpoints. Its methods block; several threads may call them.
 
     Args:
         data_dir: The master's data folder.
@@ -31,8 +45,8 @@ class CheckpointInbox:
 
     def __init__(self, data_dir: Path) -> None:
         self._storage = DirectoryStorage(data_dir / "checkpoints", is_own=True)
-        self._drafts: dict[str, StorageDraft] = {}
-        self._changed_at: dict[str, float] = {}  # by draft: monotonic time of its last upload
+        self._arriving: dict[str, _Arriving] = {}
+        self._lock = threading.Lock()
 
     def files(self, uuid: str) -> dict[str, int]:
         """Return the files of a checkpoint with their sizes; empty if it is not in the folder."""
@@ -44,7 +58,7 @@ class CheckpointInbox:
         Raises:
             CheckpointError: The name leads out of the checkpoint.
         """
-        return self._storage.root / _checked(uuid) / _inside(name)
+        return self._storage.root / _checked(uuid) / inside(name)
 
     def put(self, uuid: str, name: str, offset: int, part: bytes) -> None:
         """Append a part to a file of a checkpoint that is being uploaded.
@@ -52,63 +66,115 @@ class CheckpointInbox:
         Args:
             uuid: The checkpoint.
             name: The file's path in the checkpoint.
-            offset: Where the part begins in the file.
+            offset: Where the part begins in the file; 0 begins the file again.
             part: The bytes.
 
         Raises:
             CheckpointError: The name leads out of the checkpoint.
-            Conflict: The file ends before `offset`: what was uploaded of it is gone, because the
-                master has restarted.
+            Conflict: The file has no bytes before the part, for example because the master has
+                restarted.
+            OSError: The part cannot be written. The draft is removed, which frees its space.
         """
-        draft = self._drafts.get(_checked(uuid))
-        if draft is None:
-            self._discard_old()
-            draft = self._drafts[uuid] = self._storage.begin(uuid)
-        self._changed_at[uuid] = time.monotonic()
-        path = draft.path / _inside(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            if offset > os.fstat(file.fileno()).st_size:
-                raise Conflict(f"{name}: its bytes before {offset} are gone; upload it again")
-            file.seek(offset)
-            file.write(part)
+        name = str(inside(name))
+        with self._lock:
+            arriving = self._arriving.get(_checked(uuid))
+            if arriving is None:
+                self._discard_old()
+                draft = self._storage.begin(uuid)
+                arriving = self._arriving[uuid] = _Arriving(draft, time.monotonic())
+        arriving.changed_at = time.monotonic()
+        try:
+            write_part(arriving.draft.path / name, offset, part)
+        except OSError:
+            self._discard(uuid, arriving)
+            raise
+        arriving.changed_at = time.monotonic()
 
-    def commit(self, uuid: str, files: Mapping[str, int]) -> str:
-        """Commit the uploaded files as the checkpoint, and return its path. Idempotent.
+    def commit(
+        self, uuid: str, files: Mapping[str, int], share: int = 0, num_shares: int = 1
+    ) -> StoredCheckpoint:
+        """Commit an agent's files of a checkpoint; create the checkpoint if they are the last.
+
+        Idempotent: agents repeat it until there is a checkpoint.
 
         Args:
             uuid: The checkpoint.
-            files: The sizes of all its files.
+            files: The sizes of the files that the agent has uploaded; none if a rank has deleted
+                them, or if an earlier agent process has uploaded and removed them.
+            share: Which agent's they are.
+            num_shares: How many agents have files of this checkpoint.
+
+        Returns:
+            Its path, or that files of other agents are missing.
 
         Raises:
-            Conflict: Not all files were uploaded, for example because the master has restarted.
+            Conflict: Not all of these files were uploaded, for example because the master has
+                restarted.
         """
-        draft = self._drafts.pop(_checked(uuid), None)
-        if self._storage.files(uuid):
-            if draft is not None:  # the answer to the first commit was lost
-                draft.discard()
-        else:
-            sizes = {} if draft is None else _sizes(draft.path)
-            if draft is None or sizes != dict(files):
-                if draft is not None:
-                    draft.discard()
-                raise Conflict(f"checkpoint {uuid}: not all files have arrived; upload it again")
+        with self._lock:
+            arriving = self._arriving.get(_checked(uuid))
+        if arriving is None or not files:
+            return self._committed(uuid)
+        with arriving.lock:
+            if self._arriving.get(uuid) is not arriving or self._storage.files(uuid):
+                self._discard(uuid, arriving)  # the answer to the first commit was lost
+                return self._committed(uuid)
+            sizes = _sizes(arriving.draft.path)
+            if any(sizes.get(name) != size for name, size in files.items()):
+                raise _incomplete(uuid)
+            arriving.shares[share] = dict(files)
+            if len(arriving.shares) < num_shares:
+                silent_s = max(0.0, time.monotonic() - arriving.changed_at)
+                return StoredCheckpoint(path="", silent_s=silent_s)
+            if sizes != {
+                name: size for of in arriving.shares.values() for name, size in of.items()
+            }:
+                self._discard(uuid, arriving)
+                raise _incomplete(uuid)
             try:
-                draft.commit()
-            except OSError:  # a full disk, for example: the agent uploads it again
-                draft.discard()
+                arriving.draft.commit()
+            except OSError:  # a full disk, for example: the agents upload it again
+                self._discard(uuid, arriving)
                 raise
-        return path_of(self._storage, uuid)
+            self._forget(uuid, arriving)
+        return self._committed(uuid)
+
+    def _committed(self, uuid: str) -> StoredCheckpoint:
+        if not self._storage.files(uuid):
+            raise _incomplete(uuid)
+        return StoredCheckpoint(path=path_of(self._storage, uuid))
+
+    def _forget(self, uuid: str, arriving: _Arriving) -> None:
+        with self._lock:
+            if self._arriving.get(uuid) is arriving:
+                del self._arriving[uuid]
+
+    def _discard(self, uuid: str, arriving: _Arriving) -> None:
+        self._forget(uuid, arriving)
+        arriving.draft.discard()
 
     def _discard_old(self) -> None:
         """Remove drafts whose upload has not gone on for a long time, and will not any more."""
         before = time.monotonic() - _DRAFT_S
-        for uuid, changed_at in list(self._changed_at.items()):
-            if changed_at < before or uuid not in self._drafts:
-                del self._changed_at[uuid]
-                if (draft := self._drafts.pop(uuid, None)) is not None:
-                    draft.discard()
+        for uuid, arriving in list(self._arriving.items()):
+            if arriving.changed_at < before:
+                del self._arriving[uuid]
+                arriving.draft.discard()
+
+
+def write_part(path: Path, offset: int, part: bytes) -> None:
+    """Write bytes at the end of a file, or over its bytes from `offset` on.
+
+    Raises:
+        Conflict: The file ends before `offset`.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        if offset > os.fstat(file.fileno()).st_size:
+            raise Conflict(f"{path.name}: its bytes before {offset} are gone; upload it again")
+        file.seek(offset)
+        file.write(part)
 
 
 def start_checkpoints(trial: Trial) -> set[str]:
@@ -118,22 +184,32 @@ def start_checkpoints(trial: Trial) -> set[str]:
     return {ref.uuid for ref in refs if ref is not None}
 
 
+def _incomplete(uuid: str) -> Conflict:
+    return Conflict(f"checkpoint {uuid}: not all files have arrived; upload it again")
+
+
 def _checked(uuid: str) -> str:
     if not is_name(uuid) or "\0" in uuid:
         raise CheckpointError(f"got {uuid[:80]!r}, expected the name of a checkpoint")
     return uuid
 
 
-def _inside(name: str) -> PurePosixPath:
+def inside(name: str) -> PurePosixPath:
+    """Return a file's path in a folder.
+
+    Raises:
+        CheckpointError: It leads out of the folder.
+    """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
-        raise CheckpointError(f"got {name[:80]!r}, expected the path of a file in a checkpoint")
+        raise CheckpointError(f"got {name[:80]!r}, expected the path of a file in a folder")
     return path
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    return {
-        path.relative_to(folder).as_posix(): path.stat().st_size
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    sizes = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # the draft is being discarded
+            if path.is_file():
+                sizes[path.relative_to(folder).as_posix()] = path.stat().st_size
+    return sizes

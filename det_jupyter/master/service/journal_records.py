@@ -13,6 +13,7 @@ from det_jupyter.contract.run.journal import (
     ChangeMade,
     CheckpointDeleted,
     CheckpointSaved,
+    CheckpointShare,
     FirstStep,
     MetricsReported,
     Notice,
@@ -101,6 +102,8 @@ def take_record(
             | CheckpointDeleted()
         ):
             transaction.take(_arrival(source, record))
+        case CheckpointShare():
+            pass  # the agent has uploaded its files
         case _:
             assert_never(record)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from det_jupyter.agent.link.fetching import RunFiles, remove_folder
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import AgentCredentials
 from tests.integration.agent_support import make_plan
 
@@ -51,6 +53,27 @@ def test_trials_that_start_from_one_checkpoint_fetch_it_once(folder: Path) -> No
     assert all((folder / "u1" / name).read_text() == name for name in names)
 
 
+def test_trials_that_were_captured_with_the_same_values_fetch_a_blob_once(folder: Path) -> None:
+    content, fetched = b"captured", []
+    digest = hashlib.sha256(content).hexdigest()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        fetched.append(request.url.path)
+        await asyncio.sleep(0.01)
+        return httpx.Response(200, content=content)
+
+    async def run() -> None:
+        files, limit = RunFiles(CREDENTIALS), asyncio.Semaphore(4)
+        transport = httpx.MockTransport(answer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://m") as http:
+            await asyncio.gather(*(files._fetch_blob(http, digest, limit) for _ in range(3)))
+            await files._fetch_blob(http, digest, limit)
+
+    asyncio.run(run())
+    assert fetched == [f"/api/v1/agents/b/blobs/{digest}"]
+    assert BlobStore(paths.data_dir() / "blobs").read(digest) == content
+
+
 def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Path) -> None:
     for name in ("old", "new", ".fetched-old"):
         (folder / name).mkdir(parents=True)
@@ -58,7 +81,12 @@ def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Pa
     blob = paths.data_dir() / "blobs" / "ab" / "abc"
     blob.parent.mkdir(parents=True)
     blob.touch()
-    for path in (folder / "old", folder / ".fetched-old", blob):
+    written, growing = (paths.data_dir() / "tensorboard" / "1" / name for name in ("1", "2"))
+    for trial in (written, growing):
+        trial.mkdir(parents=True)
+        (trial / "events.out.tfevents.1").touch()
+    os.utime(written / "events.out.tfevents.1", (1, 1))
+    for path in (folder / "old", folder / ".fetched-old", blob, written, growing):
         os.utime(path, (1, 1))
 
     async def trim(runs: list[str]) -> None:
@@ -71,6 +99,7 @@ def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Pa
     asyncio.run(trim([]))
     assert [path.name for path in folder.iterdir()] == ["new"]
     assert not blob.exists()
+    assert (written.exists(), growing.exists()) == (False, True)
 
 
 def test_folder_of_which_a_part_could_not_be_removed_is_no_checkpoint(

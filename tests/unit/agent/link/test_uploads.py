@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.agent.link.uploads import Uploads
+from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials, Chunk, StoredFiles
 from det_jupyter.contract.run.journal import (
     CheckpointSaved,
+    CheckpointShare,
     FirstStep,
+    Notice,
     Record,
+    RunEnded,
+    TraceSaved,
     parse_line,
     to_line,
 )
 from det_jupyter.errors import Conflict
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, write_part
+from tests.integration.agent_support import make_plan
 
 CREDENTIALS = AgentCredentials(agent="b", url="https://127.0.0.1:1", certificate="", token="t")
 STEP = to_line(FirstStep(at=1.0, steps_completed=1))
@@ -46,15 +55,36 @@ def chunk(*lines: str) -> Chunk:
     return Chunk(allocation_id="1.1.1", stream="journal-0", offset=7, size_bytes=size, text=text)
 
 
-class Held(Uploads):
+class OfRun(Uploads):
+    """The uploads of the run 1.1.1 of agent `b`.
+
+    Attributes:
+        broken_off: Why the run was ended, and whether a disk was full.
+    """
+
+    def __init__(self, credentials: AgentCredentials | None = CREDENTIALS) -> None:
+        self.run = new_run(make_plan("1.1.1", []), sockets=Path("/sockets"))
+        self.broken_off: list[tuple[str, bool]] = []
+        super().__init__("b", credentials, lambda: None, self._note_broken_off)
+
+    def _note_broken_off(self, run: Run, error: str, *, no_room: bool) -> None:
+        assert run is self.run
+        self.broken_off.append((error, no_room))
+
+    def of(self, chunk: Chunk) -> Chunk | None:
+        return self.sendable(self.run, chunk)
+
+
+class Held(OfRun):
     """Uploads that arrive when the test says so."""
 
     def __init__(self) -> None:
-        super().__init__(CREDENTIALS, lambda: None)
+        super().__init__()
         self.begun: list[str] = []
 
-    def _begin(self, allocation_id: str, record: CheckpointSaved) -> None:
-        self.begun.append(record.uuid)
+    def _begin(self, key: str, upload: Coroutine[Any, Any, None]) -> None:
+        upload.close()
+        self.begun.append(key)
 
 
 @pytest.fixture
@@ -65,15 +95,15 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_journal_ends_before_a_checkpoint_that_has_not_arrived(own_folder: Path) -> None:
     uploads, whole = Held(), chunk(STEP, saved("u1", own_folder), STEP, saved("u2", own_folder))
-    assert uploads.sendable(whole) == chunk(STEP)
+    assert uploads.of(whole) == chunk(STEP)
     assert uploads.begun == ["u1"]
-    assert uploads.sendable(chunk(saved("u1", own_folder))) is None
+    assert uploads.of(chunk(saved("u1", own_folder))) is None
 
 
 def test_checkpoint_that_has_arrived_is_sent_with_the_masters_path(own_folder: Path) -> None:
     uploads, line = Held(), saved("u1", own_folder)
     uploads._stored["u1"] = "/master/u1"
-    sent = uploads.sendable(chunk(STEP, line, STEP))
+    sent = uploads.of(chunk(STEP, line, STEP))
     assert sent is not None
     records = [parse_line(each) for each in sent.text.splitlines()]
     assert isinstance(records[1], CheckpointSaved)
@@ -86,7 +116,7 @@ def test_checkpoints_in_a_shared_folder_and_lines_that_are_no_records_are_sent(
     own_folder: Path,
 ) -> None:
     whole = chunk(STEP, saved("u1", Path("/shared")), '{"kind": "checkpoint"\n')
-    assert Held().sendable(whole) == whole
+    assert Held().of(whole) == whole
 
 
 class Master:
@@ -103,18 +133,26 @@ class Master:
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         parts = request.url.path.split("/")
-        run, uuid = parts[6], parts[8]
+        run, of = parts[6], parts[7]
         if run not in self.runs:
             return httpx.Response(404)
+        if of == "files":
+            path = self.folder.parent / request.url.params["name"]
+            write_part(path, int(request.url.params["offset"]), request.content)
+            return httpx.Response(200, json={"path": str(path)})
+        uuid = parts[8]
         try:
             if request.method == "PUT":
                 place = request.url.params
                 self.inbox.put(uuid, place["name"], int(place["offset"]), request.content)
                 return httpx.Response(200, json={})
-            files = StoredFiles.model_validate_json(request.content).files
-            return httpx.Response(200, json={"path": self.inbox.commit(uuid, files)})
+            got = StoredFiles.model_validate_json(request.content)
+            stored = self.inbox.commit(uuid, got.files, got.share, got.num_shares)
+            return httpx.Response(200, content=stored.model_dump_json())
         except Conflict:
             return httpx.Response(409)
+        except OSError as error:
+            return httpx.Response(507, json={"problems": [{"path": "", "text": str(error)}]})
 
 
 @pytest.fixture
@@ -124,19 +162,18 @@ def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Master:
     return master
 
 
-def upload(uploads: Uploads, *lines: str) -> list[Record]:
-    """Return the records that are sent in the end."""
+def upload(uploads: OfRun, *lines: str) -> list[Record]:
+    """Return the records that are sent in the end, without notices."""
 
     async def run() -> list[Record]:
         whole = chunk(*lines)
         async with asyncio.timeout(10):
-            while (sent := uploads.sendable(whole)) is None or (
-                sent.size_bytes < whole.size_bytes
-            ):
+            while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
                 await asyncio.sleep(0.01)
+        await uploads.close()
         return [parse_line(line) for line in sent.text.splitlines()]
 
-    return asyncio.run(run())
+    return [record for record in asyncio.run(run()) if not isinstance(record, Notice)]
 
 
 def save(folder: Path, uuid: str, **files: str) -> str:
@@ -150,7 +187,7 @@ def test_files_of_any_name_are_uploaded(own_folder: Path, master: Master) -> Non
     names = ["a?b", "a#b", "a%41", "a b", "ü", "new\nline", "a&offset=7"]
     line = save(own_folder, "u1", **{name: name for name in names})
     (own_folder / "u1" / "link").symlink_to("nothing")
-    (record,) = upload(Uploads(CREDENTIALS, lambda: None), line)
+    (record,) = upload(OfRun(), line)
     assert isinstance(record, CheckpointSaved)
     assert record.path == str(master.folder / "u1")
     assert sorted(path.name for path in Path(record.path).iterdir()) == sorted(names)
@@ -161,16 +198,16 @@ def test_checkpoint_that_its_rank_has_deleted_holds_nothing_up(
     own_folder: Path, master: Master
 ) -> None:
     line = saved("u1", own_folder)
-    assert upload(Uploads(CREDENTIALS, lambda: None), line) == [parse_line(line)]
+    assert upload(OfRun(), line) == [parse_line(line)]
 
 
 def test_checkpoint_that_the_former_agent_has_uploaded_and_removed_has_the_masters_path(
     own_folder: Path, master: Master
 ) -> None:
     line = save(own_folder, "u1", a="a")
-    (record,) = upload(Uploads(CREDENTIALS, lambda: None), line)
+    (record,) = upload(OfRun(), line)
     shutil.rmtree(own_folder / "u1")
-    assert upload(Uploads(CREDENTIALS, lambda: None), line) == [record]
+    assert upload(OfRun(), line) == [record]
 
 
 def test_run_that_the_master_has_given_up_waits_for_no_upload(
@@ -178,7 +215,7 @@ def test_run_that_the_master_has_given_up_waits_for_no_upload(
 ) -> None:
     master.runs.clear()
     line = save(own_folder, "u1", a="a")
-    assert upload(Uploads(CREDENTIALS, lambda: None), line) == [parse_line(line)]
+    assert upload(OfRun(), line) == [parse_line(line)]
     assert not master.folder.exists()
 
 
@@ -186,10 +223,10 @@ def test_copies_stay_until_the_run_is_closed_and_then_the_latest(
     own_folder: Path, master: Master
 ) -> None:
     async def run() -> None:
-        uploads = Uploads(CREDENTIALS, lambda: None)
+        uploads = OfRun()
         whole = chunk(*(save(own_folder, uuid, a=uuid) for uuid in ("u1", "u2", "u3")))
         async with asyncio.timeout(10):
-            while (sent := uploads.sendable(whole)) is None or sent.text.count("\n") < 3:
+            while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
                 uploads.remove_copies({"1.1.1"})
                 await asyncio.sleep(0.01)
             assert sorted(path.name for path in own_folder.iterdir()) == ["u1", "u2", "u3"]
@@ -202,10 +239,133 @@ def test_copies_stay_until_the_run_is_closed_and_then_the_latest(
 
 def test_end_cancels_what_has_not_arrived(own_folder: Path) -> None:
     async def run() -> None:
-        uploads = Uploads(CREDENTIALS, lambda: None)
-        assert uploads.sendable(chunk(saved("u1", own_folder))) is None
+        uploads = OfRun()
+        assert uploads.of(chunk(saved("u1", own_folder))) is None
         await asyncio.sleep(0)
         await uploads.close()
         assert all(task.cancelled() for task in uploads._tasks.values())
 
     asyncio.run(run())
+
+
+def test_first_checkpoint_of_an_experiment_is_sent_with_a_notice_of_size_and_time(
+    own_folder: Path, master: Master
+) -> None:
+    uploads = OfRun()
+    upload(uploads, save(own_folder, "u1", a="a"), save(own_folder, "u2", a="a"))
+    (line,) = uploads._notices.values()
+    notice = parse_line(line)
+    assert isinstance(notice, Notice)
+    assert re.fullmatch(
+        r"checkpoints are uploaded from agent b to the master's computer while the training goes "
+        r"on; the first, 1 B, took \d+\.\d s",
+        notice.text,
+    )
+
+
+def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_is_sent(
+    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", full)
+    uploads, ended = OfRun(), to_line(RunEnded(at=3.0, reason="completed", steps_completed=1))
+    assert upload(uploads, STEP, save(own_folder, "u1", a="a"), ended) == [parse_line(STEP)]
+    ((error, no_room),) = uploads.broken_off
+    assert no_room
+    assert error.startswith(
+        "checkpoint u1 could not be uploaded from agent b: the master answered"
+    )
+    assert "No space left on device" in error
+    assert list(master.folder.iterdir()) == []
+    later = chunk(ended)
+    assert uploads.of(later) == later.model_copy(update={"text": ""})
+
+
+def trace(path: Path) -> str:
+    return to_line(TraceSaved(at=2.0, order_id=1, first=1, steps=2, path=str(path), size_bytes=3))
+
+
+def test_trace_is_sent_with_the_masters_path(own_folder: Path, master: Master) -> None:
+    path = paths.data_dir() / "traces" / "1" / "1" / "profile-1.json.gz"
+    path.parent.mkdir(parents=True)
+    path.write_text("abc")
+    (record,) = upload(OfRun(), trace(path))
+    assert isinstance(record, TraceSaved)
+    assert Path(record.path).read_text() == "abc"
+    assert Path(record.path).is_relative_to(master.folder.parent)
+
+
+def test_trace_that_is_gone_is_reported_as_failed(
+    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    (record,) = upload(OfRun(), trace(paths.data_dir() / "traces" / "1" / "1" / "gone.json.gz"))
+    assert isinstance(record, TraceSaved)
+    assert (record.path, record.size_bytes) == ("", 0)
+    assert record.error.startswith("it could not be uploaded from agent b: FileNotFoundError")
+
+
+def share(folder: Path, number: int, of: int, **files: str) -> str:
+    for name, text in files.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return to_line(
+        CheckpointShare(at=2.0, uuid="u1", share=number, num_shares=of, path=str(folder))
+    )
+
+
+def test_checkpoint_of_two_agents_is_sent_when_the_files_of_both_have_arrived(
+    own_folder: Path, master: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "_SHARES_POLL_S", 0.01)
+
+    async def run() -> list[str]:
+        chief, other = OfRun(None), OfRun()
+        mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+        whole = chunk(share(mine, 0, 2, a="a", metadata="m"), saved("u1", own_folder), STEP)
+        for _ in range(20):
+            assert chief.of(whole) is None
+            await asyncio.sleep(0.01)
+        rest = chunk(share(theirs, 1, 2, b="b"), STEP)
+        async with asyncio.timeout(10):
+            while (sent := chief.of(whole)) is None:
+                other.of(rest)
+                await asyncio.sleep(0.01)
+            while (second := other.of(rest)) is None or second.text != STEP:
+                await asyncio.sleep(0.01)
+            while mine.exists() or theirs.exists():
+                await asyncio.sleep(0.01)
+        return sent.text.splitlines()
+
+    first, second = map(parse_line, asyncio.run(run()))
+    assert isinstance(first, CheckpointSaved)
+    assert first.path == str(master.folder / "u1")
+    assert second == parse_line(STEP)
+    found = {path.name: path.read_text() for path in (master.folder / "u1").iterdir()}
+    assert found == {"a": "a", "b": "b", "metadata": "m"}
+
+
+def test_run_whose_other_agents_upload_nothing_ends(
+    own_folder: Path, master: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "_SHARES_S", 0.0)
+    monkeypatch.setattr(uploads_module, "_SHARES_POLL_S", 0.01)
+    uploads = OfRun()
+    lines = share(tmp_path / "mine", 0, 2, a="a"), saved("u1", own_folder)
+    assert upload(uploads, *lines) == []
+    ((error, no_room),) = uploads.broken_off
+    assert "files of it on other computers were not uploaded" in error
+    assert not no_room
+
+
+def test_share_of_a_checkpoint_that_the_chief_has_not_recorded_ends_no_run(
+    own_folder: Path, master: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "_SHARES_S", 0.0)
+    monkeypatch.setattr(uploads_module, "_SHARES_POLL_S", 0.01)
+    uploads = OfRun()
+    assert upload(uploads, share(tmp_path / "mine", 1, 2, a="a"), STEP) == [parse_line(STEP)]
+    assert uploads.broken_off == []

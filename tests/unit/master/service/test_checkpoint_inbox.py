@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,10 @@ def test_second_upload_of_a_checkpoint_changes_nothing_and_leaves_nothing(
     inbox: CheckpointInbox, tmp_path: Path
 ) -> None:
     inbox.put("u1", "a", 0, b"first")
-    path = inbox.commit("u1", {"a": 5})  # the answer is lost
+    stored = inbox.commit("u1", {"a": 5})  # the answer is lost
+    assert stored.path == str(tmp_path / "checkpoints/u1")
     inbox.put("u1", "a", 0, b"other")
-    assert inbox.commit("u1", {"a": 5}) == path
+    assert inbox.commit("u1", {"a": 5}) == stored
     assert found(tmp_path) == ["u1"]
     assert (tmp_path / "checkpoints/u1/a").read_bytes() == b"first"
 
@@ -74,7 +76,7 @@ def test_upload_whose_commit_fails_can_begin_again(
 def test_name_that_is_no_path_in_a_checkpoint_is_refused(
     inbox: CheckpointInbox, name: str
 ) -> None:
-    with pytest.raises(CheckpointError, match="expected the path of a file in a checkpoint"):
+    with pytest.raises(CheckpointError, match="expected the path of a file in a folder"):
         inbox.put("u1", name, 0, b"a")
 
 
@@ -89,3 +91,60 @@ def test_file_whose_beginning_was_lost_with_a_master_gets_no_hole(inbox: Checkpo
         inbox.put("u1", "a", 2, b"cd")
     with pytest.raises(Conflict, match="not all files have arrived"):
         inbox.commit("u1", {"a": 4})
+
+
+def test_upload_for_which_there_is_no_room_leaves_nothing(
+    inbox: CheckpointInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    inbox.put("u1", "a", 0, b"a")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_inbox, "write_part", full)
+        with pytest.raises(OSError, match="no space left"):
+            inbox.put("u1", "a", 1, b"b")
+    assert found(tmp_path) == []
+    with pytest.raises(Conflict, match="not all files have arrived"):
+        inbox.commit("u1", {"a": 1})
+
+
+def test_checkpoint_of_several_agents_is_there_when_each_has_committed_its_files(
+    inbox: CheckpointInbox, tmp_path: Path
+) -> None:
+    inbox.put("u1", "a", 0, b"a")
+    inbox.put("u1", "b", 0, b"bb")
+    with pytest.raises(Conflict, match="not all files have arrived"):
+        inbox.commit("u1", {"b": 3}, 1, 2)
+    waiting = inbox.commit("u1", {"a": 1}, 0, 2)
+    assert (waiting.path, inbox.commit("u1", {"a": 1}, 0, 2).path) == ("", "")
+    assert 0.0 <= waiting.silent_s < 10.0
+    stored = inbox.commit("u1", {"b": 2}, 1, 2)
+    assert stored.path == str(tmp_path / "checkpoints/u1")
+    assert inbox.commit("u1", {"a": 1}, 0, 2) == stored
+    assert found(tmp_path) == ["u1"]
+
+
+def test_agent_that_has_no_files_any_more_is_told_whether_there_is_a_checkpoint(
+    inbox: CheckpointInbox,
+) -> None:
+    inbox.put("u1", "a", 0, b"a")
+    with pytest.raises(Conflict, match="not all files have arrived"):
+        inbox.commit("u1", {})
+    stored = inbox.commit("u1", {"a": 1})
+    assert inbox.commit("u1", {}) == stored
+
+
+def test_agents_that_upload_at_once_share_a_draft(inbox: CheckpointInbox, tmp_path: Path) -> None:
+    names = [f"f{number}" for number in range(16)]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in threads.map(lambda name: inbox.put("u1", name, 0, name.encode()), names):
+            pass
+        stored = list(
+            threads.map(
+                lambda name: inbox.commit("u1", {name: len(name)}, names.index(name), len(names)),
+                names,
+            )
+        )
+    assert any(each.path for each in stored)
+    assert inbox.files("u1") == {name: len(name) for name in names}

@@ -1,0 +1,153 @@
+"""Sends files of runs to the master, in parts. Each function makes one attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+import httpx
+
+from det_jupyter.agent.link.master_link import refusal_text
+from det_jupyter.contract.messages import StoredCheckpoint, StoredFile, StoredFiles
+
+logger = logging.getLogger(__name__)
+
+_PART_BYTES = 4 * 1024 * 1024
+
+
+class Refused(Exception):
+    """The master has answered with an error."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        super().__init__(refusal_text(answer.status_code, answer.content))
+        self.status_code = answer.status_code
+
+    @property
+    def no_room(self) -> bool:
+        """Whether the master's disk is full."""
+        return self.status_code == httpx.codes.INSUFFICIENT_STORAGE
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the master has no such run any more."""
+        return self.status_code == httpx.codes.NOT_FOUND
+
+
+async def send_checkpoint(
+    http: httpx.AsyncClient, url: str, folder: Path, share: int = 0, num_shares: int = 1
+) -> StoredCheckpoint | None:
+    """Send an agent's files of a checkpoint, and commit them.
+
+    Args:
+        http: The client.
+        url: Of the checkpoint.
+        folder: With the files.
+        share: Which of the agents that have files of it this is.
+        num_shares: How many have some.
+
+    Returns:
+        None if the master has no such run any more, or if a rank has deleted the checkpoint before
+        it was uploaded; the rank reports the deletion next.
+
+    Raises:
+        Refused: The master has answered with an error.
+        OSError: A file cannot be read.
+    """
+    try:
+        for name, size in (await asyncio.to_thread(sizes_in, folder)).items():
+            await send_file(http, f"{url}/files", folder / name, {"name": name}, 0, size)
+    except Refused as refused:
+        if refused.is_given_up:
+            return None
+        raise
+    return await commit(http, url, folder, share, num_shares)
+
+
+async def commit(
+    http: httpx.AsyncClient, url: str, folder: Path, share: int, num_shares: int
+) -> StoredCheckpoint | None:
+    """Commit an agent's files that were sent; see `send_checkpoint`."""
+    files = await asyncio.to_thread(sizes_in, folder)
+    stored = StoredFiles(files=files, share=share, num_shares=num_shares)
+    answer = await http.post(url, content=stored.model_dump_json())
+    is_deleted = answer.status_code == httpx.codes.CONFLICT and not files
+    if answer.status_code == httpx.codes.NOT_FOUND or is_deleted:
+        return None
+    if answer.is_error:
+        raise Refused(answer)
+    return StoredCheckpoint.model_validate_json(answer.content)
+
+
+async def send_file(
+    http: httpx.AsyncClient,
+    url: str,
+    path: Path,
+    place: dict[str, str | int],
+    offset: int,
+    size: int,
+) -> bytes:
+    """Send a file's bytes from `offset` to `size`, and return the last answer.
+
+    Args:
+        http: The client.
+        url: Of the route.
+        path: The file.
+        place: Its name, and other parameters of the route.
+        offset: Where to begin.
+        size: Where to end. A file that is empty is sent, too.
+
+    Raises:
+        Refused: The master has answered with an error.
+        OSError: The file cannot be read.
+    """
+    content = b""
+    with path.open("rb") as file:
+        file.seek(offset)
+        while True:
+            part = await asyncio.to_thread(file.read, min(_PART_BYTES, size - offset))
+            answer = await http.put(url, params={**place, "offset": offset}, content=part)
+            if answer.is_error:
+                raise Refused(answer)
+            content, offset = answer.content, offset + len(part)
+            if offset >= size or not part:
+                return content
+
+
+async def send_trace(http: httpx.AsyncClient, url: str, path: Path) -> str | None:
+    """Send the file of a trace; return its path at the master, None if the run is given up."""
+    size = path.stat().st_size
+    place: dict[str, str | int] = {"of": "traces", "name": path.name, "size": size}
+    try:
+        content = await send_file(http, url, path, place, 0, size)
+    except Refused as refused:
+        if refused.is_given_up:
+            return None
+        raise
+    return StoredFile.model_validate_json(content).path
+
+
+def sizes_in(folder: Path) -> dict[str, int]:
+    """Return the files with their sizes; none if the folder does not exist.
+
+    Links to files are uploaded as files. What cannot be uploaded is left out: links to nothing,
+    sockets, and names that are not UTF-8.
+    """
+    sizes = {}
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and _is_utf8(name):
+                sizes[name] = path.stat().st_size
+            elif os.path.lexists(path):
+                logger.error("%s: %r cannot be uploaded", folder.name, name)
+    return sizes
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
