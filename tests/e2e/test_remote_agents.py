@@ -207,13 +207,16 @@ def test_agent_that_exits_without_a_trial_offers_no_slots_any_more(
 def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
     client: Client, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 5)
-    tokens = [node.credentials.token.encode() for node in nodes.values()]
+    secret = "correct-horse-battery"
+    environment = {"environment_variables": [f"SECRET_WORD={secret}"]}
+    source = f"import os\nassert len(os.environ['SECRET_WORD']) == {len(secret)}\n{TRIAL_SOURCE}"
+    experiment = submit(client, slow(0.05, environment=environment), source)
+    wait_for_steps(experiment, 25)  # a checkpoint is saved after 20
+    hidden = [secret.encode(), *(node.credentials.token.encode() for node in nodes.values())]
     for path in (path for node in nodes.values() for path in node.home.rglob("*")):
         if path.is_file():
             content = path.read_bytes()
-            assert not any(token in content for token in tokens), path
+            assert not any(each in content for each in hidden), path
     experiment.kill()
 
 
@@ -235,8 +238,9 @@ def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
     wait_until(lambda: list(folders[0].glob("*tfevents*")), "event files arrive")
     assert not experiment.view.state.is_terminal
     experiment.wait(60)
-    assert Path(trace.path).parent == folders[1]
-    assert Path(trace.path).stat().st_size == trace.size_bytes
+    assert trace.path is not None
+    assert trace.path.parent == folders[1]
+    assert trace.path.stat().st_size == trace.view.size_bytes
     written = {
         path.name: path.read_bytes()
         for node in nodes.values()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -48,6 +48,7 @@ class Run:
     dir: RunDir
     # Folder of the ranks' IPC sockets; None if the ranks exited with an earlier agent process.
     sockets: Path | None
+    remote_agent: str = ""  # the agent, if the master is on another computer
     # On a remote agent: values of the variables that the configuration only names.
     environment: dict[str, str] | None = field(default=None, repr=False)
     streams: list[Stream] = field(init=False)  # the files to send, journals first
@@ -90,12 +91,17 @@ class Run:
         self.dir.path.mkdir(mode=0o700, parents=True)
         self.sockets.mkdir(mode=0o700)
         control_page.create_page(self.dir.control)
-        paths.write_private(self.dir.plan, self.plan.model_dump_json())
+        self._write_plan()
 
     def set_plan(self, plan: GangPlan) -> None:
         """Replace the plan, also in its file."""
         self.plan = plan
-        paths.write_private(self.dir.plan, plan.model_dump_json())
+        self._write_plan()
+
+    def _write_plan(self) -> None:
+        """Write the plan to its file; on a remote agent without values of variables."""
+        stored = without_values(self.plan) if self.remote_agent else self.plan
+        paths.write_private(self.dir.plan, stored.model_dump_json())
 
     def prepare_working_folder(self) -> None:
         """Unpack the context directory; without one, check that the working folder exists.
@@ -168,8 +174,9 @@ class Run:
         has_failed = exited.first_failed is not None or bool(exited.error)
         # With a full disk, the rank could not write its failure into the journal.
         if has_failed and (full := paths.find_full_folder()):
+            where = f"on agent {self.remote_agent}: " if self.remote_agent else ""
             return exited.model_copy(
-                update={"error": full, "error_is_final": False, "no_room": True}
+                update={"error": where + full, "error_is_final": False, "no_room": True}
             )
         if rank is None:
             return exited
@@ -243,10 +250,41 @@ def _make_writable(root: Path) -> None:
                 os.chmod(each, 0o700)
 
 
-def new_run(plan: GangPlan, *, sockets: Path) -> Run:
-    """Return a new run of this plan; writes nothing (see `Run.prepare`)."""
+def new_run(plan: GangPlan, *, sockets: Path, remote_agent: str = "") -> Run:
+    """Return a new run of this plan; writes nothing (see `Run.prepare`).
+
+    Args:
+        plan: The plan.
+        sockets: Short path of a folder for IPC sockets, which does not exist yet.
+        remote_agent: The agent, if the master is on another computer.
+    """
     folder = run_dir(paths.data_dir(), plan.allocation_id)
-    return Run(plan=plan, dir=folder, sockets=sockets)
+    return Run(plan=plan, dir=folder, sockets=sockets, remote_agent=remote_agent)
+
+
+def without_values(plan: GangPlan) -> GangPlan:
+    """Return a plan whose environment variables have no values, which may be secrets.
+
+    The file of a plan is read by the next agent process, and by programs that a rank has started;
+    those inherit the rank's environment.
+    """
+    environment = plan.config.get("environment", {})
+    given = environment.get("environment_variables", [])
+    kept = (
+        {kind: _names(given[kind]) for kind in given} if isinstance(given, dict) else _names(given)
+    )
+    return plan.model_copy(
+        update={
+            "config": {
+                **plan.config,
+                "environment": {**environment, "environment_variables": kept},
+            }
+        }
+    )
+
+
+def _names(lines: Iterable[str]) -> list[str]:
+    return [line.partition("=")[0] for line in lines]
 
 
 def adopt_runs(*, now: float) -> list[Run]:

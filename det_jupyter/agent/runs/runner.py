@@ -136,6 +136,7 @@ class Runner:
         self._lifeline_fd = lifeline_fd
         self._num_threads = num_threads
         self._prepare = prepare
+        self._remote_agent = agents[0] if prepare is not None else ""
         self._lease = lease
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
@@ -226,7 +227,7 @@ class Runner:
     def _start(self, plan: GangPlan, runs: dict[str, Run]) -> None:
         if any(plan.allocation_id in others for others in self._runs.values()):
             return
-        run = new_run(plan, sockets=next(self._socket_dirs))
+        run = new_run(plan, sockets=next(self._socket_dirs), remote_agent=self._remote_agent)
         gang = Gang(
             run.id, plan.process_ranks(), kill_group=kill_group, may_end_early=plan.is_program
         )

@@ -348,6 +348,7 @@ def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
 def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
     previous = trial.failure
     failure, is_final = find_failure(allocation, event)
+    failure = _with_agent(turn, allocation, failure)
     saved = allocation.starts_from != trial.latest_checkpoint
     trial.failure = count_repeats(failure, previous, since_checkpoint=saved)
     if is_stopping(trial.state):
@@ -370,6 +371,15 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         _queue_if_active(turn, trial)
         return
     _give_up(turn, trial, trial.failure.error)
+
+
+def _with_agent(turn: Turn, allocation: Allocation, failure: FailureView) -> FailureView:
+    """Return a failure with the agent in its message if the disk of another computer was full."""
+    agent_id = agent_of(allocation, failure.rank) if failure.rank is not None else None
+    agent = turn.state.agents.get(agent_id or "")
+    if not failure.no_room or agent is None or not agent.is_remote:
+        return failure
+    return failure.model_copy(update={"error": f"on agent {agent_id}: {failure.error}"})
 
 
 def _on_disk_full(

@@ -33,8 +33,11 @@ def merge_ends(allocation: Allocation) -> GangExited:
         return next(iter(ends.values()))
     part = min(allocation.parts, key=lambda part: _precedence(allocation, part))
     codes = {rank: code for end in ends.values() for rank, code in end.exit_codes.items()}
-    exit_codes = dict(sorted(codes.items()))
-    return ends[part.agent_id].model_copy(update={"exit_codes": exit_codes})
+    merged = {
+        "exit_codes": dict(sorted(codes.items())),
+        "not_saved": any(end.not_saved for end in ends.values()),
+    }
+    return ends[part.agent_id].model_copy(update=merged)
 
 
 def lost_part(allocation: Allocation, part: GangPart, at: float) -> GangExited:

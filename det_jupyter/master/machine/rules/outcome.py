@@ -5,8 +5,8 @@ The first condition that is met decides:
     it was canceled, and its code      FAILED            it raised before its state was saved
       raised while it stopped
     the trial was stopping             ENDED_AS_ASKED    whatever else happened while it stopped
-    a checkpoint could not be stored   FAILED            what its ranks reported later does not
-                                                         count, as its state is not saved
+    a checkpoint could not be stored   FAILED, or LOST   what its ranks reported later does not
+                                         as below        count, as its state is not saved
     a rank reported completed or       COMPLETED
       stopped
     a rank reported invalid_hp         INVALID
@@ -68,7 +68,7 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
         failed = _failed_before_saving(trial, allocation, exited)
         return Outcome.FAILED if failed else Outcome.ENDED_AS_ASKED
     if exited.not_saved:
-        return Outcome.FAILED
+        return Outcome.LOST if exited.lost else Outcome.FAILED
     if reported in ("completed", "stopped"):
         return Outcome.COMPLETED
     if reported == "invalid_hp":

@@ -95,6 +95,19 @@ def test_gang_that_is_broken_off_is_killed_over_and_worth_another_try() -> None:
     assert (report.error, report.error_is_final) == ("OSError: too many open files", False)
 
 
+def test_gang_whose_checkpoint_cannot_be_stored_is_killed_and_worth_another_try() -> None:
+    gang, kills = make_gang(2)
+    gang.cannot_save("no room there", no_room=True)
+    assert kills.pids == [100, 101]
+    gang.rank_exited(RankExit(0, -9))
+    gang.rank_exited(RankExit(1, -9))
+    report = gang.to_report(at=5.0)
+    assert (report.error, report.error_is_final) == ("no room there", False)
+    assert report.not_saved
+    assert report.no_room
+    assert report.first_failed is None
+
+
 def test_rank_whose_end_nobody_saw_makes_the_gang_lost() -> None:
     gang, kills = make_gang(2)
     gang.rank_exited(RankExit(0, None))

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from det_jupyter.agent.runs import runner as runner_module
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.lease import Lease
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import Run, without_values
 from det_jupyter.agent.runs.runner import Runner, _ActiveRun
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import KillGang, SignalGang, StartGang, TakeSamples
+from det_jupyter.contract.messages import GangExited, KillGang, SignalGang, StartGang, TakeSamples
 from tests.integration.agent_support import make_plan, run_of
 
 ID = "1.1.1"
@@ -287,3 +287,39 @@ def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
         await loop.advance(0)
 
     play(scenario)
+
+
+def test_run_that_has_ended_fails_if_its_last_checkpoint_cannot_be_stored(
+    play: Callable[[Scenario], Run],
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
+        launcher.exits.put_nowait(RankExit(0, 0))
+        await loop.advance(1.0)
+        run = runner.runs_of("a")[ID]
+        assert run.exited is not None
+        run.exit_sent_at = 1.0
+        runner.break_off(run, "no room there", no_room=True)
+
+    run = play(scenario)
+    assert run.exited is not None
+    assert (run.exited.error, run.exited.not_saved) == ("no room there", True)
+    assert run.exited == GangExited.model_validate_json(run.dir.exit.read_bytes())
+    assert run.exit_sent_at is None
+
+
+def test_plan_in_the_folder_of_a_remote_run_has_no_values_of_variables(tmp_path: Path) -> None:
+    variables = {"cpu": ["SECRET=1=2", "NAMED"], "cuda": ["SECRET=3"]}
+    config = {"environment": {"environment_variables": variables, "image": "none"}}
+    plan = make_plan(ID, []).model_copy(update={"config": config})
+    found = without_values(plan)
+    assert found.config == {
+        "environment": {
+            "environment_variables": {"cpu": ["SECRET", "NAMED"], "cuda": ["SECRET"]},
+            "image": "none",
+        }
+    }
+    assert plan.config == config
+    listed = plan.model_copy(
+        update={"config": {"environment": {"environment_variables": ["A=1"]}}}
+    )
+    assert without_values(listed).config["environment"]["environment_variables"] == ["A"]

@@ -269,6 +269,28 @@ def test_a_full_disk_costs_no_restart_and_pauses_what_gets_no_further(world: Wor
     world.tell(exited("1.1.4"))
 
 
+def test_full_disk_of_another_computer_is_told_with_its_agent(world: World) -> None:
+    world.machine.state.agents["box"].is_remote = True
+    world.tell(*running(), failed("no room on a disk", no_room=True))
+    world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
+    failure = world.trial().failure
+    assert failure is not None
+    assert failure.error == "on agent box: no room on a disk"
+    world.tell(exited("1.1.2"))
+
+
+def test_run_whose_last_checkpoint_could_not_be_uploaded_is_not_completed(world: World) -> None:
+    world.tell(*running(), ended("completed", 100, rank=1))  # by another rank than the chief
+    world.tell(exited(error="no upload", error_is_final=False, no_room=True, not_saved=True))
+    assert world.trial().state is State.ACTIVE
+    world.tell(*running("1.1.2"))
+    world.tell(
+        exited("1.1.2", error="no upload", error_is_final=False, no_room=True, not_saved=True)
+    )
+    assert world.experiment().state is State.PAUSED
+    assert world.trial().message == "no upload; then activate experiment 1"
+
+
 @pytest.mark.parametrize(("restarts", "counted"), [(1, "1 restart"), (2, "2 restarts")])
 def test_after_the_last_restart_the_experiment_ends_with_the_trial_s_error(
     restarts: int, counted: str
