@@ -32,6 +32,7 @@ from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_step
 pytestmark = pytest.mark.e2e
 
 STEPS = 60
+BEGINNING = "self.context = context\n"  # of the trial's __init__
 FENCE_S = 5.0
 # In one batch of the first run, rank 0 holds the GIL for longer than any test waits.
 HOLDING_SOURCE = TRIAL_SOURCE.replace(
@@ -209,7 +210,8 @@ def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
 ) -> None:
     secret = "correct-horse-battery"
     environment = {"environment_variables": [f"SECRET_WORD={secret}"]}
-    source = f"import os\nassert len(os.environ['SECRET_WORD']) == {len(secret)}\n{TRIAL_SOURCE}"
+    check = f"import os; assert len(os.environ['SECRET_WORD']) == {len(secret)}"
+    source = TRIAL_SOURCE.replace(BEGINNING, f"{BEGINNING}        {check}\n")
     experiment = submit(client, slow(0.05, environment=environment), source)
     wait_for_steps(experiment, 25)  # a checkpoint is saved after 20
     hidden = [secret.encode(), *(node.credentials.token.encode() for node in nodes.values())]
@@ -223,10 +225,8 @@ def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
 def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
     client: Client, home: DetHome, nodes: dict[str, Node]
 ) -> None:
-    source = TRIAL_SOURCE.replace(
-        "self.context = context\n",
-        "self.context = context\n        context.set_enable_tensorboard_logging(True)\n",
-    )
+    enable = "context.set_enable_tensorboard_logging(True)"
+    source = TRIAL_SOURCE.replace(BEGINNING, f"{BEGINNING}        {enable}\n")
     experiment = submit(client, slow(0.05), source)
     wait_for_steps(experiment, 5)
     trial = experiment.trials[0]

@@ -106,8 +106,8 @@ class MasterLink:
                 content=kernel.model_dump_json(),
             )
             if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND):  # it has ended
-                problem = _refusal_text("kernels", answer.status_code, answer.content)
-                raise MasterUnreachable(problem)
+                refused = refusal_text(answer.status_code, answer.content)
+                raise MasterUnreachable(f"kernels: {refused}")
 
     async def _post(self, verb: str, body: str) -> Offsets:
         began_at = since_boot()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ from det_jupyter.contract.run.output_lines import read_end
 from det_jupyter.contract.trial.captured import cell_labels
 from det_jupyter.contract.trial.context_dir import unpack_context
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.variables import without_values
 from det_jupyter.errors import LaunchError, NotFound
 
 logger = logging.getLogger(__name__)
@@ -99,9 +100,14 @@ class Run:
         self._write_plan()
 
     def _write_plan(self) -> None:
-        """Write the plan to its file; on a remote agent without values of variables."""
-        stored = without_values(self.plan) if self.remote_agent else self.plan
-        paths.write_private(self.dir.plan, stored.model_dump_json())
+        """Write the plan to its file; on a remote agent without the values of variables.
+
+        Programs that a rank starts read the file; they inherit the variables of the rank.
+        """
+        plan = self.plan
+        if self.remote_agent:
+            plan = plan.model_copy(update={"config": without_values(plan.config)})
+        paths.write_private(self.dir.plan, plan.model_dump_json())
 
     def prepare_working_folder(self) -> None:
         """Unpack the context directory; without one, check that the working folder exists.
@@ -260,31 +266,6 @@ def new_run(plan: GangPlan, *, sockets: Path, remote_agent: str = "") -> Run:
     """
     folder = run_dir(paths.data_dir(), plan.allocation_id)
     return Run(plan=plan, dir=folder, sockets=sockets, remote_agent=remote_agent)
-
-
-def without_values(plan: GangPlan) -> GangPlan:
-    """Return a plan whose environment variables have no values, which may be secrets.
-
-    The file of a plan is read by the next agent process, and by programs that a rank has started;
-    those inherit the rank's environment.
-    """
-    environment = plan.config.get("environment", {})
-    given = environment.get("environment_variables", [])
-    kept = (
-        {kind: _names(given[kind]) for kind in given} if isinstance(given, dict) else _names(given)
-    )
-    return plan.model_copy(
-        update={
-            "config": {
-                **plan.config,
-                "environment": {**environment, "environment_variables": kept},
-            }
-        }
-    )
-
-
-def _names(lines: Iterable[str]) -> list[str]:
-    return [line.partition("=")[0] for line in lines]
 
 
 def adopt_runs(*, now: float) -> list[Run]:

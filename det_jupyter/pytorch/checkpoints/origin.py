@@ -22,6 +22,7 @@ from typing import Any, cast
 from det_jupyter.contract.host.blobs import BlobStore, FlatBlobs
 from det_jupyter.contract.messages import Capsule, GangPlan
 from det_jupyter.contract.trial.captured import blobs_of
+from det_jupyter.contract.values.variables import without_values
 from det_jupyter.errors import CheckpointError
 
 LOAD_DATA_FILE = "load_data.json"
@@ -69,9 +70,11 @@ class Origin:
 
     def write(self, path: Path) -> None:
         """Write the origin into the folder of a checkpoint."""
-        # A checkpoint may be given to others: it must not name the blob of environment variables.
+        # A checkpoint may be given to others: it must not name the blob of environment variables,
+        # nor contain values that are written into the configuration.
         capsule = self.capsule and self.capsule.model_dump(mode="json", exclude={"environment"})
         load_data = {"format": _FORMAT, **{name: getattr(self, name) for name in _PLAIN}}
+        load_data["config"] = self.config and without_values(self.config)
         load_data["capsule"] = capsule
         text = json.dumps(load_data, indent=2, default=str)
         (path / LOAD_DATA_FILE).write_text(text, encoding="utf-8")

@@ -15,12 +15,19 @@ from hypothesis import strategies as st
 from det_jupyter.agent.runs import runner as runner_module
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.lease import Lease
-from det_jupyter.agent.runs.run import Run, without_values
+from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.runner import Runner, _ActiveRun
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import GangExited, KillGang, SignalGang, StartGang, TakeSamples
+from det_jupyter.contract.messages import (
+    GangExited,
+    GangPlan,
+    KillGang,
+    SignalGang,
+    StartGang,
+    TakeSamples,
+)
 from tests.integration.agent_support import make_plan, run_of
 
 ID = "1.1.1"
@@ -307,19 +314,18 @@ def test_run_that_has_ended_fails_if_its_last_checkpoint_cannot_be_stored(
     assert run.exit_sent_at is None
 
 
-def test_plan_in_the_folder_of_a_remote_run_has_no_values_of_variables(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_plan_in_the_folder_of_a_remote_run_has_no_values_of_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_remote: bool
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     variables = {"cpu": ["SECRET=1=2", "NAMED"], "cuda": ["SECRET=3"]}
     config = {"environment": {"environment_variables": variables, "image": "none"}}
     plan = make_plan(ID, []).model_copy(update={"config": config})
-    found = without_values(plan)
-    assert found.config == {
-        "environment": {
-            "environment_variables": {"cpu": ["SECRET", "NAMED"], "cuda": ["SECRET"]},
-            "image": "none",
-        }
-    }
-    assert plan.config == config
-    listed = plan.model_copy(
-        update={"config": {"environment": {"environment_variables": ["A=1"]}}}
-    )
-    assert without_values(listed).config["environment"]["environment_variables"] == ["A"]
+    run = new_run(plan, sockets=tmp_path / "sockets", remote_agent="b" if is_remote else "")
+    run.prepare()
+    stored = GangPlan.model_validate_json(run.dir.plan.read_bytes())
+    names = {"cpu": ["SECRET", "NAMED"], "cuda": ["SECRET"]}
+    expected = {"environment_variables": names if is_remote else variables, "image": "none"}
+    assert stored.config == {"environment": expected}
+    assert run.plan.config == config

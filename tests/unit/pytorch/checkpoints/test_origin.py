@@ -66,3 +66,10 @@ def test_a_class_is_found_by_the_name_that_it_has(found: type) -> None:
 def test_a_class_that_cannot_be_imported_is_asked_for(name: str) -> None:
     with pytest.raises(CheckpointError, match=f"here: its class {name} cannot be imported"):
         import_class(name, "here")
+
+
+def test_values_of_variables_are_not_in_a_checkpoint(tmp_path: Path) -> None:
+    config = {"name": "n", "environment": {"environment_variables": ["TOKEN=secret", "HOME"]}}
+    Origin(trial_class="T", config=config).write(tmp_path)
+    stored = Origin.read(tmp_path).config
+    assert stored == {"name": "n", "environment": {"environment_variables": ["TOKEN", "HOME"]}}

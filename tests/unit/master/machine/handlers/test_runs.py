@@ -269,8 +269,9 @@ def test_a_full_disk_costs_no_restart_and_pauses_what_gets_no_further(world: Wor
     world.tell(exited("1.1.4"))
 
 
-def test_full_disk_of_another_computer_is_told_with_its_agent(world: World) -> None:
-    world.machine.state.agents["box"].is_remote = True
+def test_full_disk_of_another_computer_is_told_with_its_agent() -> None:
+    world = World()
+    world.tell(registered(port=1), submitted())
     world.tell(*running(), failed("no room on a disk", no_room=True))
     world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
     failure = world.trial().failure
