@@ -53,6 +53,7 @@ class Node:
 
     credentials: AgentCredentials
     home: Path
+    fence_after_s: float = FENCE_S
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -62,7 +63,7 @@ class Node:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "det_jupyter.agent", "--credentials"),
-                    *("--fence-after-s", str(FENCE_S)),
+                    *("--fence-after-s", str(self.fence_after_s)),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=log,

@@ -42,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
 def node(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Return the agent `b`, with two slots."""
     client, folder = home.client(), tmp_path_factory.mktemp("nodes")
-    node = Node(client.add_agent("b", "127.0.0.1"), folder / "b")
+    node = Node(client.add_agent("b", "127.0.0.1"), folder / "b", fence_after_s=25.0)
     node.start()
     try:
         node.wait_until_connected(client)
