@@ -38,6 +38,17 @@ def main() -> int:
         help="read AgentCredentials from stdin, as JSON: the master is on another computer",
     )
     parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="where other agents connect, with --credentials (default: any free port)",
+    )
+    parser.add_argument(
+        "--address",
+        default="",
+        help="address at which other agents reach this computer (default: what the master sees)",
+    )
+    parser.add_argument(
         "--leave-after-s",
         type=float,
         default=60.0,

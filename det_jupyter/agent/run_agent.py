@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import uuid
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -32,11 +33,13 @@ from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.spawn import Spawner
 from det_jupyter.agent.starting.zygote_process import ZygoteProcess
 from det_jupyter.agent.starting.zygotes import Zygotes
+from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.daemons import keep_trimmed
 from det_jupyter.contract.host.socket_folders import socket_folder
 from det_jupyter.contract.messages import AgentCredentials
+from det_jupyter.errors import DetError
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ async def run_agent(
     remote = _parse_credentials(credentials) if credentials else None
     files = RunFiles(remote) if remote else None
     lease = Lease(options.fence_after_s or FENCE_S) if remote else None
+    listener = await _listen(options.port) if remote else None
     name = remote.agent if remote else socket.gethostname()
     offers = offered_agents(options.agent, os.environ, hostname=name)
     adopted = adopt_runs(now=time.time())
@@ -71,6 +75,8 @@ async def run_agent(
             num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
             prepare=files.prepare if files else None,
             lease=lease,
+            listener=listener,
+            master=urlsplit(remote.url).hostname or "" if remote else "",
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
@@ -93,6 +99,8 @@ async def run_agent(
                 samples=box,
                 credentials=remote,
                 lease=lease,
+                address=options.address,
+                port=listener.port if listener else 0,
             )
             services.append(service)
             if files:
@@ -116,9 +124,20 @@ async def run_agent(
         finally:
             for task in watches:
                 task.cancel()
+            if listener:
+                listener.close()
             await zygotes.close()
             if lease:
                 await lease.close()
+
+
+async def _listen(port: int) -> GangListener:
+    listener = GangListener()
+    try:
+        await listener.open(port)
+    except DetError as error:
+        sys.exit(str(error))
+    return listener
 
 
 def _parse_credentials(text: str) -> AgentCredentials:

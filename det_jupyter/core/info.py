@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from det_jupyter.contract.messages import GangPlan, MasterInfo, SlotView
 if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
 
-_ADDRESS = "127.0.0.1"  # the agents of a gang are on one computer
+_ADDRESS = "127.0.0.1"  # of all agents of a gang on one computer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,7 @@ class TrialInfo:
         find_device: Returns the device of this process.
         data_dir: det_jupyter's folder on this computer.
         container_rank: Index of this agent among those of the gang.
+        addresses: Address of each agent of the gang; (): all are on this computer.
     """
 
     plan: GangPlan
@@ -43,6 +44,7 @@ class TrialInfo:
     find_device: Callable[[], torch.device] = field(repr=False, compare=False)
     data_dir: Path
     container_rank: int = 0
+    addresses: Sequence[str] = ()
 
     task_type: ClassVar = "TRIAL"  # Determined has tasks of other types
     master_cert_name: ClassVar = None  # Determined's connections are encrypted
@@ -93,7 +95,7 @@ class TrialInfo:
     @property
     def container_addrs(self) -> list[str]:
         """Address of each agent of the gang, the chief's first."""
-        return [_ADDRESS] * len(_agents(self.plan))
+        return list(self.addresses) or [_ADDRESS] * len(_agents(self.plan))
 
     @property
     def container_slot_counts(self) -> list[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -55,6 +55,7 @@ class Run:
         data_dir: det_jupyter's folder on this computer.
         store: File over which the ranks of this gang connect; "": none.
         secret: Shared by the processes of this gang only.
+        addresses: Of its computers, by group rank; (): all ranks are on this one.
     """
 
     plan: GangPlan
@@ -62,6 +63,7 @@ class Run:
     data_dir: Path
     store: str = ""
     secret: bytes = field(default=b"", repr=False)
+    addresses: Sequence[str] = ()
 
     @classmethod
     def of(cls, spec: GangSpec) -> Self:
@@ -72,6 +74,7 @@ class Run:
             data_dir=Path(spec.data_dir),
             store=spec.store,
             secret=bytes.fromhex(spec.secret),
+            addresses=spec.network.addresses if spec.network else (),
         )
 
     @classmethod
@@ -103,6 +106,7 @@ class Run:
             find_device=partial(_device, device, self._kind(rank or 0), local_rank),
             data_dir=self.data_dir,
             container_rank=container_rank(self.plan, rank),
+            addresses=self.addresses,
         )
 
     def device(self, rank: int, local_rank: int) -> torch.device:

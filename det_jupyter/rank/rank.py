@@ -123,7 +123,12 @@ class Rank:
         entrypoint = self._load_entrypoint(named)
         secret = bytes.fromhex(self.spec.secret)
         distributed = rendezvous.join(
-            place, backend, self.device, store=self.spec.store, secret=secret
+            place,
+            backend,
+            self.device,
+            store=self.spec.store,
+            secret=secret,
+            network=self.spec.network,
         )
         do = self._train if isinstance(entrypoint, type) else self._call
         reason = do(entrypoint, distributed, kernel.start_soon)

@@ -1,7 +1,9 @@
 """Process groups of a gang: device, backend and store of a rank, and checks of gloo's connections.
 
 The store of a group is a file that only its owner can open, since a `TCPStore` would answer every
-user of the computer.
+user of the computer. Ranks on several computers share no file: they have a `TCPStore` in the
+process of rank 0, which listens on the loopback interface only, and which the agents of other
+computers connect to theirs (agent/tunnel/).
 
 The agent creates a secret for every gang and gives it to the ranks only. A
 gloo group is used after every pair of ranks has proved to each other that they have it, so that
@@ -17,8 +19,10 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,14 +31,17 @@ from torch.distributed import (  # type: ignore[attr-defined]  # see torch's stu
     FileStore,
     PrefixStore,
     Store,
+    TCPStore,
 )
 from torch.distributed.distributed_c10d import _get_default_group
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
+from det_jupyter.contract.host.paths import write_private
+from det_jupyter.contract.messages import GangNetwork, GangPlan, RankPlace, RankSpec
 from det_jupyter.core import DistributedContext
-from det_jupyter.errors import LaunchError, PeerRefused
+from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
 
+_LOOPBACK = "127.0.0.1"
 _KEPT: list[Store] = []  # torch keeps only the C++ half of a store alive
 _PAUSES_S = (0.0001, 0.005)  # first and longest: [m] a look at the file takes 0.03 ms
 _PROOF_BYTES = 32
@@ -177,14 +184,21 @@ def limit_threads(place: RankPlace) -> None:
 
 
 def join(
-    place: RankPlace, backend: str, device: torch.device, *, store: str, secret: bytes
+    place: RankPlace,
+    backend: str,
+    device: torch.device,
+    *,
+    store: str,
+    secret: bytes,
+    network: GangNetwork | None = None,
 ) -> DistributedContext:
     """Connect the ranks and return this rank's context. Collective.
 
     Args:
-        store: File over which the ranks of this start exchange their addresses.
+        store, network: As in a GangSpec.
 
     Raises:
+        LaunchError: The rank cannot use its GPU, or a network interface does not exist.
         PeerRefused: A process that does not belong to the gang has connected.
     """
     if device.type == "cuda":
@@ -192,10 +206,10 @@ def join(
         torch.cuda.set_device(device)
     if place.world_size == 1:
         return DistributedContext()
-    _stay_on_loopback(place)
+    _choose_interface(network)
     dist.init_process_group(
         backend,
-        store=_store(store, place.world_size, backend),
+        store=_open_store(store, place, backend, network),
         rank=place.rank,
         world_size=place.world_size,
         timeout=_GRADIENT_TIMEOUT,
@@ -206,12 +220,56 @@ def join(
     return DistributedContext.from_torch_distributed(secret=secret, store=store)
 
 
-def _store(path: str, world_size: int, backend: str) -> Store:
+def _open_store(path: str, place: RankPlace, backend: str, network: GangNetwork | None) -> Store:
+    if network is not None:
+        return _open_tcp_store(Path(f"{path}-port"), is_chief=place.rank == 0)
     if backend == "gloo":
-        return PromptStore(path, world_size, _STORE_TIMEOUT)
-    store = FileStore(path, world_size)
+        return PromptStore(path, place.world_size, _STORE_TIMEOUT)
+    store = FileStore(path, place.world_size)
     store.set_timeout(_STORE_TIMEOUT)
     return store
+
+
+def _open_tcp_store(port_file: Path, *, is_chief: bool) -> Store:
+    """Return the store of a gang on several computers, served by its chief.
+
+    Args:
+        port_file: Its loopback port: of the chief's store, or of this computer's agent.
+
+    Raises:
+        WaitTimeout: The file does not exist in time.
+    """
+    listener = None
+    if is_chief:
+        # By itself the store would listen on all interfaces.
+        listener = socket.create_server((_LOOPBACK, 0), backlog=socket.SOMAXCONN)
+        port: int = listener.getsockname()[1]
+    else:
+        port = int(_read_when_there(port_file))
+    store = TCPStore(
+        _LOOPBACK,
+        port,
+        is_master=is_chief,
+        timeout=_STORE_TIMEOUT,
+        wait_for_workers=False,
+        master_listen_fd=None if listener is None else listener.detach(),
+    )
+    if is_chief:
+        write_private(port_file, str(port))
+    _KEPT.append(store)
+    return store
+
+
+def _read_when_there(file: Path) -> str:
+    deadline = time.monotonic() + _STORE_TIMEOUT.total_seconds()
+    pause_s, longest_s = _PAUSES_S
+    while True:
+        with suppress(FileNotFoundError):
+            return file.read_text(encoding="ascii")
+        if time.monotonic() > deadline:
+            raise WaitTimeout(f"rank 0 has not opened its store within {_STORE_TIMEOUT}")
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, longest_s)
 
 
 def use_device(device: torch.device) -> None:
@@ -234,16 +292,26 @@ def _check_cuda_is_fresh() -> None:
         )
 
 
-def _stay_on_loopback(place: RankPlace) -> None:
-    """Let gloo and NCCL use the loopback interface on one computer, if no variable is set.
+def _choose_interface(network: GangNetwork | None) -> None:
+    """Set the network interface of gloo and NCCL, where the user has not set one.
 
-    The computer's name may not resolve, and other interfaces may have a firewall.
+    On one computer it is the loopback interface: the computer's name may not resolve, and other
+    interfaces may have a firewall.
+
+    Raises:
+        LaunchError: A name that the user has set for gloo is no interface of this computer.
     """
-    if place.master_addr.startswith("127."):  # several agents may be on this computer
-        names = {name for _, name in socket.if_nameindex()}
-        for loopback in names & {"lo", "lo0"}:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
+    names = [name for _, name in socket.if_nameindex()]
+    chosen = [network.interface] if network else [n for n in names if n in ("lo", "lo0")]
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        if chosen:
+            os.environ.setdefault(variable, chosen[0])
+    given = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")
+    if network and not set(given) <= set(names):
+        raise LaunchError(
+            f"GLOO_SOCKET_IFNAME: got {','.join(given)!r}, but {socket.gethostname()} has only "
+            f"the network interfaces {', '.join(names)}"
+        )
 
 
 def keep_group() -> None:
@@ -291,7 +359,7 @@ def offer_group(spec: RankSpec, device: torch.device) -> Callable[[], Distribute
     place, secret = spec.place, bytes.fromhex(spec.secret)
     if device.type == "cuda":
         _check_cuda_is_fresh()
-    _stay_on_loopback(place)
+    _choose_interface(spec.network)
     store_names: list[str] = []  # the names of the groups' stores
     by_port = _rendezvous_handlers["env"]
 
@@ -300,7 +368,7 @@ def offer_group(spec: RankSpec, device: torch.device) -> Callable[[], Distribute
         if size is not None and int(size[1]) != place.world_size:
             yield from by_port(url, timeout=timeout, **options)
             return
-        store = _store(spec.store, place.world_size, choose_backend(spec.plan))
+        store = _open_store(spec.store, place, choose_backend(spec.plan), spec.network)
         store_names.append(f"script {len(store_names)}")
         yield PrefixStore(store_names[-1], store), place.rank, place.world_size
 

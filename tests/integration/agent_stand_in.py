@@ -182,6 +182,7 @@ def do_meet(spec: RankSpec, path: str) -> None:
         device("cpu"),
         store=spec.store,
         secret=bytes.fromhex(spec.secret),
+        network=spec.network,
     )
     facts = {
         "backend": backend,

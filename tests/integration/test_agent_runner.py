@@ -43,6 +43,7 @@ class SleepingRanks:
 
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.problem = ""
 
     async def get(self, python: str) -> SleepingRanks:
         return self

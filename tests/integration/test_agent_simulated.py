@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import GangPlan, KillGang, Leave, SlotView, StartGang
+from det_jupyter.contract.messages import GangPlan, KillGang, Leave, SlotView
 from det_jupyter.engine.local import start_agent
 from tests.integration.agent_support import (
     AgentProcess,
@@ -137,19 +137,6 @@ def test_orders_reach_a_run_through_its_agent_and_leave_the_others_alone(
     assert "other" not in master.exited
     assert master.kill("other").exit_codes == {0: -9}
     await_ends(rank.pid for rank in other.ranks)
-
-
-def test_gang_on_an_agent_of_another_process_is_refused_for_good(master: FakeMaster) -> None:
-    plan = plan_over("far", FOREVER, ["left", "far", "right", "farther"])
-    master.order(StartGang(plan=plan), to="left")
-    ended = master.end_of("far")
-    assert ended.error == (
-        "gangs over several computers are not possible yet: of the 4 ranks some are on far and "
-        "farther, which the agent process of left and right cannot start; ask for no more "
-        "resources.slots_per_trial than one computer has"
-    )
-    assert ended.error_is_final
-    assert "far" not in master.started
 
 
 def test_an_agent_that_comes_back_tells_of_its_own_runs_only(

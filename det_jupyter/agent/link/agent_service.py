@@ -68,6 +68,8 @@ class AgentService:
         samples: The samples of this computer.
         credentials: If the master is on another computer.
         lease: Is renewed with each request that the master answers.
+        address: This computer's address for other agents; "": the one that the master sees.
+        port: Where this process accepts other agents; 0: nowhere.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class AgentService:
         samples: SampleBox | None = None,
         credentials: AgentCredentials | None = None,
         lease: Lease | None = None,
+        address: str = "",
+        port: int = 0,
     ) -> None:
         self._on_answer = lease.renew if lease else None
         self._offer = offer
@@ -94,6 +98,7 @@ class AgentService:
         if not is_watched:
             self._devices_seen.set()
         self._credentials = credentials
+        self._address, self._port = address, port
         self._leaving = asyncio.Event()
         self._must_register = False  # whether the master has yet to store that there are no slots
         self._is_closed = False
@@ -207,6 +212,8 @@ class AgentService:
             devices=self._seen.processes if self._seen is not None else {},
             problems=list(self._offer.problems),
             versions=installed_versions() if self._credentials else {},
+            address=self._address,
+            port=self._port,
             clock_ahead_s=clock_ahead_s,
         )
 

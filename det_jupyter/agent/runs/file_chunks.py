@@ -23,7 +23,7 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -184,8 +184,8 @@ def _end_of_characters(data: bytes) -> int:
     return len(data)
 
 
-def streams_of(run_dir: RunDir, allocation_id: str, world_size: int) -> list[Stream]:
-    """Return the streams of a run, journals first."""
+def streams_of(run_dir: RunDir, allocation_id: str, ranks: Sequence[int]) -> list[Stream]:
+    """Return the streams of these ranks of a run, journals first."""
     return [
         Stream(
             allocation_id=allocation_id,
@@ -194,7 +194,7 @@ def streams_of(run_dir: RunDir, allocation_id: str, world_size: int) -> list[Str
             is_journal=kind == "journal",
         )
         for kind, path_of in (("journal", run_dir.journal), ("output", run_dir.output))
-        for rank in range(world_size)
+        for rank in ranks
     ]
 
 

@@ -1,5 +1,7 @@
 """A run: the folder of one allocation, and its reports that the master has not confirmed.
 
+Of a gang on several computers it is the part of this process: the ranks on its agents.
+
 A run begins with StartGang, or is found in the data folder after an agent process was killed.
 CloseRun ends it. Processes of gangs are handled by gang.py and runner.py.
 """
@@ -9,12 +11,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from det_jupyter.agent.runs.file_chunks import Stream, streams_of
 from det_jupyter.agent.runs.run_end import crash_output
@@ -25,6 +27,7 @@ from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.rundir import RunDir, run_dir, runs_root
 from det_jupyter.contract.messages import (
     GangExited,
+    GangLink,
     GangPlan,
     GangStarted,
     PassOrders,
@@ -40,6 +43,8 @@ from det_jupyter.errors import LaunchError, NotFound
 
 logger = logging.getLogger(__name__)
 
+_RANKS = TypeAdapter(list[int])
+
 
 @dataclass(slots=True, kw_only=True)
 class Run:
@@ -47,6 +52,8 @@ class Run:
 
     plan: GangPlan
     dir: RunDir
+    ranks: Sequence[int] = ()  # the ranks on agents of this process; (): all
+    link: GangLink | None = field(default=None, repr=False)  # of a gang on several computers
     # Folder of the ranks' IPC sockets; None if the ranks exited with an earlier agent process.
     sockets: Path | None
     remote_agent: str = ""  # the agent, if the master is on another computer
@@ -60,7 +67,8 @@ class Run:
     exit_sent_at: float | None = None
 
     def __post_init__(self) -> None:
-        self.streams = streams_of(self.dir, self.id, self.world_size)
+        self.ranks = self.ranks or range(self.world_size)
+        self.streams = streams_of(self.dir, self.id, self.ranks)
 
     @property
     def id(self) -> str:
@@ -69,8 +77,13 @@ class Run:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """Number of ranks of the gang, on all computers."""
         return len(self.plan.slots)
+
+    @property
+    def process_ranks(self) -> list[int]:
+        """The ranks here that a process is started for."""
+        return [rank for rank in self.plan.process_ranks() if rank in self.ranks]
 
     @property
     def is_alive(self) -> bool:
@@ -92,6 +105,8 @@ class Run:
         self.dir.path.mkdir(mode=0o700, parents=True)
         self.sockets.mkdir(mode=0o700)
         control_page.create_page(self.dir.control)
+        if len(self.ranks) < self.world_size:
+            paths.write_private(self.dir.part, _RANKS.dump_json(list(self.ranks)).decode())
         self._write_plan()
 
     def set_plan(self, plan: GangPlan) -> None:
@@ -256,16 +271,28 @@ def _make_writable(root: Path) -> None:
                 os.chmod(each, 0o700)
 
 
-def new_run(plan: GangPlan, *, sockets: Path, remote_agent: str = "") -> Run:
+def new_run(
+    plan: GangPlan,
+    link: GangLink | None = None,
+    *,
+    agents: Container[str] = (),
+    sockets: Path,
+    remote_agent: str = "",
+) -> Run:
     """Return a new run of this plan; writes nothing (see `Run.prepare`).
 
     Args:
         plan: The plan.
+        link: Of a gang on several computers.
+        agents: The agents of this process, for a gang on several computers.
         sockets: Short path of a folder for IPC sockets, which does not exist yet.
         remote_agent: The agent, if the master is on another computer.
     """
     folder = run_dir(paths.data_dir(), plan.allocation_id)
-    return Run(plan=plan, dir=folder, sockets=sockets, remote_agent=remote_agent)
+    ranks = plan.ranks_on(agents) if link is not None else ()
+    return Run(
+        plan=plan, dir=folder, ranks=ranks, link=link, sockets=sockets, remote_agent=remote_agent
+    )
 
 
 def adopt_runs(*, now: float) -> list[Run]:
@@ -288,18 +315,20 @@ def adopt_runs(*, now: float) -> list[Run]:
 def _adopt(folder: RunDir, now: float) -> Run | None:
     try:
         plan = GangPlan.model_validate_json(folder.plan.read_bytes())
+        is_part = folder.part.exists()
+        ranks = _RANKS.validate_json(folder.part.read_bytes()) if is_part else ()
     except FileNotFoundError:
         return None  # nothing was started; the master repeats its order
     except ValidationError:
         logger.warning("%s is of another version of det_jupyter: left alone", folder.plan)
         return None
     end_survivors(folder)
-    run = Run(plan=plan, dir=folder, sockets=None)
+    run = Run(plan=plan, dir=folder, ranks=ranks, sockets=None)
     with suppress(FileNotFoundError):
         run.exited = GangExited.model_validate_json(folder.exit.read_bytes())
     if run.exited is None:
         logger.warning("allocation=%s was lost with its agent", plan.allocation_id)
-        codes: dict[int, int | None] = dict.fromkeys(plan.process_ranks())
+        codes: dict[int, int | None] = dict.fromkeys(run.process_ranks)
         run.note_exited(
             GangExited(allocation_id=plan.allocation_id, at=now, exit_codes=codes, lost=True)
         )

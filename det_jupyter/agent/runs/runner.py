@@ -2,6 +2,7 @@
 
 All agents of this process share the Runner. A run belongs to the agent that was ordered to start
 it, even if its ranks are on several agents: that agent gets its commands and sends its reports.
+Of a gang on several computers a run is the part of this process; the master ends the other parts.
 
 Gangs do not depend on the master: without one they train on, and their files grow. A command that
 was carried out before is ignored, so the master may repeat any command.
@@ -13,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -24,7 +25,7 @@ from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.run_end import write_end
-from det_jupyter.agent.runs.specs import check_agents, make_specs
+from det_jupyter.agent.runs.specs import make_specs, shared_store
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import (
     RankProcesses,
@@ -33,12 +34,15 @@ from det_jupyter.agent.starting.rank_processes import (
     until_gone,
     write_records,
 )
+from det_jupyter.agent.tunnel.interfaces import find_network
+from det_jupyter.agent.tunnel.listener import GangListener
+from det_jupyter.agent.tunnel.part import Gather, open_part
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     CloseRun,
     ExtendGang,
     GangExited,
-    GangPlan,
+    GangNetwork,
     KillGang,
     Leave,
     PassOrders,
@@ -110,6 +114,8 @@ class Runner:
         num_threads: Threads of each rank.
         prepare: Fetches what a run needs to this computer. None: the master is here.
         lease: Limits how long gangs run without a master. None: the master is here.
+        listener: Accepts the other parts of gangs whose rank 0 is here.
+        master: Address of the master's computer; "": it is this one.
     """
 
     def __init__(
@@ -123,13 +129,15 @@ class Runner:
         num_threads: int,
         prepare: Prepare | None = None,
         lease: Lease | None = None,
+        listener: GangListener | None = None,
+        master: str = "",
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
         self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
-            owner = next(iter(run.plan.agent_ids), "")
-            self._runs[owner if owner in self._runs else agents[0]][run.id] = run
+            owners = [home for home in run.plan.homes if home in self._runs]
+            self._runs[owners[0] if owners else agents[0]][run.id] = run
         self._active: dict[str, _ActiveRun] = {}
         self._watched_until: dict[str, float] = {}  # by agent, in the loop's time
         self._launcher = launcher
@@ -138,6 +146,8 @@ class Runner:
         self._prepare = prepare
         self._remote_agent = agents[0] if prepare is not None else ""
         self._lease = lease
+        self._listener = listener
+        self._master = master
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
     def runs_of(self, agent_id: str) -> Mapping[str, Run]:
@@ -150,8 +160,9 @@ class Runner:
         return bool(self._active)
 
     def held_slots(self) -> list[SlotView]:
-        """Return the slots of the gangs that are not over."""
-        return [slot for active in self._active.values() for slot in active.run.plan.slots]
+        """Return the slots here of the gangs that are not over."""
+        runs = [active.run for active in self._active.values()]
+        return [run.plan.slots[rank] for run in runs for rank in run.ranks]
 
     def living_gangs(self, agent_id: str | None = None) -> list[LivingGang]:
         """Return the gangs that have running ranks, of one agent or of all."""
@@ -175,7 +186,7 @@ class Runner:
         logger.log(level, "%s allocation=%s", command.kind, allocation_id)
         match command:
             case StartGang():
-                self._start(command.plan, self._runs[agent_id])
+                self._start(command, self._runs[agent_id])
             case SignalGang():
                 if active := self._active.get(command.allocation_id):
                     active.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
@@ -224,12 +235,19 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
 
-    def _start(self, plan: GangPlan, runs: dict[str, Run]) -> None:
+    def _start(self, command: StartGang, runs: dict[str, Run]) -> None:
+        plan = command.plan
         if any(plan.allocation_id in others for others in self._runs.values()):
             return
-        run = new_run(plan, sockets=next(self._socket_dirs), remote_agent=self._remote_agent)
+        run = new_run(
+            plan,
+            command.link,
+            agents=self._runs,
+            sockets=next(self._socket_dirs),
+            remote_agent=self._remote_agent,
+        )
         gang = Gang(
-            run.id, plan.process_ranks(), kill_group=kill_group, may_end_early=plan.is_program
+            run.id, run.process_ranks, kill_group=kill_group, may_end_early=plan.is_program
         )
         active = _ActiveRun(run=run, gang=gang)
         runs[run.id] = run
@@ -271,31 +289,55 @@ class Runner:
     async def _start_and_wait(self, active: _ActiveRun) -> None:
         """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
-        check_agents(run.plan, self._runs)
-        if self._prepare is not None and not await _completes(
-            self._prepare(run), active.end_ordered
-        ):
-            gang.not_started("", is_final=False)
-            return
+        async with AsyncExitStack() as held:
+            network = gather = None
+            if run.link is not None:
+                assert run.sockets is not None
+                store, agents = shared_store(run.sockets), self._runs
+                part = open_part(
+                    run.plan, run.link, agents=agents, store=store, listener=self._listener
+                )
+                gather = await held.enter_async_context(part)
+                network = await asyncio.to_thread(self._find_network, run)
+            if not await _completes(self._get_ready(run, gather), active.end_ordered):
+                gang.not_started("", is_final=False)
+                return
+            specs = partial(
+                make_specs,
+                run,
+                network,
+                lifeline_fd=self._lifeline_fd,
+                num_threads=self._num_threads,
+            )
+            lease = self._lease
+            lease_number = await lease.hold() if lease is not None else 0
+            processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
+            if processes is None:
+                gang.not_started("", is_final=False)
+                return
+            self._note_started(active, processes)
+            while not gang.is_over:
+                rank_exit = await processes.exits.get()
+                if lease is not None and lease.has_expired_since(lease_number):
+                    active.abandon()  # the ranks did not fail, they were killed
+                is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
+                if is_first_failure and await self._exits_too():
+                    active.abandon()
+                gang.rank_exited(rank_exit)
+
+    def _find_network(self, run: Run) -> GangNetwork:
+        assert run.link is not None
+        homes = list(dict.fromkeys(run.plan.homes))
+        groups = [homes.index(home) for home in homes if home in self._runs]
+        return find_network(run.link, groups, master=self._master)
+
+    async def _get_ready(self, run: Run, gather: Gather | None) -> None:
+        """Prepare all that the ranks here need, and wait for the other parts of the gang."""
+        if self._prepare is not None:
+            await self._prepare(run)
         await asyncio.to_thread(run.prepare_working_folder)
-        specs = partial(
-            make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads
-        )
-        lease = self._lease
-        lease_number = await lease.hold() if lease is not None else 0
-        processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
-        if processes is None:
-            gang.not_started("", is_final=False)
-            return
-        self._note_started(active, processes)
-        while not gang.is_over:
-            rank_exit = await processes.exits.get()
-            if lease is not None and lease.has_expired_since(lease_number):
-                active.abandon()  # the ranks did not fail, they were killed
-            is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
-            if is_first_failure and await self._exits_too():
-                active.abandon()
-            gang.rank_exited(rank_exit)
+        if gather is not None:
+            await gather()
 
     async def _exits_too(self) -> bool:
         """Return whether this agent exits as well.

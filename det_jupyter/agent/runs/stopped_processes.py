@@ -53,21 +53,21 @@ def _find_stopped(gangs: Sequence[LivingGang]) -> dict[int, tuple[Run, int]]:
     """Return the run and rank of each stopped process of these gangs, by pid."""
     frozen = list(filter(is_frozen, psutil.pids()))
     return {
-        process.pid: (run, min(_rank_of(process, ranks), run.world_size - 1))
+        process.pid: (run, min(_rank_of(process, ranks), run.ranks[-1]))
         for run, ranks in gangs
         for process in processes_of(run.dir, frozen)
     }
 
 
 def _rank_of(process: psutil.Process, ranks: Mapping[int, int]) -> int:
-    """Return the rank that a process is or belongs to; 0 if that cannot be found."""
+    """Return the rank that a process is or belongs to; the first here if that is not found."""
     with suppress(psutil.Error, OSError):  # the process has ended
         value = process.environ().get("RANK", "")  # set for a worker that a launcher has started
         if value.isdecimal():
             return int(value)
         group = os.getpgid(process.pid)  # a rank and its data-loader workers are one process group
-        return next((rank for rank, pid in ranks.items() if pid == group), 0)
-    return 0
+        return next((rank for rank, pid in ranks.items() if pid == group), min(ranks))
+    return min(ranks)
 
 
 def _report(pid: int, run: Run, rank: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 
-from det_jupyter.agent.starting.rank_processes import RankProcesses
+from det_jupyter.agent.starting.rank_processes import RankProcesses, StartFailed
 from det_jupyter.agent.starting.spawn import Spawner
 from det_jupyter.agent.starting.zygotes import Zygote, Zygotes
 from det_jupyter.contract.host.processes import is_frozen
@@ -36,7 +37,9 @@ class Launcher:
         """Start all ranks; return None if the end was ordered before any rank existed.
 
         After a request to fork, the answer is awaited even if the end is ordered meanwhile:
-        otherwise ranks could exist that this agent has no record of.
+        otherwise ranks could exist that this agent has no record of. If it is refused, ranks may
+        have existed and used the store. On one computer the others start afresh with another
+        store; on several computers they share the store with ranks that go on, so this raises.
 
         Args:
             make_specs: Returns the specs of the ranks, new ones for each attempt.
@@ -60,13 +63,17 @@ class Launcher:
             )
         else:
             reason = f"the zygote was not ready after {_WARMUP_S:.0f} s"
+        reason = reason or zygote.problem
         if not reason:
-            answer = await zygote.fork_gang(make_specs())
+            specs = make_specs()
+            answer = await zygote.fork_gang(specs)
             if isinstance(answer, RankProcesses):
                 return answer
             if end_ordered.is_set():
                 return None
             reason = answer.reason
+            if specs[0].network is not None:
+                raise StartFailed(f"the ranks on {socket.gethostname()} did not start: {reason}")
         logger.warning("allocation=%s: ranks are started afresh: %s", plan.allocation_id, reason)
         return self._spawner.spawn_gang(make_specs(), note=f"started afresh: {reason}")
 

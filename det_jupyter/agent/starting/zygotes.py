@@ -87,6 +87,15 @@ class Zygote:
         """Whether it is ready, has no ranks, and no request is open."""
         return self._ready.done() and not self._ranks and not self._forks
 
+    @property
+    def problem(self) -> str:
+        """Why it refuses every request now; empty if it does not."""
+        if not self.is_alive:
+            return "the zygote died"
+        if self._is_silent:
+            return f"the zygote (process {self.pid}) has not answered for {_PATIENCE_S} s"
+        return ""
+
     async def ready(self) -> ZygoteReady:
         """Wait until it has imported everything.
 
@@ -100,10 +109,8 @@ class Zygote:
     async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses | ForkRefused:
         """Fork all ranks or none. Called only when the fork server is ready."""
         allocation_id = specs[0].plan.allocation_id
-        if not self.is_alive:
-            return ForkRefused(allocation_id=allocation_id, reason="the zygote died")
-        if self._is_silent:
-            return self._unanswered(allocation_id)
+        if self.problem:
+            return ForkRefused(allocation_id=allocation_id, reason=self.problem)
         answer: asyncio.Future[RankProcesses | ForkRefused]
         answer = asyncio.get_running_loop().create_future()
         self._forks[allocation_id] = _Fork([spec.place.rank for spec in specs], answer)
@@ -117,11 +124,7 @@ class Zygote:
                 return answer.result()
         del self._forks[allocation_id]
         self._is_silent = True
-        return self._unanswered(allocation_id)
-
-    def _unanswered(self, allocation_id: str) -> ForkRefused:
-        reason = f"the zygote (process {self.pid}) has not answered for {_PATIENCE_S} s"
-        return ForkRefused(allocation_id=allocation_id, reason=reason)
+        return ForkRefused(allocation_id=allocation_id, reason=self.problem)
 
     async def close(self) -> None:
         """End the fork server and its ranks."""

@@ -2,6 +2,7 @@
 
 runs/<allocation id>/
     plan.json            the GangPlan, written before any process is started
+    part.json            of a gang on several computers: the ranks that are here
     control              the control page
     orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
@@ -57,6 +58,7 @@ class RunDir:
     path: Path
 
     plan = _File("plan.json")
+    part = _File("part.json")
     control = _File("control")
     orders = _File("orders.json")
     ranks = _File("ranks.json")

@@ -44,6 +44,7 @@ from det_jupyter.contract.messages.gang_specs import (
     ForkGang,
     ForkRefused,
     GangForked,
+    GangNetwork,
     GangPlan,
     GangSpec,
     RankExited,

@@ -5,7 +5,7 @@ The master makes a GangPlan. The agent adds what all ranks share (GangSpec) and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,6 +68,10 @@ class GangPlan(Wire):
     def homes(self) -> list[str]:
         """The agent of each rank, by rank; "" if the plan does not name agents."""
         return self.agent_ids or [""] * len(self.slots)
+
+    def ranks_on(self, agents: Container[str]) -> list[int]:
+        """Return the ranks on these agents; all ranks if the plan does not name agents."""
+        return [rank for rank, home in enumerate(self.homes) if home in agents or not home]
 
     def slots_beside(self, rank: int) -> list[SlotView]:
         """Return the slots of all ranks on this rank's agent."""
@@ -135,6 +139,13 @@ class RankPlace(Wire):
     num_threads: int = 1  # the rank's share of the computer's cores
 
 
+class GangNetwork(Wire):
+    """How a gang's ranks on several computers reach each other."""
+
+    addresses: list[str]  # of the computers, by group rank
+    interface: str  # of this computer, for gloo and NCCL
+
+
 class GangSpec(Wire):
     """What all ranks of a gang share. Contains a secret: never written to a named file."""
 
@@ -142,7 +153,11 @@ class GangSpec(Wire):
     run_dir: str
     data_dir: str  # the data folder, for blobs and checkpoints
     socket_dir: str  # short 0700 folder for IPC sockets (their paths are limited to ~100 bytes)
-    store: str  # file in a 0700 folder, over which the ranks of this start find each other
+    # File in a 0700 folder, over which the ranks of this start find each other. If they are on
+    # several computers, the file with `-port` at the end of its name has the loopback port of a
+    # TCPStore instead.
+    store: str
+    network: GangNetwork | None = None  # None: all ranks are on this computer
     # Hex digits with which the ranks sign what they send to each other.
     secret: str = Field(repr=False)
     # Values of the variables that the configuration only names; None: they are in a blob.

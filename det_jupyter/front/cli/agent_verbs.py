@@ -38,6 +38,10 @@ def run(call: Call) -> NoReturn:
         given.seek(0)
         os.dup2(given.fileno(), 0)
     arguments = ["-m", "det_jupyter.agent", "--credentials", "--leave-after-s", "inf"]
+    if options.port is not None:
+        arguments += ["--port", str(options.port)]
+    if options.address:
+        arguments += ["--address", options.address]
     environment = os.environ | {paths.HOME_VARIABLE: str(home)}
     os.execve(sys.executable, [sys.executable, *arguments], environment)
 

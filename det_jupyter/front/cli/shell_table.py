@@ -15,6 +15,7 @@ from det_jupyter.front.verbs.arguments import (
     TEMPLATE,
     TITLE,
     TRIAL,
+    port_number,
     refused,
     trial_number,
     whole,
@@ -93,7 +94,12 @@ def _with_run(member: Verb | Group) -> Verb | Group:
                               "$SLURM_NODEID or $JOB_COMPLETION_INDEX)"),
                 argument("--home", metavar="FOLDER",
                          help="where its files go, on a disk of this computer (default: in the "
-                              "folder of temporary files)")))  # fmt: skip
+                              "folder of temporary files)"),
+                argument("--address", metavar="HOST",
+                         help="where agents of other computers reach this one (default: the "
+                              "address that the master sees)"),
+                argument("--port", type=port_number, metavar="N",
+                         help="the port for them (default: any free one)")))  # fmt: skip
     return replace(member, members=(*member.members, run))
 
 

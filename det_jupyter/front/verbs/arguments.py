@@ -52,6 +52,13 @@ def whole(text: str) -> int:
     return _decimal(text, "a whole number, 0 or more")
 
 
+def port_number(text: str) -> int:
+    """Parse the number of a TCP port."""
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise ArgumentTypeError(f"got {text!r}, expected the number of a port, 1 to 65535")
+    return int(text)
+
+
 def positive(text: str) -> float:
     """Parse a number above 0."""
     try:

@@ -37,7 +37,7 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
 
     Args:
         path: The folder.
-        is_checked: Verify the file's checksums first; it is enough if one rank does.
+        is_checked: Verify the file's checksums first; it is enough if one rank of a computer does.
         options: For `torch.load`.
 
     Raises:

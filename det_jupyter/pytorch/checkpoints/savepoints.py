@@ -71,9 +71,9 @@ class Savepoints:
         context = self._parts.context
         if checkpoint := self._start.checkpoint:
             where = f"checkpoint {checkpoint.uuid}"
-            is_chief = context.distributed.is_chief
+            is_first = context.distributed.local_rank == 0  # each computer has a copy of its own
             with reading(checkpoint.path) as folder:
-                self._state = state = read_state(folder, is_checked=is_chief)
+                self._state = state = read_state(folder, is_checked=is_first)
             self._parts.callbacks.on_checkpoint_load_start(state)
             restore_models(context, state, where)
             restore_training(self._parts, state, where)

@@ -26,10 +26,10 @@ def test_one_computer_needs_no_network_but_the_user_may_say_otherwise(
         monkeypatch.setenv(name, "")  # to be put back afterwards
         monkeypatch.delenv(name)
     monkeypatch.setattr("socket.if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
-    rendezvous._stay_on_loopback(PLACE)
+    rendezvous._choose_interface(None)
     assert [os.environ[name] for name in INTERFACES] == ["lo", "lo"]
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth0")
-    rendezvous._stay_on_loopback(PLACE)
+    rendezvous._choose_interface(None)
     assert os.environ["NCCL_SOCKET_IFNAME"] == "eth0"
 
 

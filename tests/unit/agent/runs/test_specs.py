@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.agent.runs.specs import check_agents, rank_places
+from det_jupyter.agent.runs.specs import rank_places
 from det_jupyter.contract.messages import Capsule, GangPlan, SlotView
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.errors import LaunchError
 from det_jupyter.rank.process import environment
 from det_jupyter.rank.rendezvous import choose_backend, choose_device
 
@@ -100,16 +98,3 @@ def test_trial_without_slots_is_one_rank_on_the_cpu() -> None:
     assert environment(plan, place)["CUDA_VISIBLE_DEVICES"] == ""
     assert str(choose_device(plan, place)) == "cpu"
     assert choose_backend(plan) == "gloo"
-
-
-def test_gang_that_lies_on_other_processes_is_refused() -> None:
-    plan = plan_on(["left", "right", "left"], [cpu(0), cpu(0), cpu(1)])
-    check_agents(plan, {"left", "right"})
-    check_agents(plan_on([], [cpu(0)]), {"here"})
-    with pytest.raises(LaunchError) as refusal:
-        check_agents(plan, {"left"})
-    assert str(refusal.value) == (
-        "gangs over several computers are not possible yet: of the 3 ranks some are on right, "
-        "which the agent process of left cannot start; ask for no more "
-        "resources.slots_per_trial than one computer has"
-    )

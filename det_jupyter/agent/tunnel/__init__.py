@@ -1,0 +1,1 @@
+"""The tunnel between the agents of a gang on several computers."""

@@ -1,0 +1,60 @@
+"""The ends of tunneled connections: the first line, the local sockets, and copying of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+
+from det_jupyter.contract.messages import Wire
+
+LIMIT_BYTES = 1 << 18
+PREPARED_S = 3600.0  # within this time all parts have to be prepared; they may fetch checkpoints
+ACCEPTED, STARTS = b"ok\n", b"go\n"  # the answers
+_LINGER_S = 5.0  # how long bytes may still be delivered after the ranks have ended
+
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Request(Wire):
+    """The first line of a connection."""
+
+    gang: str  # allocation id
+    want: Literal["start", "objects", "store"]
+    secret: str = Field(repr=False)
+    agents: list[str] = []  # of `start`: the agents of the part
+
+
+def objects_socket(store: Path) -> Path:
+    """Return the path of the unix socket of the exchange of objects (core/ranks/meeting.py)."""
+    return store.with_name(f"{store.name}-ranks")
+
+
+def port_file(store: Path) -> Path:
+    """Return the file with the loopback port of the store (rank/rendezvous.py)."""
+    return store.with_name(f"{store.name}-port")
+
+
+async def join(first: Connection, second: Connection) -> None:
+    """Copy bytes between two connections until one is closed; then close the other."""
+    await asyncio.gather(_copy(first[0], second[1]), _copy(second[0], first[1]))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(LIMIT_BYTES):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass  # the connection is lost: so is the other
+    finally:
+        writer.close()
+
+
+def end_soon(connections: set[asyncio.Task[None]]) -> None:
+    """Cancel the tasks of connections that do not end with their ranks."""
+    loop = asyncio.get_running_loop()
+    for task in list(connections):
+        loop.call_later(_LINGER_S, task.cancel)

@@ -1,0 +1,80 @@
+"""The network interface over which the ranks of this computer reach those of others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+from det_jupyter.contract.messages import GangLink, GangNetwork
+from det_jupyter.errors import LaunchError
+
+_PORT = 9  # of no importance: nothing is sent
+
+
+def find_network(link: GangLink, groups: Sequence[int], *, master: str = "") -> GangNetwork:
+    """Return the addresses of a gang's computers, and this computer's interface to the others.
+
+    It is the interface with the route to the chief's computer; on that one, with the route to the
+    first other computer.
+
+    Args:
+        groups: The group ranks of this computer's agents.
+        master: Address of the master's computer; "": this is it.
+
+    Raises:
+        LaunchError: The other computer's address is not found, or no interface leads there.
+    """
+    others = [address for group, address in enumerate(link.addresses) if group not in groups]
+    own = own_address(others[0] or master)
+    return GangNetwork(
+        addresses=[address or master or own for address in link.addresses],
+        interface=interface_of(own, _interfaces()),
+    )
+
+
+def own_address(other: str) -> str:
+    """Return this computer's address in the network that leads to another address.
+
+    Raises:
+        LaunchError: The address is not found, or there is no route to it.
+    """
+    try:
+        family, _, _, _, target = socket.getaddrinfo(other, _PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)  # sends nothing
+            address: str = probe.getsockname()[0]
+            return address.removeprefix("::ffff:")  # IPv4 in the notation of IPv6
+    except OSError as error:  # socket.gaierror is one
+        raise LaunchError(
+            f"{socket.gethostname()} has no route to {other}, where other ranks of this gang are "
+            f"({error.strerror}); start the agent there with `--address HOST`, where the others "
+            "reach it"
+        ) from None
+
+
+def interface_of(address: str, interfaces: Mapping[str, Sequence[str]]) -> str:
+    """Return the interface with this address.
+
+    Args:
+        interfaces: The addresses of each interface.
+
+    Raises:
+        LaunchError: There is none.
+    """
+    for name, addresses in interfaces.items():
+        if address in addresses:
+            return name
+    raise LaunchError(
+        f"{socket.gethostname()} reaches the other computers of this gang from {address}, but no "
+        f"network interface has that address; there are {', '.join(interfaces)}. Name one with "
+        "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME in environment.environment_variables"
+    )
+
+
+def _interfaces() -> dict[str, list[str]]:
+    return {
+        name: [each.address.partition("%")[0] for each in addresses]
+        for name, addresses in psutil.net_if_addrs().items()
+    }

@@ -1,0 +1,217 @@
+"""The end of the tunnel on the chief's computer: accepts connections of the other agents."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from det_jupyter.agent.starting.rank_processes import StartFailed
+from det_jupyter.agent.tunnel.connections import (
+    ACCEPTED,
+    LIMIT_BYTES,
+    PREPARED_S,
+    STARTS,
+    Connection,
+    Request,
+    end_soon,
+    join,
+    objects_socket,
+    port_file,
+)
+from det_jupyter.contract.messages import GangLink
+from det_jupyter.errors import DetError
+
+logger = logging.getLogger(__name__)
+
+_REQUEST_S = 10.0  # for the handshake, and again for the request
+_MOST_REQUESTS = 64  # connections at a time that have not shown the secret
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CarriedGang:
+    """A gang whose chief is on this computer."""
+
+    secret: str
+    store: Path
+    waits_for: set[str]  # agents whose parts are not prepared yet
+    is_prepared: asyncio.Event = field(default_factory=asyncio.Event)
+    connections: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def note_prepared(self, agents: list[str]) -> None:
+        self.waits_for.difference_update(agents)
+        if not self.waits_for:
+            self.is_prepared.set()
+
+    async def gather(self) -> None:
+        """Wait until all other parts are prepared.
+
+        Raises:
+            StartFailed: One is not in time; another attempt may succeed.
+        """
+        try:
+            async with asyncio.timeout(PREPARED_S):
+                await self.is_prepared.wait()
+        except TimeoutError:
+            late = " and ".join(sorted(self.waits_for))
+            raise StartFailed(
+                f"{late} did not prepare the ranks there within {PREPARED_S:g} s"
+            ) from None
+
+    async def connect(self, want: Literal["objects", "store"]) -> Connection:
+        """Return a connection to rank 0, once it listens."""
+        pause_s, longest_s = 0.002, 0.05
+        while True:
+            with suppress(OSError, ValueError):
+                if want == "objects":
+                    path = objects_socket(self.store)
+                    return await asyncio.open_unix_connection(path, limit=LIMIT_BYTES)
+                port = int(port_file(self.store).read_text())
+                return await asyncio.open_connection("127.0.0.1", port, limit=LIMIT_BYTES)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)
+
+
+class GangListener:
+    """Accepts connections of other agents, for the gangs whose chief is on this computer."""
+
+    def __init__(self) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._certificate = ""
+        self._gangs: dict[str, CarriedGang] = {}
+        self._num_requests = 0
+        self._has_refused = False
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def open(self, port: int = 0) -> None:
+        """Listen on all interfaces, at any free port if none is given.
+
+        Raises:
+            DetError: The port cannot be opened.
+        """
+        listener = _bind(port)
+        self.port = listener.getsockname()[1]
+        # Without a certificate every handshake fails; the first gang brings one.
+        self._server = await asyncio.start_server(
+            self._serve,
+            sock=listener,
+            ssl=self._context,
+            ssl_handshake_timeout=_REQUEST_S,
+            limit=LIMIT_BYTES,
+        )
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
+    @contextmanager
+    def carrying(
+        self, allocation_id: str, link: GangLink, *, store: Path, waits_for: set[str]
+    ) -> Iterator[CarriedGang]:
+        """Accept connections for a gang within the block.
+
+        Args:
+            link: With the key of the certificate.
+            store: As in the ranks' specs.
+            waits_for: The agents of the other parts.
+        """
+        if link.certificate != self._certificate:  # newer than that of earlier gangs
+            _load(self._context, link.certificate + "\n" + link.key)
+            self._certificate = link.certificate
+        gang = CarriedGang(secret=link.secret, store=store, waits_for=waits_for)
+        self._gangs[allocation_id] = gang
+        try:
+            yield gang
+        finally:
+            del self._gangs[allocation_id]
+            end_soon(gang.connections)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer((reader, writer))
+        except (OSError, asyncio.CancelledError):  # lost; or the gang has ended
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, connection: Connection) -> None:
+        reader, writer = connection
+        request = await self._read_request(reader)
+        gang = self._gangs.get(request.gang) if request else None
+        if request is None or gang is None:
+            return
+        if not hmac.compare_digest(request.secret.encode(), gang.secret.encode()):
+            if not self._has_refused:
+                self._has_refused = True
+                peer = writer.get_extra_info("peername")
+                logger.warning("allocation=%s: %s has a wrong secret", request.gang, peer)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        gang.connections.add(task)
+        task.add_done_callback(gang.connections.discard)
+        writer.write(ACCEPTED)
+        if request.want == "start":
+            gang.note_prepared(request.agents)
+            await gang.is_prepared.wait()
+            writer.write(STARTS)
+            await writer.drain()
+        else:
+            await join(connection, await gang.connect(request.want))
+
+    async def _read_request(self, reader: asyncio.StreamReader) -> Request | None:
+        """Return the request; None if it is none, or if too many are open."""
+        if self._num_requests >= _MOST_REQUESTS:
+            return None
+        self._num_requests += 1
+        try:
+            async with asyncio.timeout(_REQUEST_S):
+                return Request.model_validate_json(await reader.readline())
+        except (TimeoutError, ValueError):  # also a ValidationError, or a line that is too long
+            return None
+        finally:
+            self._num_requests -= 1
+
+
+def _bind(port: int) -> socket.socket:
+    is_dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual else socket.AF_INET
+    listener = socket.socket(family, proto=socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_dual:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("", port))
+    except OSError as error:
+        listener.close()
+        raise DetError(
+            f"port {port}, for other agents, cannot be opened: {error.strerror}; choose another "
+            "with `--port N`"
+        ) from None
+    return listener
+
+
+def _load(context: ssl.SSLContext, chain: str) -> None:
+    """Load a certificate with its key, which ssl reads from files only."""
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("certificate"), "w") as memory:
+            memory.write(chain)
+            memory.flush()
+            context.load_cert_chain(f"/proc/self/fd/{memory.fileno()}")
+        return
+    with tempfile.NamedTemporaryFile("w") as file:  # mode 0600
+        file.write(chain)
+        file.flush()
+        context.load_cert_chain(file.name)

@@ -1,0 +1,163 @@
+"""A gang on several computers: two runners, each with its agent and its part of the ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.agent.runs import runner as runner_module
+from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.starting.launcher import Launcher
+from det_jupyter.agent.starting.spawn import Spawner
+from det_jupyter.agent.starting.zygote_process import start_zygote
+from det_jupyter.agent.starting.zygotes import Zygotes
+from det_jupyter.agent.tunnel.listener import GangListener
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import GangExited, GangLink, GangPlan, StartGang
+from tests.integration.agent_support import STAND_IN, make_plan
+from tests.unit.agent.tunnel.test_tunnel import certificate
+
+ID = "1.1.1"
+
+
+class Computers:
+    """Runners of agents `a` and `b`, as on two computers; rank 0 is on `a`."""
+
+    def __init__(
+        self, root: Path, zygotes: dict[str, Zygotes], lifeline: int, pair: tuple[str, str]
+    ) -> None:
+        self.root = root
+        self._zygotes = zygotes
+        self._lifeline = lifeline
+        self._certificate, self._key = pair
+        self.listener = GangListener()
+        self.runners: dict[str, Runner] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        await self.listener.open()
+        for name in ("a", "b"):
+            sockets = self.root / name
+            sockets.mkdir()
+            self.runners[name] = Runner(
+                agents=[name],
+                adopted=[],
+                launcher=Launcher(self._zygotes[name], Spawner()),
+                lifeline_fd=self._lifeline,
+                socket_dir=sockets,
+                num_threads=1,
+                listener=self.listener if name == "a" else None,
+            )
+        try:
+            yield
+        finally:
+            for runner in self.runners.values():
+                await runner.abandon(5)
+            self.listener.close()
+
+    def start(self, acts: Any, homes: list[str], *, on: str, **changes: Any) -> None:
+        """Order an agent to start its part."""
+        link = GangLink(
+            addresses=["127.0.0.1", "127.0.0.1"],
+            port=self.listener.port,
+            certificate=self._certificate,
+            key=self._key if on == "a" else "",
+            secret="5e" * 32,
+        )
+        plan = make_plan(ID, acts, slots=len(homes), agent_ids=homes, **changes)
+        self.runners[on].carry_out(StartGang(plan=plan, link=link), agent_id=on)
+
+    def run(self, name: str) -> Run:
+        return self.runners[name].runs_of(name)[ID]
+
+    async def exit_of(self, name: str) -> GangExited:
+        while (exited := self.run(name).exited) is None:
+            await asyncio.sleep(0.005)
+        return exited
+
+
+Play = Callable[[Callable[[Computers], Any]], None]
+
+
+@pytest.fixture
+def play(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Play:
+    """Return a function that runs a scenario with two computers."""
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+
+    def new_run_here(plan: GangPlan, link: GangLink, *, agents: Any, **options: Any) -> Run:
+        run = new_run(plan, link, agents=agents, **options)
+        run.dir = RunDir(run.dir.path.with_name(f"{run.id}-on-{next(iter(agents))}"))
+        run.__post_init__()
+        return run
+
+    monkeypatch.setattr(runner_module, "new_run", new_run_here)
+
+    def play_one(scenario: Callable[[Computers], Any]) -> None:
+        lifeline, write_end = os.pipe()
+
+        async def act() -> None:
+            zygotes = {name: Zygotes(lifeline_fd=lifeline, target=STAND_IN) for name in "ab"}
+            for each in zygotes.values():
+                await each.adopt(
+                    start_zygote(sys.executable, lifeline_fd=lifeline, target=STAND_IN)
+                )
+            pair = certificate(tmp_path / "tls")
+            with tempfile.TemporaryDirectory(prefix="parts-") as root:
+                computers = Computers(Path(root), zygotes, lifeline, pair)
+                try:
+                    async with asyncio.timeout(40), computers.running():
+                        await scenario(computers)
+                finally:
+                    for each in zygotes.values():
+                        await each.close()
+
+        try:
+            asyncio.run(act())
+        finally:
+            os.close(lifeline)
+            os.close(write_end)
+
+    return play_one
+
+
+def test_ranks_on_two_computers_meet_and_each_agent_reports_its_own(
+    play: Play, tmp_path: Path
+) -> None:
+    note = tmp_path / "met"
+
+    async def scenario(computers: Computers) -> None:
+        homes = ["a", "b", "b"]
+        for name in ("b", "a"):
+            computers.start([["meet", str(note)]], homes, on=name)
+        exits = [await computers.exit_of(name) for name in ("a", "b")]
+        assert [each.exit_codes for each in exits] == [{0: 0}, {1: 0, 2: 0}]
+        for name, ranks in (("a", [0]), ("b", [1, 2])):
+            run = computers.run(name)
+            assert run.started is not None
+            assert [each.rank for each in run.started.ranks] == ranks
+            kinds = ("journal", "output")
+            expected = [f"{kind}-{rank}" for kind in kinds for rank in ranks]
+            assert [stream.name for stream in run.streams] == expected
+
+    play(scenario)
+    met = [json.loads(Path(f"{note}-{rank}").read_text()) for rank in range(3)]
+    for rank, (local, cross) in enumerate([([0, 1], [0, 2]), ([0, 2], [1, 2]), ([1, 2], [1, 2])]):
+        assert (met[rank]["local"], met[rank]["cross"]) == (local, cross)
+        assert met[rank]["everyone"] == [0, 1, 2]
+        assert met[rank]["neighbours"] == ([0] if rank == 0 else [1, 2])
+        assert met[rank]["sum"] == 3
+        assert met[rank]["interface"] == "lo"
+    assert [each["local_chief"] for each in met] == [0, 1, 1]

@@ -1,0 +1,394 @@
+"""The tunnel between the agents of a gang on several computers, over TLS on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.agent.starting.rank_processes import StartFailed
+from det_jupyter.agent.tunnel import listener as listener_module
+from det_jupyter.agent.tunnel import part as part_module
+from det_jupyter.agent.tunnel.connections import Connection, objects_socket, port_file
+from det_jupyter.agent.tunnel.listener import GangListener
+from det_jupyter.agent.tunnel.part import open_part
+from det_jupyter.contract.messages import GangLink, GangPlan
+from det_jupyter.errors import DetError, LaunchError
+from det_jupyter.master.service.agent_access import AgentAccess
+from tests.integration.agent_support import make_plan
+
+ID = "1.1.1"
+SECRET = "5e" * 32
+Scenario = Callable[[], Coroutine[Any, Any, None]]
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Return a certificate and its key, both PEM."""
+    folder.mkdir()
+    access = AgentAccess(folder)
+    access.add("any")
+    return access.certificate.read_text(), access.key.read_text()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return certificate(tmp_path_factory.mktemp("tls") / "a")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_module, "_REACHED_S", 0.3)
+    monkeypatch.setattr(part_module, "_ENDED_S", 0.0)
+
+
+def link_to(listener: GangListener, pair: tuple[str, str], **changes: Any) -> GangLink:
+    link = GangLink(
+        addresses=["127.0.0.1", "127.0.0.1"],
+        port=listener.port,
+        certificate=pair[0],
+        key=pair[1],
+        secret=SECRET,
+    )
+    return link.model_copy(update=changes)
+
+
+def plan(homes: tuple[str, ...] = ("a", "b")) -> GangPlan:
+    return make_plan(ID, [], slots=len(homes), agent_ids=list(homes))
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[GangListener]:
+    listener = GangListener()
+    await listener.open()
+    try:
+        yield listener
+    finally:
+        listener.close()
+        await asyncio.sleep(0.05)  # connections that were closed end
+
+
+class Parts:
+    """The two parts of a gang, with the chief's on agent `a`.
+
+    Args:
+        folder: With a short path, for sockets.
+        others: How the link of `b` differs.
+    """
+
+    def __init__(
+        self, folder: Path, listener: GangListener, pair: tuple[str, str], **others: Any
+    ) -> None:
+        self.stores = {name: folder / name for name in ("a", "b")}
+        link = link_to(listener, pair)
+        self.chief = open_part(
+            plan(), link, agents={"a"}, store=self.stores["a"], listener=listener
+        )
+        theirs = link.model_copy(update={"key": "", **others})
+        self.other = open_part(plan(), theirs, agents={"b"}, store=self.stores["b"], listener=None)
+
+    @asynccontextmanager
+    async def objects_served(self) -> AsyncIterator[asyncio.Queue[Connection]]:
+        """Listen as rank 0 does; yield the queue of accepted connections."""
+        connections: asyncio.Queue[Connection] = asyncio.Queue()
+
+        def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.put_nowait((reader, writer))
+
+        server = await asyncio.start_unix_server(take, objects_socket(self.stores["a"]))
+        try:
+            yield connections
+        finally:
+            server.close()
+
+    async def connect(self) -> Connection:
+        """Connect as a rank of the other computer does."""
+        return await asyncio.open_unix_connection(objects_socket(self.stores["b"]))
+
+
+def run(scenario: Scenario) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(10):
+            await scenario()
+
+    asyncio.run(limited())
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("t")
+
+
+def test_bytes_pass_both_ways_and_what_was_sent_before_a_close_arrives(
+    folder: Path, pair: tuple[str, str]
+) -> None:
+    data = bytes(range(256)) * (1 << 15)  # 8 MiB, more than all buffers together
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.chief, parts.other, parts.objects_served() as come:
+                reader, writer = await parts.connect()
+                writer.write(b"hello")
+                theirs = await come.get()
+                assert await theirs[0].readexactly(5) == b"hello"
+                theirs[1].write(data)
+                theirs[1].close()
+                assert await reader.read(-1) == data
+                writer.close()
+                reader, writer = await parts.connect()
+                theirs = await come.get()
+                writer.write(data)
+                writer.close()
+                assert await theirs[0].read(-1) == data
+                theirs[1].close()
+
+    run(scenario)
+
+
+def test_bytes_that_the_ranks_sent_before_their_parts_ended_arrive(
+    folder: Path, pair: tuple[str, str]
+) -> None:
+    data = bytes(8 << 20)
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.objects_served() as come:
+                async with parts.chief, parts.other:
+                    _, writer = await parts.connect()
+                    theirs = await come.get()
+                    writer.write(data)
+                    writer.close()
+                assert await theirs[0].read(-1) == data
+                theirs[1].close()
+
+    run(scenario)
+
+
+def test_connection_is_kept_until_rank_0_listens(folder: Path, pair: tuple[str, str]) -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.chief, parts.other:
+                _, writer = await parts.connect()
+                writer.write(b"early")
+                await asyncio.sleep(0.05)
+                async with parts.objects_served() as come:
+                    theirs = await come.get()
+                assert await theirs[0].readexactly(5) == b"early"
+
+                def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                    writer.write(b"the store")
+                    writer.close()
+
+                store = await asyncio.start_server(answer, "127.0.0.1", 0)
+                port = store.sockets[0].getsockname()[1]
+                port_file(parts.stores["a"]).write_text(str(port))
+                own_port = int(port_file(parts.stores["b"]).read_text())
+                of_store, to_store = await asyncio.open_connection("127.0.0.1", own_port)
+                assert await of_store.readexactly(9) == b"the store"
+                for each in (writer, theirs[1], to_store):
+                    each.close()
+                store.close()
+
+    run(scenario)
+
+
+def test_ranks_start_when_all_parts_are_prepared(folder: Path, pair: tuple[str, str]) -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            link, homes = link_to(listener, pair), plan(("a", "b", "c", "b"))
+            order: list[str] = []
+
+            async def take_part(name: str, after_s: float) -> None:
+                part = open_part(
+                    homes,
+                    link,
+                    agents={name},
+                    store=folder / name,
+                    listener=listener if name == "a" else None,
+                )
+                async with part as gather:
+                    await asyncio.sleep(after_s)
+                    order.append(f"{name} is prepared")
+                    await gather()
+                    order.append(f"{name} starts")
+                    await asyncio.sleep(0.1)
+
+            await asyncio.gather(take_part("c", 0), take_part("a", 0.05), take_part("b", 0.1))
+            assert order[:3] == ["c is prepared", "a is prepared", "b is prepared"]
+            assert sorted(order[3:]) == ["a starts", "b starts", "c starts"]
+
+    run(scenario)
+
+
+def test_part_waits_for_an_agent_that_has_not_got_its_order_yet(
+    folder: Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_module, "_REACHED_S", 5.0)
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.other as gather:
+                waiting = asyncio.create_task(gather())
+                await asyncio.sleep(0.1)
+                async with parts.chief as gather_here:
+                    await asyncio.gather(waiting, gather_here())
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"secret": "00" * 32}, StartFailed, r"has not begun to start its part of the gang"),
+        ({"port": 1}, LaunchError, r"\(agent b\) could not connect .* 127.0.0.1 port 1, within"),
+        ({"certificate": "other"}, LaunchError, r"what answers there has another certificate"),
+    ],
+)
+def test_part_that_cannot_join_ends_with_the_reason(
+    folder: Path,
+    pair: tuple[str, str],
+    tmp_path: Path,
+    changes: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    if "certificate" in changes:
+        changes = {"certificate": certificate(tmp_path / "other")[0]}
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair, **changes)
+            async with parts.chief, parts.other as gather:
+                with pytest.raises(error, match=message):
+                    await gather()
+
+    run(scenario)
+
+
+def test_part_whose_gang_ended_at_the_chief_fails(folder: Path, pair: tuple[str, str]) -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            link = link_to(listener, pair)
+            others = {"b", "c"}
+            with listener.carrying(ID, link, store=folder / "a", waits_for=others) as gang:
+                parts = Parts(folder, listener, pair)
+                async with parts.other as gather:
+                    waiting = asyncio.create_task(gather())
+                    while not gang.connections:
+                        await asyncio.sleep(0.01)
+                    for task in gang.connections:
+                        task.cancel()
+                    with pytest.raises(StartFailed, match="has ended its part"):
+                        await waiting
+
+    run(scenario)
+
+
+def requests(**changes: Any) -> bytes:
+    request = {"gang": ID, "want": "objects", "secret": SECRET, "agents": []} | changes
+    return json.dumps(request).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_logged"),
+    [
+        (requests(secret="0" * 64), True),
+        (requests(secret="é"), True),
+        (requests(gang="2.2.2"), False),
+        (requests(want="everything"), False),
+        (b"GET / HTTP/1.1\r\n", False),
+        (b"[" * 100_000 + b"\n", False),
+        (b"x" * 1_000_000, False),
+        (b"\xff\xfe\n", False),
+        (b"", False),
+    ],
+)
+def test_what_does_not_show_the_secret_gets_no_answer(
+    folder: Path,
+    pair: tuple[str, str],
+    line: bytes,
+    is_logged: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.chief, parts.objects_served() as come:
+                context = ssl.create_default_context(cadata=pair[0])
+                context.check_hostname = False
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", listener.port, ssl=context
+                )
+                writer.write(line)
+                if not line:
+                    writer.close()
+                with suppress(ConnectionError):  # it was closed with bytes unread
+                    assert await reader.read() == b""
+                writer.close()
+                assert come.empty()
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    assert SECRET not in caplog.text
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * is_logged
+
+
+def test_silent_connections_are_closed_and_are_not_many(
+    folder: Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "_REQUEST_S", 0.2)
+    monkeypatch.setattr(listener_module, "_MOST_REQUESTS", 2)
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.chief:
+                context = ssl.create_default_context(cadata=pair[0])
+                context.check_hostname = False
+                silent = [
+                    await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+                    for _ in range(3)
+                ]
+                loop = asyncio.get_running_loop()
+                began = loop.time()
+                assert await silent[2][0].read() == b""  # one too many
+                assert loop.time() - began < 0.15
+                for reader, writer in silent:
+                    assert await reader.read() == b""
+                    writer.close()
+
+    run(scenario)
+
+
+def test_listener_takes_the_certificate_of_the_newest_gang(
+    folder: Path, pair: tuple[str, str], tmp_path: Path
+) -> None:
+    newer = certificate(tmp_path / "newer")
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            for each in (pair, newer):
+                parts = Parts(folder, listener, each)
+                async with parts.chief as gather_here, parts.other as gather:
+                    await asyncio.gather(gather_here(), gather())
+
+    run(scenario)
+
+
+def test_port_that_is_in_use_is_named() -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            with pytest.raises(DetError, match=f"port {listener.port}, for other agents, cannot"):
+                await GangListener().open(listener.port)
+
+    run(scenario)
