@@ -35,6 +35,10 @@ class ZipDraft:
         _pack(self.path, self._file)
         self._inner.discard()
 
+    def become_share(self) -> Path:
+        """Refuse: nothing uploads a share."""
+        return self._inner.become_share()
+
     def discard(self) -> None:
         """Remove the folder."""
         self._inner.discard()
@@ -56,6 +60,10 @@ class ZipStorage:
         """Return a draft in a folder beside the files."""
         file = self._file(uuid)
         return ZipDraft(self._drafts.begin(uuid), file)
+
+    def draft_path(self, uuid: str) -> Path | None:
+        """Return the folder of a draft beside the files."""
+        return self._drafts.draft_path(uuid)
 
     @contextmanager
     def reading(self, uuid: str, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:

@@ -59,6 +59,7 @@ class CheckpointContext(ContextPart):
         self._distributed = distributed
         self._belongs_to = dict(belongs_to)
         self.has_begun = False
+        self._in_shares: set[str] = set()  # uuids of checkpoints that no computer has whole
 
     def begin(self, metadata: Mapping[str, Any] | None) -> CheckpointDraft:
         """Return a draft to fill and commit later. Does not access the storage yet.
@@ -99,8 +100,10 @@ class CheckpointContext(ContextPart):
         """
         self.check_open("checkpoint.store_path")
         if shard:
-            with ShardedCheckpoint(self._distributed, self.begin).store_path(metadata) as place:
-                yield place
+            sharded = self._sharded()
+            with sharded.store_path(metadata) as (path, uuid):
+                yield path, uuid
+            self._note_shares(sharded, uuid)
             return
         draft = self.begin(metadata)
         with draft.filled() as path:
@@ -132,8 +135,10 @@ class CheckpointContext(ContextPart):
         """
         self.check_open("checkpoint.upload")
         if shard:
-            sharded = ShardedCheckpoint(self._distributed, self.begin)
-            return sharded.upload(ckpt_dir, metadata, selector)
+            sharded = self._sharded()
+            uuid = sharded.upload(ckpt_dir, metadata, selector)
+            self._note_shares(sharded, uuid)
+            return uuid
         draft = self.begin(metadata)
         found = list_folder("checkpoint.upload", ckpt_dir, selector)
         with draft.filled() as path:
@@ -229,6 +234,9 @@ class CheckpointContext(ContextPart):
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from storage, if it is there. Any rank may call it."""
         _check_uuid("delete", storage_id)
+        if storage_id in self._in_shares:
+            self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
+            return
         if not self._storage.files(storage_id):
             return  # not in this storage: another experiment's stays
         try:
@@ -238,6 +246,13 @@ class CheckpointContext(ContextPart):
                 raise
             # It is incomplete now; the next writer removes its remaining files.
         self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
+
+    def _sharded(self) -> ShardedCheckpoint:
+        return ShardedCheckpoint(self._distributed, self.begin, self._storage, self._sink)
+
+    def _note_shares(self, sharded: ShardedCheckpoint, uuid: str) -> None:
+        if sharded.num_shares > 1:
+            self._in_shares.add(uuid)
 
     def _reading(
         self, call: str, uuid: object, takes: Callable[[str], bool] | None

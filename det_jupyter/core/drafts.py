@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from stat import S_ISREG
 from typing import Any
 
 from det_jupyter._version import __version__
-from det_jupyter.contract.run.journal import CheckpointSaved
+from det_jupyter.contract.run.journal import CheckpointSaved, CheckpointShare
 from det_jupyter.core.argument_checks import checked_steps, to_json_value
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.errors import CheckpointError
@@ -45,14 +46,31 @@ class CheckpointDraft:
         """Write the present files to the disk, so that `commit` takes less time."""
         self._opened().sync()
 
-    def commit(self) -> None:
-        """Make the draft a checkpoint and write its record; if this raises, neither is done."""
+    def commit(self, *, num_shares: int = 1, others_bytes: int = 0) -> None:
+        """Make the draft a checkpoint and write its record; if this raises, neither is done.
+
+        Args:
+            num_shares: Computers that have committed files of the checkpoint apart, this one
+                included: more than one make it a share.
+            others_bytes: The size of the others' files.
+        """
         draft = self._opened()
         text = json.dumps(self._metadata, indent=2, default=str)
         (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
-        size_bytes = sum(map(_own_bytes, draft.path.rglob("*")))
+        size_bytes = others_bytes + bytes_in(draft.path)
+        share = draft.become_share() if num_shares > 1 else None
         try:
             draft.commit()
+            if share is not None:
+                self._sink.write(
+                    CheckpointShare(
+                        at=time.time(),
+                        uuid=self.uuid,
+                        share=0,
+                        num_shares=num_shares,
+                        path=str(share),
+                    )
+                )
             record = CheckpointSaved(
                 at=time.time(),
                 uuid=self.uuid,
@@ -66,6 +84,8 @@ class CheckpointDraft:
             # Without a record the master would never delete the checkpoint.
             with suppress(OSError, CheckpointError):  # report the first failure
                 self._storage.delete(self.uuid)
+            if share is not None:
+                shutil.rmtree(share, ignore_errors=True)
             raise
 
     def discard(self) -> None:
@@ -118,6 +138,11 @@ def check_steps(metadata: Mapping[str, Any]) -> None:
         checked_steps(metadata.get("steps_completed"))
     except ValueError as error:
         raise ValueError(f"checkpoint: metadata: {error}, the batches trained") from None
+
+
+def bytes_in(folder: Path) -> int:
+    """Return the size of the files in a folder, without hard links of files elsewhere."""
+    return sum(map(_own_bytes, folder.rglob("*")))
 
 
 def _own_bytes(file: Path) -> int:

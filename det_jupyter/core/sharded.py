@@ -11,12 +11,17 @@ of the ranks' files and of their metadata; each rank computes it from the same o
     a file here, a folder there         an error
     the same folder                     the union of the files in it
     metadata                            merged, also in nested dicts; different values are an error
+
+If checkpoints are in det_jupyter's own folder, other computers do not see the chief's draft. Then
+the first rank of each of them makes a draft there. These are committed as shares, before the chief
+commits its own. The agents upload the shares, and the master makes the checkpoint of them.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,8 +29,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.contract.run.journal import CheckpointShare
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata
+from det_jupyter.core.drafts import CheckpointDraft, bytes_in, check_steps, plain_metadata
 from det_jupyter.core.folders import (
     Folder,
     Listing,
@@ -35,8 +41,10 @@ from det_jupyter.core.folders import (
     list_folder,
     move_files,
 )
+from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.together import on_all, run_on_chief
 from det_jupyter.errors import CheckpointError, PartsConflict
+from det_jupyter.storage import CheckpointStorage, StorageDraft
 
 _MAX_PROBLEMS = 10  # problems in a message
 _OWN_FOLDERS = ".ranks"  # folder in the draft with the files of each rank, until they are merged
@@ -151,6 +159,29 @@ def _merge(
         owners.setdefault(where, rank)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a rank is: its computer, whether it sees the chief's draft, and whether it writes."""
+
+    computer: int
+    sees: bool
+    writes: bool
+
+
+def find_owners(places: Sequence[_Place]) -> list[int]:
+    """Return for each rank the rank whose draft it writes into.
+
+    That is the chief if it sees the chief's draft, or does not write. Else it is the first rank of
+    its computer that writes.
+    """
+    first: dict[int, int] = {}
+    owners = []
+    for rank, place in enumerate(places):
+        is_with_chief = place.sees or not place.writes
+        owners.append(0 if is_with_chief else first.setdefault(place.computer, rank))
+    return owners
+
+
 def list_problems(what: str, problems: Sequence[str]) -> str:
     """Return a message with a line for each problem, at most ten."""
     rest = len(problems) - _MAX_PROBLEMS
@@ -176,16 +207,29 @@ class ShardedCheckpoint:
     Args:
         distributed: The ranks.
         begin: Returns a draft with this metadata; called on the chief.
+        storage: Where it is stored.
+        sink: Stores the record of a share.
+
+    Attributes:
+        num_shares: Computers whose files are stored apart; 1: the checkpoint is in one folder.
     """
 
     def __init__(
         self,
         distributed: DistributedContext,
         begin: Callable[[Mapping[str, Any]], CheckpointDraft],
+        storage: CheckpointStorage,
+        sink: RecordSink,
     ) -> None:
         self._distributed = distributed
         self._begin = begin
-        self._draft: CheckpointDraft | None = None
+        self._storage = storage
+        self._sink = sink
+        self._draft: CheckpointDraft | None = None  # on the chief
+        self._share: StorageDraft | None = None  # on the first rank of another computer
+        self._share_folder: Path | None = None
+        self._owners = [0] * distributed.size  # by rank: the rank whose draft it writes into
+        self.num_shares = 1
         self._on_all = partial(on_all, distributed, catch=BaseException)
         self._on_chief = partial(run_on_chief, distributed, catch=BaseException)
 
@@ -205,15 +249,16 @@ class ShardedCheckpoint:
         offers, merged = self._agree_on_files(call, offers, ckpt_dir)
         check_steps(merged)
         with self._discarding_on_error():
-            path, uuid = self._open(merged)
+            # Without files, no access to the storage is needed.
+            path, uuid = self._open(merged, writes=ckpt_dir is not None)
             mine = files_to_store(offers, self._distributed.rank)
 
             def copy() -> None:
-                if ckpt_dir is not None:  # without files, no access to the storage is needed
+                if ckpt_dir is not None:
                     copy_files(ckpt_dir, path, mine)
 
             self._on_all(copy)
-            self._on_chief(self._commit)
+            self._commit(uuid, offers)
         return uuid
 
     @contextmanager
@@ -225,7 +270,7 @@ class ShardedCheckpoint:
         _refuse(call, problems)
         check_steps(merged)
         with self._discarding_on_error():
-            path, uuid = self._open(merged)
+            path, uuid = self._open(merged, writes=True)
             own = path / _OWN_FOLDERS / str(rank)
             self._on_all(lambda: own.mkdir(mode=0o700, parents=True))
             try:
@@ -241,7 +286,8 @@ class ShardedCheckpoint:
 
             offers = self._on_all(offer)
             offers, _ = self._agree_on_files(call, offers, own)
-            self._on_chief(lambda: self._merge_folders(path, offers))
+            self._on_all(lambda: self._merge_folders(path, offers))
+            self._commit(uuid, offers)
 
     def _offer(
         self,
@@ -278,26 +324,83 @@ class ShardedCheckpoint:
         _refuse(call, find_conflicts(offers, digests) + disputed)
         return offers, merged
 
-    def _open(self, metadata: Mapping[str, Any]) -> tuple[Path, str]:
-        """Make the draft on the chief; return its folder and its uuid on all ranks."""
+    def _open(self, metadata: Mapping[str, Any], *, writes: bool) -> tuple[Path, str]:
+        """Make the drafts; return the folder of this rank's, and the uuid.
+
+        Args:
+            metadata: Of the checkpoint.
+            writes: Whether this rank has files.
+        """
 
         def begin() -> tuple[Path, str]:
             self._draft = self._begin(metadata)
             return self._draft.open(), self._draft.uuid
 
-        return self._on_chief(begin)
+        path, uuid = self._on_chief(begin)
+        if self._distributed.cross_size == 1:
+            return path, uuid
+        computer = self._distributed.cross_rank
+        places = self._on_all(
+            lambda: _Place(computer, self._storage.draft_path(uuid) is not None, writes)
+        )
+        self._owners = find_owners(places)
+        self._on_all(lambda: self._begin_share(uuid))
+        return self._storage.draft_path(uuid) or path, uuid
+
+    def _begin_share(self, uuid: str) -> None:
+        rank = self._distributed.rank
+        if rank > 0 and self._owners[rank] == rank:
+            self._share = self._storage.begin(uuid)
+            self._share_folder = self._share.become_share()
 
     def _merge_folders(self, path: Path, offers: Sequence[Offer]) -> None:
-        """Move the ranks' files into the checkpoint's folder, and commit. Called on the chief."""
+        """Move the files of the ranks that have written into this rank's draft out of `.ranks`."""
         folders = path / _OWN_FOLDERS
-        for offer in offers:
-            move_files(folders / str(offer.rank), path, files_to_store(offers, offer.rank))
-        shutil.rmtree(folders)
-        self._commit()
+        for offer, owner in zip(offers, self._owners, strict=True):
+            if owner == self._distributed.rank:
+                mine = files_to_store(offers, offer.rank)
+                move_files(folders / str(offer.rank), path, mine)
+        if self._owners[self._distributed.rank] == self._distributed.rank:
+            shutil.rmtree(folders)
 
-    def _commit(self) -> None:
-        assert self._draft is not None
-        self._draft.commit()
+    def _commit(self, uuid: str, offers: Sequence[Offer]) -> None:
+        """Commit the shares of other computers, then the chief's draft."""
+        shares = [0]
+        for offer, owner in zip(offers, self._owners, strict=True):
+            if owner not in shares and files_to_store(offers, offer.rank).files:
+                shares.append(owner)
+        self.num_shares = len(shares)
+        others_bytes = 0
+        if self.num_shares > 1:
+            others_bytes = sum(self._on_all(lambda: self._commit_share(uuid, shares)))
+        elif self._share is not None:
+            self._share.discard()
+
+        def commit() -> None:
+            assert self._draft is not None
+            self._draft.commit(num_shares=len(shares), others_bytes=others_bytes)
+
+        self._on_chief(commit)
+
+    def _commit_share(self, uuid: str, shares: Sequence[int]) -> int:
+        """Commit this rank's share, if it has one; return its size in bytes."""
+        if self._share is None or self._share_folder is None:
+            return 0
+        if self._distributed.rank not in shares:
+            self._share.discard()
+            return 0
+        size_bytes = bytes_in(self._share.path)
+        self._share.commit()
+        self._sink.write(
+            CheckpointShare(
+                at=time.time(),
+                uuid=uuid,
+                share=shares.index(self._distributed.rank),
+                num_shares=len(shares),
+                path=str(self._share_folder),
+            )
+        )
+        return size_bytes
 
     @contextmanager
     def _discarding_on_error(self) -> Iterator[None]:
@@ -306,6 +409,10 @@ class ShardedCheckpoint:
         except BaseException:
             if self._draft is not None:
                 self._draft.discard()
+            if self._share is not None:
+                self._share.discard()
+            if self._share_folder is not None:
+                shutil.rmtree(self._share_folder, ignore_errors=True)  # if it was committed
             raise
 
 

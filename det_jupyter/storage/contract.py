@@ -36,6 +36,19 @@ class StorageDraft(Protocol):
     def commit(self) -> None:
         """Make the folder's content the checkpoint. The folder must not be used afterwards."""
 
+    def become_share(self) -> Path:
+        """Make `commit` keep the files apart, for an agent that uploads them.
+
+        They are the files of a checkpoint that ranks on this computer have; ranks on computers
+        that do not see this draft have others. What commits the checkpoint is the master.
+
+        Returns:
+            The folder with the files after `commit`.
+
+        Raises:
+            CheckpointError: Nothing uploads them: computers have to share this storage.
+        """
+
     def discard(self) -> None:
         """Remove the draft; does nothing after `commit`, or when called twice."""
 
@@ -61,6 +74,12 @@ class CheckpointStorage(Protocol):
 
     def begin(self, uuid: str) -> StorageDraft:
         """Return a draft of a checkpoint; if the process is killed, there is no checkpoint."""
+
+    def draft_path(self, uuid: str) -> Path | None:
+        """Return the folder of a draft that a process on any computer has begun.
+
+        None if there is none, or if this computer does not see it.
+        """
 
     def reading(
         self, uuid: str, takes: Callable[[str], bool] | None = None

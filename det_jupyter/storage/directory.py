@@ -3,6 +3,7 @@
     <root>/<uuid>/             a complete checkpoint
     <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
                                (of hard links only their folder: see `_sync_tree`)
+    <root>/.share-<uuid>/      files of a checkpoint of several computers, which an agent uploads
 
 A writer locks its scratch folder; the operating system releases the lock when the writer exits or
 is killed. An unlocked scratch folder is therefore a leftover. It is removed by the next writer,
@@ -34,6 +35,7 @@ from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
 from det_jupyter.storage.globs import matching
 
 _SCRATCH = ".part-"
+_SHARE = ".share-"
 _ATTEMPTS = 100  # to lock a new folder, which another writer may have locked for a moment
 _PAUSE_S = 0.01
 
@@ -93,9 +95,12 @@ _Stamp: TypeAlias = tuple[int, int, int]
 class DirectoryDraft:
     """A StorageDraft: a scratch folder, locked until `commit` or `discard`."""
 
-    def __init__(self, path: Path, final: Path, lock: _OpenFolder) -> None:
+    def __init__(
+        self, path: Path, final: Path, lock: _OpenFolder, *, is_uploaded: bool = False
+    ) -> None:
         self.path = path
         self._final = final
+        self._is_uploaded = is_uploaded
         self._lock = lock
         self._synced: dict[Path, _Stamp] = {}
 
@@ -109,6 +114,17 @@ class DirectoryDraft:
         self.path.rename(self._final)
         _sync(self._final.parent)
         self._lock.close()
+
+    def become_share(self) -> Path:
+        """Let `commit` rename the folder to `.share-<uuid>`."""
+        if not self._is_uploaded:
+            raise CheckpointError(
+                f"some ranks do not see the checkpoint folder {self._final.parent}, in which "
+                "another rank has begun this checkpoint; checkpoint_storage.host_path has to be "
+                "a folder that all computers share"
+            )
+        self._final = self._final.with_name(f"{_SHARE}{self._final.name}")
+        return self._final
 
     def discard(self) -> None:
         """Remove the folder, if it is a draft still."""
@@ -156,7 +172,12 @@ class DirectoryStorage:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.remove_leftovers()
         scratch = self.root / f"{_SCRATCH}{uuid}"
-        return DirectoryDraft(scratch, final, _make_locked(scratch))
+        return DirectoryDraft(scratch, final, _make_locked(scratch), is_uploaded=self._is_own)
+
+    def draft_path(self, uuid: str) -> Path | None:
+        """Return the scratch folder of a draft, if it is in this folder."""
+        scratch = self.root / f"{_SCRATCH}{uuid}"
+        return scratch if scratch.is_dir() else None
 
     @contextmanager
     def reading(self, uuid: str, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:

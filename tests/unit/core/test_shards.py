@@ -6,18 +6,18 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from det_jupyter import core
-from det_jupyter.contract.run.journal import CheckpointSaved
+from det_jupyter.contract.run.journal import CheckpointDeleted, CheckpointSaved, CheckpointShare
 from det_jupyter.core import sharded
 from det_jupyter.core.folders import copy_files
 from det_jupyter.core.journal import RecordList
 from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage.directory import DirectoryStorage
+from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 
 STEPS = {"steps_completed": 3}
@@ -418,3 +418,130 @@ def test_the_first_rank_that_gave_a_value_is_named(storage: Storage) -> None:
 
     for error in run_ranks(3, body):
         assert str(error).endswith("\n  metadata a: 1 of rank 1, 2 of rank 2")
+
+
+class Computers(Storage):
+    """Computers with two ranks each, which do not see each other's folders."""
+
+    is_own = True  # whether checkpoints are in det_jupyter's own folders
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.sinks: dict[int, RecordList] = {}  # by rank
+
+    def folder(self, computer: int) -> Path:
+        return self.root / str(computer)
+
+    def of(self, rank: core.DistributedContext) -> core.CheckpointContext:
+        rank.cross_rank, rank.local_rank, rank.cross_size = rank.rank // 2, rank.rank % 2, 2
+        storage = DirectoryStorage(self.folder(rank.cross_rank), is_own=self.is_own)
+        sink = self.sinks.setdefault(rank.rank, RecordList())
+        return core.CheckpointContext(storage, sink, rank, {"trial_id": 7})
+
+    def shares(self) -> list[CheckpointShare]:
+        """Return the shares in their order, after checking where their records are."""
+        assert [list(map(type, self.sinks[rank].records)) for rank in range(4)] == [
+            [CheckpointShare, CheckpointSaved], [], [CheckpointShare], []
+        ]  # fmt: skip
+        found = [self.sinks[rank].records[0] for rank in (0, 2)]
+        assert all(isinstance(each, CheckpointShare) for each in found)
+        return cast(list[CheckpointShare], found)
+
+    def left(self) -> list[str]:
+        return sorted(path.relative_to(self.root).as_posix() for path in self.root.glob("*/*"))
+
+
+@pytest.fixture
+def computers(tmp_path: Path) -> Computers:
+    return Computers(tmp_path / "computers")
+
+
+def assert_shares(computers: Computers, uuids: set[str], *expected: Mapping[str, str]) -> None:
+    """Check that each computer has a share with these files, and nothing else."""
+    shares = computers.shares()
+    assert uuids == {share.uuid for share in shares}
+    assert [(share.share, share.num_shares) for share in shares] == [(0, 2), (1, 2)]
+    assert [tree(Path(share.path)) for share in shares] == list(expected)
+    saved = cast(CheckpointSaved, computers.sinks[0].records[1])
+    assert Path(saved.path).parent == computers.folder(0)
+    assert saved.size_bytes > sum(len(text) for files in expected for text in files.values())
+    assert [Path(name).name[:7] for name in computers.left()] == [".share-", ".share-"]
+
+
+def test_ranks_of_computers_without_a_common_folder_store_shares(
+    computers: Computers, tmp_path: Path
+) -> None:
+    folders = [
+        write(tmp_path / "0", {"a": "0", "same": "x"}),
+        write(tmp_path / "1", {"b": "1"}),
+        write(tmp_path / "2", {"c/d": "2", "same": "x"}),
+        write(tmp_path / "3", {"c/e": "3"}),
+    ]
+    uuids = computers.upload(*folders)
+    first = {"a": "0", "b": "1", "same": "x"}
+    assert_shares(computers, {str(u) for u in uuids}, first, {"c/": "", "c/d": "2", "c/e": "3"})
+
+
+def test_blocks_of_ranks_of_computers_without_a_common_folder_store_shares(
+    computers: Computers,
+) -> None:
+    def body(rank: ThreadRank) -> str:
+        with computers.of(rank).store_path(STEPS, shard=True) as (path, uuid):
+            (path / f"file-{rank.rank}").write_text(str(rank.rank))
+            (path / "same").write_text("x")
+        return uuid
+
+    first = {"file-0": "0", "file-1": "1", "same": "x"}
+    assert_shares(computers, set(results(4, body)), first, {"file-2": "2", "file-3": "3"})
+
+
+def test_computer_whose_ranks_have_no_files_stores_no_share(
+    computers: Computers, tmp_path: Path
+) -> None:
+    (uuid,) = set(computers.upload(write(tmp_path / "0", {"a": "0"}), None, None, None))
+    assert tree(computers.folder(0) / str(uuid)) == {"a": "0"}
+    assert computers.left() == [f"0/{uuid}"]
+    assert not any(computers.sinks[rank].records for rank in (1, 2, 3))
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_share_that_cannot_be_committed_leaves_nothing_on_any_computer(
+    computers: Computers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    commit = DirectoryDraft.commit
+
+    def full(draft: DirectoryDraft) -> None:
+        if draft.path.parent == computers.folder(failing // 2):
+            raise OSError(28, "No space left on device")
+        commit(draft)
+
+    monkeypatch.setattr(DirectoryDraft, "commit", full)
+    outcomes = computers.upload(*(write(tmp_path / str(r), {str(r): "x"}) for r in range(4)))
+    assert isinstance(outcomes[failing], OSError)
+    assert all(isinstance(each, Exception) for each in outcomes)
+    assert computers.left() == []
+    assert computers.sinks[0].records == []
+
+
+def test_checkpoint_in_shares_is_deleted_by_its_record(
+    computers: Computers, tmp_path: Path
+) -> None:
+    def body(rank: ThreadRank) -> None:
+        checkpoint = computers.of(rank)
+        folder = write(tmp_path / str(rank.rank), {str(rank.rank): "x"})
+        uuid = checkpoint.upload(folder, STEPS, shard=True)
+        if rank.rank == 1:
+            checkpoint.delete(uuid)
+
+    results(4, body)
+    assert [type(record) for record in computers.sinks[1].records] == [CheckpointDeleted]
+
+
+def test_folder_of_the_configuration_that_a_computer_does_not_see_is_refused(
+    computers: Computers, tmp_path: Path
+) -> None:
+    computers.is_own = False
+    outcomes = computers.upload(*(write(tmp_path / str(r), {str(r): "x"}) for r in range(4)))
+    assert isinstance(outcomes[2], CheckpointError)
+    assert "has to be a folder that all computers share" in str(outcomes[2])
+    assert computers.left() == []
