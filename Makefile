@@ -11,7 +11,7 @@ VENV := .venv$(if $(filter-out $(VERSION),$(THERE)),-$(VERSION))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-pythons test-long mutants soak check bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-pythons test-long test-machines mutants soak check bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -52,6 +52,10 @@ test-long: setup
 # Random kills and freezes of every process: MINUTES=30 SEED=2 make soak
 soak: setup
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),3) --seed $(or $(SEED),1)
+
+# As root: computers, as network namespaces, whose links and programs fail: NAMES="cut stopped" make test-machines
+test-machines: setup
+	$(BIN)/python -m tests.machines $(NAMES)
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu tests/gpu

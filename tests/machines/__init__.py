@@ -1,0 +1,1 @@
+"""Computers, as network namespaces, whose links and programs fail: `python -m tests.machines`."""

@@ -1,0 +1,99 @@
+"""`python -m tests.machines.play NAME`: one scenario, in the master's network and with its files.
+
+Reads the place from stdin. Prints a JSON line: the violations, and what was measured. Writes the
+outcome of the trial to `outcome.pt` in the shared folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from dataclasses import asdict
+
+import torch
+
+from tests.machines.scenarios import SCENARIOS, Scenario
+from tests.machines.world import STEPS, World, place_from
+from tests.soak.checks import damage_of, outcome_of
+
+
+def main() -> int:
+    """Play the scenario; return 0 also if it has violations, which are printed."""
+    scenario = next(each for each in SCENARIOS if each.name == sys.argv[1])
+    place = place_from(sys.stdin.read())
+    world = World(place, with_shared_storage=scenario.with_shared_storage)
+    began = time.monotonic()
+    violations: list[str] = []
+    try:
+        if scenario.before is not None:
+            scenario.before(world)
+        world.start()
+        scenario.fault(world)
+        world.finish()
+        violations += _problems(world)
+    except Exception as error:
+        traceback.print_exc()
+        violations.append(f"{type(error).__name__}: {error}"[:300])
+    violations += world.stop() + _gang_problems(world, scenario)
+    lives = sorted(world.watch.lives.values(), key=lambda life: life.first_s)
+    print(
+        json.dumps(
+            {
+                "violations": violations,
+                "seconds": round(time.monotonic() - began, 1),
+                "samples": world.watch.num_samples,
+                "overlap_s": round(world.watch.overlaps_s, 2),
+                "gangs": [
+                    {
+                        "from_s": round(life.first_s - world.fault_s, 1),
+                        "to_s": round(life.last_s - world.fault_s, 1),
+                        "machines": sorted(life.machines),
+                    }
+                    for life in lives
+                ],
+            }
+        )
+    )
+    return 0
+
+
+def _problems(world: World) -> list[str]:
+    """Return what is wrong with the trial itself. The caller compares weights and losses."""
+    view = world.experiment.view
+    if view.state != "COMPLETED":
+        return [f"{view.state}: {view.message}"]
+    found = []
+    if view.trials[0].restarts:
+        found.append(f"{view.trials[0].restarts} restarts were counted as the trial's failures")
+    outcome = outcome_of(world.experiment, world.database)
+    torch.save(asdict(outcome), world.place.shared / "outcome.pt")
+    if [step for step, _ in outcome.batches] != list(range(1, STEPS + 1)):
+        found.append("metrics of batches are incomplete, doubled or not in order")
+    return found + damage_of(world.database) + _storage_problems(world)
+
+
+def _storage_problems(world: World) -> list[str]:
+    """Return drafts of checkpoints that stay in the shared folder."""
+    return [f"left: {path}" for path in world.place.shared.glob("checkpoints/.part-*")]
+
+
+def _gang_problems(world: World, scenario: Scenario) -> list[str]:
+    lives = sorted(world.watch.lives.values(), key=lambda life: life.first_s)
+    found = []
+    if world.watch.overlaps_s > scenario.overlap_s:
+        found.append(f"two gangs were alive at once for {world.watch.overlaps_s:.1f} s")
+    if len(lives) != scenario.gangs:
+        found.append(f"got {len(lives)} gangs, expected {scenario.gangs}")
+    if scenario.moves and len(lives) > 1 and lives[0].machines & lives[1].machines:
+        found.append("the second gang was on the first one's machine")
+    if scenario.ends_s is not None and lives:
+        ended_s = lives[0].last_s - world.fault_s
+        if not scenario.ends_s[0] <= ended_s <= scenario.ends_s[1]:
+            found.append(f"the first gang ended after {ended_s:.1f} s, not in {scenario.ends_s}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
