@@ -106,6 +106,7 @@ async def run_agent(
             if files:
                 runs = runner.runs_of(offer.agent_id)
                 watches.append(loop.create_task(files.keep_trimmed(runs)))
+                watches.append(loop.create_task(files.serve_ranks(runs)))
             if devices is not None:
                 watching = watch(
                     devices,

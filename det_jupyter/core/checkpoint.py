@@ -22,6 +22,7 @@ from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.together import local_chief_first, on_all
+from det_jupyter.core.wanted import fetch
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, path_of, read_metadata
 
@@ -45,6 +46,7 @@ class CheckpointContext(ContextPart):
         sink: Stores the records of checkpoints that were saved and deleted.
         distributed: The ranks.
         belongs_to: Ids of experiment and trial, for the metadata of each checkpoint.
+        wanted: The folder for requests to the agent (wanted.py); it may not exist.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class CheckpointContext(ContextPart):
         sink: RecordSink,
         distributed: DistributedContext,
         belongs_to: Mapping[str, Any],
+        wanted: Path | None = None,
     ) -> None:
+        self._wanted = wanted
         self._storage = storage
         self._sink = sink
         self._distributed = distributed
@@ -257,7 +261,10 @@ class CheckpointContext(ContextPart):
     def _reading(
         self, call: str, uuid: object, takes: Callable[[str], bool] | None
     ) -> AbstractContextManager[Path]:
-        return self._storage.reading(_check_uuid(call, uuid), takes)
+        name = _check_uuid(call, uuid)
+        if self._wanted is not None and self._wanted.is_dir() and not self._storage.files(name):
+            fetch(self._wanted, name, is_saved=name in self._in_shares)
+        return self._storage.reading(name, takes)
 
 
 def _check_mode(call: str, mode: object) -> None:

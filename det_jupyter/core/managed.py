@@ -266,7 +266,7 @@ def managed_context(
     return Context(
         distributed=distributed,
         train=train,
-        checkpoint=CheckpointContext(storage, journal, distributed, ids),
+        checkpoint=CheckpointContext(storage, journal, distributed, ids, run.folder.wanted),
         preempt=preempt,
         searcher=SearcherContext(
             plan.target,

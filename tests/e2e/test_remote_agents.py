@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 import torch
 
@@ -24,8 +25,9 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import is_frozen
-from det_jupyter.contract.messages import AgentCredentials
+from det_jupyter.contract.messages import AgentCredentials, State
 from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.stopping import end_everything
 from tests.processes import DetHome, det_home, processes_below, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
@@ -253,6 +255,44 @@ def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
     wait_until(lambda: not any(folder.exists() for folder in folders), "the files are removed")
 
 
+SHARDED = """
+from det_jupyter import core
+from det_jupyter.errors import CheckpointError
+
+
+def save():
+    with core.init() as context:
+        rank = context.distributed.rank
+        with context.checkpoint.store_path({"steps_completed": 1}, shard=True) as (path, uuid):
+            (path / f"rank-{rank}").write_text(str(rank))
+        with context.checkpoint.restore_path(uuid) as path:
+            assert len(list(path.glob("rank-*"))) == 4
+        try:
+            with context.checkpoint.restore_path("another"):
+                pass
+        except CheckpointError as error:
+            assert "no checkpoint another of experiment" in str(error), error
+        if rank == 0:
+            context.train.report_validation_metrics(1, {"error": 1.0})
+"""
+
+
+def test_checkpoint_of_ranks_on_two_computers_arrives_whole_and_is_read_back(
+    client: Client, home: DetHome, nodes: dict[str, Node]
+) -> None:
+    config = small_config(entrypoint="save", resources={"slots_per_trial": 4})
+    experiment = submit(client, config, SHARDED)
+    experiment.wait(60)
+    (checkpoint,) = experiment.checkpoints()
+    path = Path(checkpoint.path)
+    assert path.parent == home.path / "data" / "checkpoints"
+    assert {each.name: each.read_text() for each in path.glob("rank-*")} == {
+        f"rank-{rank}": str(rank) for rank in range(4)
+    }
+    shares = [node.home / "data" / "checkpoints" for node in nodes.values()]
+    wait_until(lambda: not [s for each in shares for s in each.glob(".share-*")], "removed")
+
+
 def test_size_that_whole_computers_do_not_give_is_refused(
     client: Client, nodes: dict[str, Node]
 ) -> None:
@@ -313,6 +353,23 @@ def test_master_that_restarts_is_found_at_the_same_port(
     home.master().kill()
     experiment.wait(60)
     assert losses(experiment)[0] == list(range(1, STEPS + 1))
+
+
+def test_agents_stay_when_everything_is_stopped_and_their_gangs_end_at_once(
+    client: Client, home: DetHome, nodes: dict[str, Node]
+) -> None:
+    experiment = submit(client, slow(0.05))
+    wait_for_steps(experiment, 5)
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    ranks = [psutil.Process(rank.pid) for rank in allocation.ranks]
+    end_everything()
+    wait_until(lambda: not any(rank.is_running() for rank in ranks), "they have ended", 2)
+    renewed = Client(connect())
+    for node in nodes.values():
+        node.wait_until_connected(renewed)
+        assert node.processes[-1].poll() is None
+    assert renewed.experiment(experiment.id).state == State.CANCELED
 
 
 def test_port_that_was_taken_when_the_master_started_is_opened_later(

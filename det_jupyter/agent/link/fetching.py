@@ -2,7 +2,8 @@
 
     blobs            captured code and the context directory, addressed by content: each is fetched
                      once, and removed when it was not used for a week
-    checkpoints      those in the master's own folder that the run starts from
+    checkpoints      those in the master's own folder that the run starts from, and later those
+                     that its code reads (core/wanted.py)
     environment      values of variables, which may be secrets: only kept in memory
 
 If the configuration has a folder for checkpoints, it must be the same on both computers: the
@@ -18,19 +19,20 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Sized
+from collections.abc import Coroutine, Iterable, Mapping, Sized
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from det_jupyter.agent.link.master_link import agent_path, open_http
+from det_jupyter.agent.link.master_link import agent_path, open_http, refusal_text
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import AgentCredentials, CheckpointRef, RemoteStart
+from det_jupyter.contract.messages import AgentCredentials, CheckpointRef, RemoteStart, StoredFiles
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, LaunchError, MasterUnreachable
@@ -38,7 +40,9 @@ from det_jupyter.errors import DetError, LaunchError, MasterUnreachable
 logger = logging.getLogger(__name__)
 
 _RETRIED_S = 60.0  # longer than the master may be away before the gang is ended (FENCE_S)
+_UPLOADED_S = 600.0  # how long to wait for a checkpoint that is on its way to the master
 _PAUSE_S = 0.5
+_REQUESTS_S = 0.1
 _AT_ONCE = 4
 _PART_BYTES = 1 << 20
 _TRIM_S = 3600.0
@@ -93,6 +97,8 @@ class RunFiles:
         answer = await http.post(f"{self._base}/runs/{run.id}/start")
         answer.raise_for_status()
         start = RemoteStart.model_validate_json(answer.content)
+        if start.storage is None:
+            run.dir.wanted.mkdir(mode=0o700, exist_ok=True)
         if start.storage is not None and start.probe:
             _check_shared(self._credentials.agent, Path(start.storage), start.probe)
         limit = asyncio.Semaphore(_AT_ONCE)
@@ -146,6 +152,60 @@ class RunFiles:
             url = f"{self._base}/checkpoints/{uuid}/files"
             await _all(_fetch_file(http, url, name, draft, limit) for name in files)
             draft.rename(folder)
+
+    async def serve_ranks(self, runs: Mapping[str, Run]) -> None:
+        """Fetch checkpoints that ranks request (core/wanted.py), until cancelled.
+
+        Args:
+            runs: The agent's open runs (live).
+        """
+        tasks: dict[Path, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for run in [run for run in runs.values() if run.is_alive]:
+                    for request in run.dir.wanted.glob("*.json"):
+                        if request not in tasks:
+                            tasks[request] = asyncio.create_task(self._serve(run, request))
+                for request in [request for request, task in tasks.items() if task.done()]:
+                    del tasks[request]
+                await asyncio.sleep(_REQUESTS_S)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+
+    async def _serve(self, run: Run, request: Path) -> None:
+        problem = ""
+        try:
+            wanted = json.loads(request.read_bytes())
+            await self._fetch_wanted(run, str(wanted["uuid"]), is_saved=bool(wanted["is_saved"]))
+        except httpx.HTTPStatusError as error:
+            problem = refusal_text(error.response.status_code, error.response.content)
+        except Exception as error:
+            problem = error_text(error)
+        logger.info("allocation=%s has requested a checkpoint: %s", run.id, problem or "fetched")
+        with suppress(OSError):  # the run has ended, and its folder was removed
+            request.unlink()
+            paths.write_private(request.with_suffix(".done"), problem)
+
+    async def _fetch_wanted(self, run: Run, uuid: str, *, is_saved: bool) -> None:
+        deadline = time.monotonic() + (_UPLOADED_S if is_saved else _RETRIED_S)
+        while True:
+            try:
+                async with open_http(self._credentials) as http:
+                    path = f"{self._base}/runs/{quote(run.id)}/checkpoints/{quote(uuid)}"
+                    answer = await http.get(path)
+                    answer.raise_for_status()
+                    files = StoredFiles.model_validate_json(answer.content).files
+                    limit = asyncio.Semaphore(_AT_ONCE)
+                    return await self._fetch_checkpoint(http, uuid, files, limit)
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+            except httpx.HTTPStatusError as error:
+                is_absent = error.response.status_code == httpx.codes.NOT_FOUND
+                if not (is_absent and is_saved) or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
     async def keep_trimmed(self, runs: Sized) -> None:
         """Remove what is unused every hour while no run is open, until cancelled.

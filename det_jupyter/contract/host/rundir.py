@@ -7,6 +7,7 @@ runs/<allocation id>/
     orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
     output-<rank>        what the rank prints
+    wanted/              requests for checkpoints, on a computer that is not the master's
     work/                copy of the context directory: the working directory of the ranks
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
     ranks.json           pids and births, written when the ranks have been started
@@ -64,6 +65,7 @@ class RunDir:
     ranks = _File("ranks.json")
     exit = _File("exit.json")
     closed = _File("closed")
+    wanted = _File("wanted")
     work = _File("work")
 
     def journal(self, rank: int) -> Path:

@@ -22,11 +22,13 @@ from det_jupyter.contract.messages import (
     OtherVersion,
     RegisterAgent,
     RemoteStart,
+    StoredFiles,
 )
 from det_jupyter.contract.trial.captured import blobs_of, private_blobs_of
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.http.routes_uploads import trial_of, trials_on
+from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, start_checkpoints
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage.kinds import folder_at
@@ -110,10 +112,26 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
             )
         )
 
+    @routes.get(
+        "/agents/{agent_id}/runs/{allocation_id}/checkpoints/{uuid}", response_model=StoredFiles
+    )
+    async def checkpoint_files(agent_id: str, allocation_id: str, uuid: str) -> Response:
+        """Return the files of a checkpoint that the code of a run on this agent reads."""
+        trial = trial_of(service, agent_id, allocation_id)
+        files = {}
+        if _may_read(service, trial, uuid):
+            files = await asyncio.to_thread(inbox.files, uuid)
+        if not files:
+            raise NotFound(
+                f"the master's computer has no checkpoint {uuid} of experiment "
+                f"{trial.experiment_id}"
+            )
+        return JsonResponse(StoredFiles(files=files))
+
     @routes.get("/agents/{agent_id}/checkpoints/{uuid}/files")
     async def checkpoint_file(agent_id: str, uuid: str, name: str) -> Response:
-        """Return a file of a checkpoint that a trial on this agent starts from."""
-        if not any(uuid in start_checkpoints(t) for t in trials_on(service, agent_id)):
+        """Return a file of a checkpoint that a trial on this agent may read."""
+        if not any(_may_read(service, trial, uuid) for trial in trials_on(service, agent_id)):
             raise NotFound(f"checkpoint {uuid} is not one of a trial on agent {agent_id}")
         path = inbox.path(uuid, name)
         if not path.is_file():
@@ -121,6 +139,13 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         return FileResponse(path, media_type="application/octet-stream")
 
     return routes
+
+
+def _may_read(service: Service, trial: Trial, uuid: str) -> bool:
+    """Return whether a trial's code may read a checkpoint in the master's own folder."""
+    checkpoint = service.machine.state.checkpoints.get(uuid)
+    is_own = checkpoint is not None and checkpoint.experiment_id == trial.experiment_id
+    return is_own or uuid in start_checkpoints(trial)
 
 
 def _make_probe(location: str) -> str:

@@ -129,4 +129,11 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         config.searcher, config.hyperparameters, config.reproducibility.experiment_seed
     )
     warnings = notices(config.to_document())
+    elsewhere = [agent.id for agent in state.agents.values() if agent.is_remote]
+    if elsewhere and config.checkpoint_storage.location is None:
+        warnings.append(
+            f"checkpoint_storage: what trials save on agents of other computers "
+            f"({', '.join(elsewhere)}) is uploaded to this one while they train; "
+            "host_path, in a folder that all share, avoids that."
+        )
     return preview_view(planned, ranges, warnings, finder, slots=slots, places=places)

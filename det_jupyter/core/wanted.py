@@ -1,0 +1,53 @@
+"""Requests checkpoints that are not on this computer, from the agent of a run on another computer.
+
+    wanted/X.json    written by a rank: the uuid
+    wanted/X.done    written by the agent: why the checkpoint could not be fetched, or nothing
+
+The folder exists only in runs on other computers than the master's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from det_jupyter.contract.host import paths
+from det_jupyter.errors import CheckpointError
+
+_POLL_S = 0.05
+_LONGEST_S = 24 * 3600.0  # the agent limits its attempts; without the agent, ranks are ended
+
+
+def fetch(wanted: Path, uuid: str, *, is_saved: bool) -> None:
+    """Let the agent fetch a checkpoint into its folder of checkpoints.
+
+    Args:
+        wanted: The folder `wanted` of the run.
+        uuid: The checkpoint.
+        is_saved: Whether this run has saved it, so that it may be on its way to the master.
+
+    Raises:
+        CheckpointError: It could not be fetched.
+    """
+    request = wanted / f"{os.getpid()}-{time.monotonic_ns()}.json"
+    answer = request.with_suffix(".done")
+    paths.write_private(request, json.dumps({"uuid": uuid, "is_saved": is_saved}))
+    deadline = time.monotonic() + _LONGEST_S
+    while time.monotonic() < deadline:
+        try:
+            problem = answer.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            time.sleep(_POLL_S)
+            continue
+        answer.unlink()
+        if problem:
+            raise CheckpointError(
+                f"checkpoint {uuid} is not on this computer, and could not be fetched: {problem}. "
+                "On another computer than the master's, a trial can read the checkpoints of its "
+                "own experiment and the one that it starts from; any other needs a folder that "
+                "both computers share, as checkpoint_storage.host_path"
+            )
+        return
+    raise CheckpointError(f"checkpoint {uuid}: the agent has not fetched it within a day")
