@@ -528,6 +528,7 @@ class Experiment:
         kill_at: int | None = None,
         timeout: float | None = None,
         *,
+        machines: int = 1,
         keep: bool = False,
     ) -> Verification:
         """Verify that pausing and killing do not change the result of its training.
@@ -543,16 +544,27 @@ class Experiment:
             pause_at: Pause after this batch. If neither is given, a third of the batches.
             kill_at: Kill all ranks with SIGKILL after this one. If neither is given, two thirds.
             timeout: Seconds to wait for each of the two.
+            machines: Number of agents that the interrupted one has been on: 2 lets it continue on
+                another one after the first interruption, 3 on a third one after the second.
             keep: Do not delete them.
 
         Raises:
-            ConfigError: An argument is wrong, or its entrypoint is no class.
+            ConfigError: An argument is wrong, its entrypoint is no class, or there are too few
+                agents.
             RankFailed: One of the two ended with an error.
             WaitTimeout: They took too long.
         """
         view = self._client.experiment(self.id)
         chosen = choose_trial(view, trial)
-        plan = plan_verify(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
+        plan = plan_verify(
+            view,
+            chosen,
+            batches=batches,
+            pause_at=pause_at,
+            kill_at=kill_at,
+            machines=machines,
+            pools=self._client.pools() if machines > 1 else (),
+        )
         return verify(self._client, view, plan, self._plain_handle, timeout_s=timeout, keep=keep)
 
     def diagnose(

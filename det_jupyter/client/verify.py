@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -30,12 +31,14 @@ from det_jupyter.contract.messages import (
     CreateExperiment,
     ExperimentView,
     LogQuery,
+    PoolStatus,
     TrialView,
 )
 from det_jupyter.errors import CheckpointError, ConfigError, Conflict, RankFailed
 from det_jupyter.storage import reading
 
 _VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/training/interruptions.py
+_PLACE = re.compile(rf"{_VARIABLE}: run \d+ on (.+)")
 _COMPARE = "det_jupyter.pytorch.checkpoints.compare"
 _VERB = "verify_resume"
 _ONLY_CLASSES = (
@@ -46,11 +49,12 @@ _ONLY_CLASSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyPlan:
-    """The hyperparameters, the length, and the interruptions as (kind, batch)."""
+    """Hyperparameters, length, interruptions as (kind, batch), and the number of agents."""
 
     hparams: dict[str, Any]
     max_length: dict[str, int]
     interruptions: tuple[tuple[str, int], ...]
+    machines: int = 1
 
 
 def plan_verify(
@@ -60,8 +64,13 @@ def plan_verify(
     batches: int | None,
     pause_at: int | None,
     kill_at: int | None,
+    machines: int = 1,
+    pools: Sequence[PoolStatus] = (),
 ) -> VerifyPlan:
     """Return the plan; the arguments are those of `Experiment.verify_resume`.
+
+    Args:
+        pools: The master's; only needed if `machines` is not 1.
 
     Raises:
         ConfigError: The entrypoint is no class, or arguments are wrong; one line for each.
@@ -84,21 +93,59 @@ def plan_verify(
     ]
     if pause_at == kill_at:
         problems.append("verify_resume: pause_at and kill_at are the same batch; give two")
+    if not 1 <= machines <= 1 + len(planned):
+        problems.append(
+            f"verify_resume: got machines={machines}, expected 1 to {1 + len(planned)}: after "
+            "each interruption it can continue on another one"
+        )
+    elif machines > 1 and (problem := _find_missing_agents(view, machines, pools)):
+        problems.append(problem)
     if problems:
         raise ConfigError(problems)
     by_batch = tuple(sorted(planned, key=lambda item: item[1]))
-    return VerifyPlan(hparams=trial.hparams, max_length=max_length, interruptions=by_batch)
+    return VerifyPlan(
+        hparams=trial.hparams,
+        max_length=max_length,
+        interruptions=by_batch,
+        machines=machines,
+    )
+
+
+def _find_missing_agents(view: ExperimentView, machines: int, pools: Sequence[PoolStatus]) -> str:
+    """Return why the trial cannot be on that many agents in turn; "" if it can."""
+    slots = view.config["resources"]["slots_per_trial"]
+    agents = [agent for pool in pools if pool.name == view.pool for agent in pool.agents]
+    sizes = sorted(
+        (sum(s.state != "disabled" for s in agent.slots) for agent in agents if agent.connected),
+        reverse=True,
+    )
+    if any(size >= slots for size in sizes):
+        can_run = sum(size >= slots for size in sizes) >= machines
+    else:  # on several at once: it leaves that of rank 0
+        can_run = sum(sizes[machines - 1 :]) >= slots
+    if can_run:
+        return ""
+    has = ", ".join(f"{agent.id} ({len(agent.slots)} slots)" for agent in agents) or "none"
+    return (
+        f"verify_resume: machines={machines} needs so many agents on which {slots} slots are "
+        f"possible in turn; pool {view.pool} has: {has}"
+    )
 
 
 def request_for(view: ExperimentView, plan: VerifyPlan, *, interrupted: bool) -> CreateExperiment:
     """Return the request for one of the two experiments."""
-    orders = " ".join(f"{kind}@{steps}" for kind, steps in plan.interruptions)
+    entries = [f"{kind}@{steps}" for kind, steps in plan.interruptions]
+    orders = " ".join(entries)
     policy = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 1}
     changes = {
         "name": f"{view.name}: {'interrupted' if interrupted else 'straight'}",
         "checkpoint_storage": {**(view.config.get("checkpoint_storage") or {}), **policy},
         "max_restarts": max(1, view.config["max_restarts"]),
     }
+    if interrupted and plan.machines > 1:
+        lines = "|".join(entries[: plan.machines - 1])
+        leaving = {"pattern": rf"^{_VARIABLE}: ({lines})\b", "action": "exclude_node"}
+        changes["log_policies"] = [*(view.config.get("log_policies") or []), leaving]
     return derive(
         view,
         changes,
@@ -155,7 +202,7 @@ def _run(
     finally:
         line.close()
     straight, interrupted = both
-    _check_interrupted(client, interrupted.view, plan)
+    agents = _check_interrupted(client, interrupted.view, plan)
     ends = [_last_checkpoint(client, experiment.id) for experiment in both]
     found = _compare(view.python, ends[0].path, ends[1].path)
     return Verification(
@@ -165,19 +212,32 @@ def _run(
         differences=tuple((d["name"], d["problem"]) for d in found["differences"]),
         straight_id=straight.id,
         interrupted_id=interrupted.id,
+        agents=agents,
     )
 
 
-def _check_interrupted(client: Client, view: ExperimentView, plan: VerifyPlan) -> None:
-    """Raise a Conflict if the logs of the ranks do not show the planned interruptions."""
+def _check_interrupted(client: Client, view: ExperimentView, plan: VerifyPlan) -> tuple[str, ...]:
+    """Return the agent of each run.
+
+    Raises:
+        Conflict: The logs of the ranks do not show the planned interruptions and machines.
+    """
     lines = client.logs(view.trials[0].id, LogQuery(tail=MAX_LINES)).lines
-    logged = [line.text.strip() for line in lines if line.text.startswith(f"{_VARIABLE}: ")]
+    ours = [line.text.strip() for line in lines if line.text.startswith(f"{_VARIABLE}: ")]
+    agents = tuple(found[1] for line in ours if (found := _PLACE.fullmatch(line)))
+    logged = [line for line in ours if not _PLACE.fullmatch(line)]
     planned = [f"{_VARIABLE}: {kind}@{steps}" for kind, steps in plan.interruptions]
     if logged != planned:
         raise Conflict(
             f"verify_resume: experiment {view.id} was not interrupted as planned: "
             f"got {logged or 'nothing'}, expected {planned}"
         )
+    if len(set(agents)) < plan.machines:
+        raise Conflict(
+            f"verify_resume: experiment {view.id} was not on {plan.machines} machines: its runs "
+            f"were on {', '.join(agents) or 'none'}"
+        )
+    return agents
 
 
 def _last_checkpoint(client: Client, experiment_id: int) -> CheckpointView:
@@ -224,6 +284,7 @@ class Verification:
         tensors: Number of compared tensors.
         differences: Name and problem of each, in the checkpoint's order.
         straight_id, interrupted_id: The experiments, which are deleted if nothing differs.
+        agents: That of rank 0 in each run of the interrupted one.
     """
 
     interruptions: tuple[tuple[str, int], ...]
@@ -232,6 +293,7 @@ class Verification:
     differences: tuple[tuple[str, str], ...] = field(repr=False)
     straight_id: int
     interrupted_id: int
+    agents: tuple[str, ...] = ()
 
     @property
     def is_identical(self) -> bool:
@@ -251,7 +313,8 @@ class Verification:
 
     def _lines(self, escaped: Callable[[str], str]) -> list[str]:
         what = ", ".join(f"{steps} ({_DONE[kind]})" for kind, steps in self.interruptions)
-        after = f"interrupted after batch {what}"
+        where = f", on {', then '.join(self.agents)}" if len(set(self.agents)) > 1 else ""
+        after = f"interrupted after batch {what}{where}"
         if self.is_identical:
             end = f"{self.tensors} tensors at batch {self.steps_completed}"
             return [escaped(f"identical: {end}, {after}")]

@@ -208,6 +208,14 @@ def test_agent_that_exits_without_a_trial_offers_no_slots_any_more(
     nodes["b"].wait_until_connected(client)
 
 
+def test_resuming_is_verified_on_two_machines(
+    nodes: dict[str, Node], undisturbed: Experiment
+) -> None:
+    found = undisturbed.verify_resume(batches=12, pause_at=5, machines=2, timeout=60)
+    assert found.is_identical
+    assert sorted(found.agents) == ["b", "c"]
+
+
 def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
     client: Client, nodes: dict[str, Node]
 ) -> None:

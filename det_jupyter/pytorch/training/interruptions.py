@@ -4,7 +4,8 @@
 
 The first run of the trial leaves after batch 7 as if it were preempted; the second, which
 continues from there, is killed by SIGKILL after batch 15, on every rank; the third runs to its
-end. Only `experiment.verify_resume()` sets the variable.
+end. Only `experiment.verify_resume()` sets the variable. Rank 0 writes to stderr on which agent
+each run is, and each interruption; `verify_resume` reads these lines.
 """
 
 from __future__ import annotations
@@ -61,3 +62,10 @@ class Interruption:
             sys.stderr.flush()
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_place(environment: Mapping[str, str], *, run: int, agent_id: str) -> None:
+    """Write to stderr on which agent a run is, if the variable is set. Rank 0 calls it."""
+    if environment.get(VARIABLE):
+        sys.stderr.write(f"{VARIABLE}: run {run} on {agent_id}\n")
+        sys.stderr.flush()

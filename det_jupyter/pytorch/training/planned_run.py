@@ -23,7 +23,7 @@ from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import build_trial
-from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.interruptions import Interruption, write_place
 from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -89,6 +89,8 @@ class PlannedRun:
         plan, config = self.plan, self.config
         if problems := find_missing_batch_size(plan.config | {"hyperparameters": plan.hparams}):
             raise ConfigError(problems)
+        if self.core.distributed.is_chief:
+            write_place(os.environ, run=plan.run, agent_id=plan.homes[0])
         start = RunStart(
             seed=plan.seed,
             checkpoint=plan.checkpoint,

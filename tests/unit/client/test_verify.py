@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,17 @@ import pytest
 
 from det_jupyter.client import verify
 from det_jupyter.client.verify import Verification, VerifyPlan, plan_verify, request_for
-from det_jupyter.contract.messages import Capsule, CapturedName, ExperimentView, State, TrialView
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    Capsule,
+    CapturedName,
+    ExperimentView,
+    PoolStatus,
+    SlotStatus,
+    SlotView,
+    State,
+    TrialView,
+)
 from det_jupyter.errors import ConfigError
 from det_jupyter.storage import open_storage
 from det_jupyter.storage.contract import path_of
@@ -59,8 +71,8 @@ def experiment(**searcher: Any) -> ExperimentView:
     )
 
 
-def plan_of(view: ExperimentView, steps: int = 0, **given: int | None) -> VerifyPlan:
-    defaults: dict[str, int | None] = {"batches": None, "pause_at": None, "kill_at": None}
+def plan_of(view: ExperimentView, steps: int = 0, **given: Any) -> VerifyPlan:
+    defaults: dict[str, Any] = {"batches": None, "pause_at": None, "kill_at": None}
     return plan_verify(view, trial(steps), **(defaults | given))
 
 
@@ -120,6 +132,76 @@ def test_both_runs_are_the_same_but_for_the_interruptions() -> None:
     }
 
 
+def pool(*sizes: int) -> PoolStatus:
+    slots = [
+        SlotStatus(slot=SlotView(id=i, kind="cpu", index=i, name="CPU"), state="used")
+        for i in range(max(sizes, default=0))
+    ]
+    agents = [
+        AgentStatus(id=f"a{i}", hostname="h", pool="p", connected=True, slots=slots[:size])
+        for i, size in enumerate(sizes)
+    ]
+    return PoolStatus(
+        name="p",
+        policy="priority",
+        preemption=False,
+        agents=agents,
+        num_slots=sum(sizes),
+        num_free=0,
+        num_waiting=0,
+    )
+
+
+def pooled(slots_per_trial: int) -> ExperimentView:
+    view = experiment(max_length={"batches": 300})
+    config = view.config | {"resources": {"slots_per_trial": slots_per_trial}}
+    return view.model_copy(update={"config": config, "pool": "p"})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "slots", "machines", "is_possible"),
+    [
+        ((2, 2), 2, 2, True),
+        ((2, 2), 2, 3, False),
+        ((2, 1), 2, 2, False),
+        ((2, 2), 1, 2, True),
+        ((2, 2), 4, 2, False),
+        ((2, 2, 2), 4, 2, True),
+        ((), 1, 2, False),
+    ],
+)
+def test_so_many_machines_must_be_there(
+    sizes: tuple[int, ...], slots: int, machines: int, *, is_possible: bool
+) -> None:
+    if is_possible:
+        assert plan_of(pooled(slots), machines=machines, pools=[pool(*sizes)]).machines == machines
+        return
+    has = ", ".join(f"a{i} ({size} slots)" for i, size in enumerate(sizes)) or "none"
+    with pytest.raises(ConfigError, match=re.escape(f"pool p has: {has}")):
+        plan_of(pooled(slots), machines=machines, pools=[pool(*sizes)])
+
+
+@pytest.mark.parametrize(("machines", "kill_at", "most"), [(0, None, 3), (4, None, 3), (3, 9, 2)])
+def test_each_interruption_can_be_followed_by_another_machine(
+    machines: int, kill_at: int | None, most: int
+) -> None:
+    with pytest.raises(ConfigError, match=f"got machines={machines}, expected 1 to {most}"):
+        plan_of(pooled(1), machines=machines, kill_at=kill_at, pools=[pool(4, 4, 4)])
+
+
+def test_agent_of_an_interruption_is_left_by_a_log_policy() -> None:
+    own = {"pattern": "ECC error", "action": "exclude_node"}
+    view = pooled(2)
+    view = view.model_copy(update={"config": view.config | {"log_policies": [own]}})
+    plan = plan_of(view, machines=2, pools=[pool(2, 2)])
+    straight, interrupted = (request_for(view, plan, interrupted=f) for f in (False, True))
+    assert straight.config["log_policies"] == [own]
+    first, added = interrupted.config["log_policies"]
+    assert (first, added["action"]) == (own, "exclude_node")
+    lines = ["DET_JUPYTER_INTERRUPT: pause@100", "DET_JUPYTER_INTERRUPT: pause@1000", "kill@200"]
+    assert [bool(re.search(added["pattern"], line)) for line in lines] == [True, False, False]
+
+
 def test_an_entrypoint_that_is_a_function_is_refused_before_anything_is_submitted() -> None:
     view = experiment(max_length={"batches": 300})
     captured = [
@@ -148,6 +230,12 @@ def test_an_identical_outcome_is_one_sentence() -> None:
     assert repr(found) == (
         "identical: 31 tensors at batch 20, interrupted after batch 7 (paused), 15 (killed)"
     )
+
+
+def test_machines_are_in_the_sentence_if_there_were_several() -> None:
+    found = replace(verification(), agents=("b", "c", "c"))
+    assert repr(found).endswith("after batch 7 (paused), 15 (killed), on b, then c, then c")
+    assert repr(replace(found, agents=("b", "b", "b"))).endswith("15 (killed)")
 
 
 def test_a_difference_is_told_with_what_may_be_the_cause() -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.interruptions import Interruption, write_place
 from tests.problems import said
 
 PLAN = {"DET_JUPYTER_INTERRUPT": "pause@7 kill@15"}
@@ -34,6 +34,14 @@ def test_a_pause_is_told_and_left_to_the_loop(capsys: pytest.CaptureFixture[str]
     Interruption("pause", 7).carry_out(is_chief=True)
     Interruption("pause", 7).carry_out(is_chief=False)
     assert capsys.readouterr().err == "DET_JUPYTER_INTERRUPT: pause@7\n"
+
+
+def test_agent_of_a_run_is_written_only_where_resuming_is_verified(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_place(PLAN, run=2, agent_id="b")
+    write_place({}, run=2, agent_id="b")
+    assert capsys.readouterr().err == "DET_JUPYTER_INTERRUPT: run 2 on b\n"
 
 
 def test_a_kill_ends_the_process_at_once() -> None:
