@@ -59,6 +59,9 @@ class BusyFacts:
     def gone(self) -> list[AgentSlots]:
         return []
 
+    def left_at(self, agent_id: str) -> float | None:
+        return None
+
     def other_pools(self) -> Mapping[str, Snapshot]:
         return {}
 

@@ -11,6 +11,7 @@ from det_jupyter.contract.messages.views import SlotView
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, PrintableText, ProcessId, Timestamp
 from det_jupyter.contract.values.reader import Reader
+from det_jupyter.contract.values.text import short_time
 
 
 class DeviceProcess(Wire):
@@ -56,6 +57,24 @@ class AgentStatus(Wire):
     problem: str = ""  # why it is not connected, and what to do, in a sentence
     slots: list[SlotStatus]
     num_aux: int = 0  # trials without slots that run here
+    is_remote: bool = False  # on another computer than the master
+    address: str = ""  # of its computer, for other agents; "": unknown, or the master's
+    versions: dict[str, str] = {}  # of Python and torch, if it is on another computer
+    left_at: float | None = None  # since when it is not connected or exits, UTC seconds
+    num_left_slots: int = 0  # slots that it had, if it has exited
+
+    def state(self, now: float) -> str:
+        """Return whether it is connected, or since when not, such as `left at 15:40`.
+
+        Args:
+            now: UTC seconds.
+        """
+        at = "" if self.left_at is None else short_time(self.left_at, now)
+        if at and not self.slots:
+            return f"left at {at}"
+        if self.connected:
+            return "connected"
+        return f"not connected since {at}" if at else "not connected"
 
 
 class PoolStatus(Wire):
@@ -68,6 +87,7 @@ class PoolStatus(Wire):
     default_priority: int = 42
     share_devices: bool = False
     agents: list[AgentStatus]
+    lost: list[AgentStatus] = []  # agents on other computers that were lost, and may connect again
     num_slots: int  # slots that trials may get, held or free
     num_free: int
     num_waiting: int  # number of waiting trials

@@ -65,18 +65,22 @@ def _task_name(slot: SlotStatus) -> str | None:
 
 def agents_listing(view: ClusterView) -> Listing:
     """Return a row for each agent."""
-    header = ("Agent ID", "Hostname", "Resource Pool", "Connected", "Enabled", "Draining", "Slots",
-              "Used", "Free", "")  # fmt: skip
-    rows = [_agent_row(agent) for pool in view.pools for agent in pool.agents]
+    header = ("Agent ID", "Hostname", "Address", "State", "Resource Pool", "Connected", "Enabled",
+              "Draining", "Slots", "Used", "Free", "Versions", "")  # fmt: skip
+    rows = [
+        _agent_row(agent, view.at) for pool in view.pools for agent in (*pool.agents, *pool.lost)
+    ]
     return Listing(header=header, rows=rows, if_empty="No agent is connected.")
 
 
-def _agent_row(agent: AgentStatus) -> tuple[Cell, ...]:
+def _agent_row(agent: AgentStatus, now: float) -> tuple[Cell, ...]:
     states = [slot.state for slot in agent.slots]
     off = [slot for slot in agent.slots if slot.state == "disabled" or slot.is_draining]
     return (
         agent.id,
         agent.hostname,
+        agent.address or None,
+        agent.state(now),
         agent.pool,
         agent.connected,
         len(off) < len(agent.slots) or not agent.slots,
@@ -84,6 +88,7 @@ def _agent_row(agent: AgentStatus) -> tuple[Cell, ...]:
         len(states),
         states.count("used") + states.count("leaving"),
         states.count("free"),
+        ", ".join(f"{name} {version}" for name, version in sorted(agent.versions.items())) or None,
         slot_signs(agent),
     )
 

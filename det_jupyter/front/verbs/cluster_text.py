@@ -54,6 +54,7 @@ def slots_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> 
             lines.append(f"  … and {count(len(hidden), 'more agent')}: {summary(slots)}")
         if not pool.agents:
             lines.append("  no agents")
+        lines += [lost_line(agent, view.at) for agent in pool.lost[:MOST_AGENTS]]
     return "\n".join(lines + [f"\n{hint}" for hint in idle_hints(view, reader)])
 
 
@@ -84,11 +85,22 @@ def slot_signs(agent: AgentStatus) -> str:
     return f"{text}…" if len(agent.slots) > _MOST_SIGNS else text
 
 
-def agent_title(agent: AgentStatus) -> str:
-    """Return an agent's name, host and, if nothing can start there, why."""
+def lost_line(agent: AgentStatus, now: float) -> str:
+    """Return a lost agent's name, host, and when it left with how many slots."""
+    slots = count(agent.num_left_slots, "slot")
+    return f"  {_agent_name(agent)} {agent.state(now)}, with {slots}"
+
+
+def _agent_name(agent: AgentStatus) -> str:
     words = [f"Agent {shortened(agent.id)}"]
     if agent.hostname not in ("", agent.id):
         words.append(f"on {shortened(agent.hostname)}")
+    return " ".join(words)
+
+
+def agent_title(agent: AgentStatus) -> str:
+    """Return an agent's name, host and, if nothing can start there, why."""
+    words = [_agent_name(agent)]
     if not agent.connected:
         why = agent.problem or "not connected"
         words.append(f"({why}: nothing starts there)")

@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 CHECK_S = 0.2
 AWAY_S = 1.0
 LOST_S = 30.0
-_REMOTE = "it cannot be reached; it ends what runs there when that lasts 25 s"
 _GANGS_S, _AGENT_S = 10.0, 5.0  # timeouts for them to end when the master ends
 
 
@@ -95,7 +94,13 @@ class AgentSupervisor:
         exited.
         """
         if agent.is_remote:
-            return None if self._service.links.silent_s(agent.id) >= self._lost_s else _REMOTE
+            if self._service.links.silent_s(agent.id) >= self._lost_s:
+                return None
+            where = "" if agent.hostname in ("", agent.id) else f" on {agent.hostname}"
+            return (
+                f"agent {agent.id}{where} cannot be reached; it ends what runs there when that "
+                "lasts 25 s"
+            )
         if self.connected():
             return None
         process = Process(agent.pid, agent.birth, agent.hostname)

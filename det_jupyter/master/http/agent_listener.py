@@ -30,6 +30,7 @@ from det_jupyter.master.http.routes_agents import agent_routes, remote_routes
 from det_jupyter.master.http.routes_tunnels import is_tunnel, tunnel_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
+from det_jupyter.master.machine.model.events import AgentRemoved
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.consoles import Consoles
@@ -210,6 +211,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
         """Refuse an agent of another computer from now on; its trials end there."""
         access.remove(agent_id)
         service.links.drop(agent_id)
+        service.take(AgentRemoved(agent_id=agent_id))
         await listener.close_unneeded()
         return JsonResponse(Wire())
 

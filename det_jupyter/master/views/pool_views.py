@@ -107,17 +107,25 @@ def _pool_status(
         agents=[
             agent_status(machine, agent, is_connected) for agent in machine.state.agents_of(name)
         ],
+        lost=[
+            agent_status(machine, agent, is_connected, is_lost=True)
+            for agent in machine.state.lost_agents.values()
+            if agent.is_remote and machine.state.pool_of_agent(agent.id) == name
+        ],
         num_slots=sum(len(agent.slots) for agent in pool.agents.values()),
         num_free=sum(len(seats.free) for seats in Board(pool).seats.values()),
         num_waiting=len(pool.waiting),
     )
 
 
-def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> AgentStatus:
+def agent_status(
+    machine: Machine, agent: Agent, is_connected: IsConnected, *, is_lost: bool = False
+) -> AgentStatus:
     """Return an agent with its slots and their holders."""
     held = list(held_on(agent.id, machine.indexes))
     holders = {slot.id: (trial, allocation, rank) for trial, allocation, rank, slot in held}
     pool = machine.state.pool_configs[machine.state.pool_of_agent(agent.id)]
+    offered = [] if is_lost else agent.slots
     return AgentStatus.built_from(
         agent,
         pool=pool.pool_name,
@@ -126,9 +134,10 @@ def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> A
             _held_slot(machine, agent, slot, *holders[slot.id])
             if slot.id in holders
             else _other_slot(agent, slot, pool)
-            for slot in agent.slots
+            for slot in offered
         ],
         num_aux=sum(slot.id < 0 for *_, slot in held),
+        num_left_slots=0 if offered else len(agent.former.slots),
     )
 
 

@@ -230,12 +230,17 @@ class _Facts:
     def gone(self) -> Sequence[AgentSlots]:
         state = self.machine.state
         config = state.pool_configs[self.pool_name]
-        away = (agent for agent in state.agents.values() if agent.is_away)
         return [
-            agent_slots(agent.model_copy(update={"is_away": False}), config)
-            for agent in (*state.lost_agents.values(), *away)
-            if state.pool_of_agent(agent.id) == self.pool_name
+            agent_slots(agent.former, config)
+            for agent in state.gone_agents
+            if state.pool_of_agent(agent.id) == self.pool_name and agent.former.slots
         ]
+
+    def left_at(self, agent_id: str) -> float | None:
+        state = self.machine.state
+        agent = state.lost_agents.get(agent_id) or state.agents[agent_id]
+        is_away_only = agent_id in state.agents and bool(agent.slots)
+        return agent.left_at if agent.is_remote and not is_away_only else None
 
 
 def _reason(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:

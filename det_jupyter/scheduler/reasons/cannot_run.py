@@ -61,10 +61,14 @@ def _gone(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
     gone = wait.survey.gone
     names = [f"{one_line(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
     are = verb(len(gone), "is")
-    return (
-        f"{named('agent', names)} {are} not connected",
-        f"{_it(wait, 'agent', len(gone))} {are} back",
-    )
+    times = [wait.left_at(agent) for agent in gone]
+    if len(set(times)) == 1 and times[0]:
+        what = f"{named('agent', names)} left at {times[0]}"
+    else:
+        since = [f"{name} (left at {at})" if at else name
+                 for name, at in zip(names, times, strict=True)]  # fmt: skip
+        what = f"{named('agent', since)} {are} not connected"
+    return what, f"{_it(wait, 'agent', len(gone))} {are} back"
 
 
 def _occupied(wait: Wait, holders: Sequence[HolderView]) -> Clauses:

@@ -91,5 +91,8 @@ class Facts(Protocol):
         An agent of the pool that is named here is taken to offer nothing now.
         """
 
+    def left_at(self, agent_id: str) -> float | None:
+        """Return when an agent in `gone` left, UTC seconds; None: it may be back in a moment."""
+
     def other_pools(self) -> Mapping[str, Snapshot]:
         """Return the other pools by name, in the order in which they are to be offered."""

@@ -116,7 +116,19 @@ class Sentence:
         return f"{need} on one agent" if len(wait.pool.agents) > 1 and slots > 1 else need
 
     def _too_few(self) -> Sequence[str]:
-        return self._free(), self._who_holds(), self._withheld_too(), self._what_starts_it()
+        return (
+            self._free(),
+            self._who_left(),
+            self._who_holds(),
+            self._withheld_too(),
+            self._what_starts_it(),
+        )
+
+    def _who_left(self) -> str:
+        """Name agents that left lately, and whose slots would be enough."""
+        left = [f"{one_line(agent.id)} left at {self.wait.left_at(agent)}"
+                for agent in self.wait.missed]  # fmt: skip
+        return listed(left, most=2)
 
     def _turn(self) -> Sequence[str]:
         who, num = self._ahead()

@@ -18,6 +18,7 @@ from itertools import combinations
 from typing import Literal
 
 from det_jupyter.contract.messages import Estimate
+from det_jupyter.contract.values.text import short_time
 from det_jupyter.scheduler.board import Board, Seats, equal_wholes, in_sections
 from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running, Shape
 from det_jupyter.scheduler.reasons.facts import Facts, Withheld
@@ -27,6 +28,7 @@ from det_jupyter.scheduler.snapshot import Snapshot
 
 LOOK_AHEAD = 256  # requests examined; those further behind get a shorter reason
 NEARBY = 8  # agents that are looked at
+_LATELY_S = 86400.0  # how long a reason mentions an agent that left
 
 Cause = Literal[
     "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible"
@@ -248,6 +250,23 @@ class Wait:
             for name, one in self.survey.withheld.items()
         ]
         return [*agents, *self.survey.gone] if "agent_gone" in causes else agents
+
+    def left_at(self, agent: AgentSlots) -> str:
+        """Return the time of day at which an agent of `gone` left; "" if there is none."""
+        at = self.facts.left_at(agent.id)
+        return "" if at is None else short_time(at, self.facts.now, self.facts.zone)
+
+    @cached_property
+    def missed(self) -> list[AgentSlots]:
+        """Agents that left lately, and with which the request would start; the latest first."""
+        facts, gone = self.facts, self.survey.gone
+        since = {agent.id: facts.left_at(agent.id) or 0.0 for agent in gone}
+        lately = [
+            agent for agent in gone if agent.slots and facts.now - since[agent.id] < _LATELY_S
+        ]
+        if not lately or not self.starts(Change(agents=tuple(lately))):
+            return []
+        return sorted(lately, key=lambda agent: -since[agent.id])
 
     def all_agents(self) -> list[AgentSlots]:
         """Return every agent of the pool with all of its slots, those that are gone included."""

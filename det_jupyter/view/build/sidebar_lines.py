@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages.status import with_alarm
-from det_jupyter.contract.values.text import shortened
+from det_jupyter.contract.values.text import count, shortened
 from det_jupyter.view.build.experiment_facts import (
     finite,
     fraction,
@@ -53,6 +53,7 @@ UTILIZATION, FREE_MEMORY, CPU = "gpu_util", "gpu_free_memory", "cpu_util_simple"
 NAMES = [UTILIZATION, FREE_MEMORY, CPU]
 NO_GPU = "CPU slots: only total CPU is measured"
 NO_SAMPLE = "no samples yet"
+_MOST_LOST = 8  # agents that have left, and are listed
 _MAX_AGE_S = 5.0  # older samples of the whole computer are not used
 
 Points = Mapping[float, float]
@@ -91,8 +92,15 @@ def build_cluster_news(
     """Return all slots, and the numbers of running and waiting experiments."""
     statuses = [row.status for row in rows if not row.state.is_terminal]
     slots = [slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots]
+    lost = [(agent, pool.name) for pool in cluster.pools for agent in pool.lost]
+    lost.sort(key=lambda one: one[0].left_at or 0.0, reverse=True)
+    num_more = max(0, len(lost) - _MOST_LOST)
     return ClusterNews(
-        agents=[_agent(agent, pool.name, now) for pool in cluster.pools for agent in pool.agents],
+        agents=[
+            *(_agent(agent, pool.name, now) for pool in cluster.pools for agent in pool.agents),
+            *(_agent(agent, pool, now) for agent, pool in lost[:_MOST_LOST]),
+        ],
+        more_lost=f"{count(num_more, 'more agent')} left" if num_more else "",
         summary=summary(cluster),
         num_running=sum(status in _HOLDING for status in statuses),
         num_waiting=statuses.count("queued"),
@@ -107,9 +115,20 @@ def _agent(agent: AgentStatus, pool: str, now: float) -> AgentLine:
         hostname=shortened(agent.hostname),
         pool=shortened(pool),
         is_connected=agent.connected,
-        note="; ".join(filter(None, (note_of(agent), agent.problem))),
+        note="; ".join(filter(None, (note_of(agent, now), agent.problem))),
+        facts=_agent_facts(agent),
         slots=[_slot(agent, slot, now) for slot in agent.slots],
     )
+
+
+def _agent_facts(agent: AgentStatus) -> list[str]:
+    facts = [
+        agent.id,
+        f"computer {agent.hostname}" if agent.hostname else "",
+        f"address {agent.address}" if agent.address else "",
+        *(f"{name} {version}" for name, version in sorted(agent.versions.items()) if version),
+    ]
+    return [shortened(fact) for fact in facts if fact]
 
 
 def _slot(agent: AgentStatus, slot: SlotStatus, now: float) -> SlotLine:

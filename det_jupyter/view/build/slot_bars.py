@@ -89,18 +89,21 @@ def _agent(agent: AgentStatus, own_id: int, now: float) -> AgentBars:
     return AgentBars(
         id=shortened(agent.id),
         is_connected=agent.connected,
-        note=note_of(agent),
+        note=note_of(agent, now),
         slots=[slot_bar(agent, one, own_id, now) for one in agent.slots if one.slot.id in ids],
         more=f"and {counts_line([rest], 'more slot')}" if folded else "",
     )
 
 
-def note_of(agent: AgentStatus) -> str:
+def note_of(agent: AgentStatus, now: float) -> str:
     """Return the unusual facts of an agent, such as "not connected"; empty if none."""
-    parts = [] if agent.connected else ["not connected"]
+    state = agent.state(now)
+    parts = [] if state == "connected" else [state]
     if agent.hostname and agent.hostname != agent.id:
         parts.append(f"on {shortened(agent.hostname)}")
-    if not agent.slots:
+    if agent.num_left_slots:
+        parts.append(f"had {count(agent.num_left_slots, 'slot')}")
+    elif not agent.slots:
         parts.append("no slots")
     if agent.num_aux:
         parts.append(f"{count(agent.num_aux, 'trial')} without slots")

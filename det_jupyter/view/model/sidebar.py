@@ -53,20 +53,31 @@ class SlotLine(TypedDict):
 
 
 class AgentLine(TypedDict):
-    """A computer and its slots. `note` has its unusual facts."""
+    """An agent and its slots.
+
+    Args:
+        is_connected: Whether it is; one that has left has no slots.
+        note: Its state if it is not connected, and unusual facts.
+        facts: Its name, computer, address and versions.
+    """
 
     id: str
     hostname: str
     pool: str
     is_connected: bool
     note: str
+    facts: list[str]
     slots: list[SlotLine]
 
 
 class ClusterNews(TypedDict):
-    """All slots, and the status bar's numbers of experiments and of slots in use."""
+    """All slots, and the status bar's numbers of experiments and of slots in use.
+
+    `more_lost` counts agents that have left and are not listed; empty if there are none.
+    """
 
     agents: list[AgentLine]
+    more_lost: str
     summary: str
     num_running: int
     num_waiting: int

@@ -432,11 +432,13 @@ export interface IAgentLine {
   pool: string;
   is_connected: boolean;
   note: string;
+  facts: string[];
   slots: ISlotLine[];
 }
 
 export interface IClusterNews {
   agents: IAgentLine[];
+  more_lost: string;
   summary: string;
   num_running: number;
   num_waiting: number;

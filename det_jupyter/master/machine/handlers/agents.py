@@ -24,6 +24,7 @@ from det_jupyter.master.machine.model.events import (
     AgentAway,
     AgentLost,
     AgentRegistered,
+    AgentRemoved,
     DevicesReported,
 )
 from det_jupyter.master.machine.model.state import Agent, Trial
@@ -49,6 +50,10 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
         occupied={id: found for id, found in event.devices.items() if found},
     )
+    if event.is_remote and not event.slots:  # it exits
+        agent = turn.state.agents[event.agent_id]
+        agent.left_at = turn.now
+        agent.left_slots = before.former.slots if before is not None else []
     turn.queue.mark_changed()
     if before is not None and before.problem:
         _record_problem(turn, turn.state.agents[event.agent_id])
@@ -125,6 +130,8 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
         return
     if not agent.is_away:
         agent.is_away = True
+        if agent.left_at is None:
+            agent.left_at = turn.now
         turn.queue.mark_changed()
     if agent.problem != event.problem:
         agent.problem = event.problem
@@ -137,10 +144,19 @@ def _record_problem(turn: Turn, agent: Agent) -> None:
         turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
 
 
+def on_agent_removed(turn: Turn, event: AgentRemoved) -> None:
+    """Expect an agent no more once it is lost."""
+    turn.state.lost_agents.pop(event.agent_id, None)
+    if agent := turn.state.agents.get(event.agent_id):
+        agent.is_removed = True
+    turn.queue.mark_changed()
+
+
 def on_agent_lost(turn: Turn, event: AgentLost) -> None:
     """Remove an agent that has exited; its runs are lost or stopped."""
     agent_id = event.agent_id
-    if lost := turn.state.agents.pop(agent_id, None):
+    lost = turn.state.agents.pop(agent_id, None)
+    if lost is not None and not lost.is_removed:
         turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _allocations_on(turn, agent_id):
         with attribute_errors_to(trial.experiment_id):

@@ -148,6 +148,7 @@ class AgentRegistered(Wire):
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}
     is_remote: bool = False  # connected by the listener for agents of other computers
+    versions: dict[str, str] = {}
     address: str = ""  # of its computer, for other agents; "": the master's
     port: int = 0  # where it accepts other agents; 0: nowhere
 
@@ -162,6 +163,13 @@ class AgentAway(Wire):
     kind: Literal["agent_away"] = "agent_away"
     agent_id: str
     problem: str = ""
+
+
+class AgentRemoved(Wire):
+    """A user has removed an agent on another computer: it cannot connect any more."""
+
+    kind: Literal["agent_removed"] = "agent_removed"
+    agent_id: str
 
 
 class AgentLost(Wire):
@@ -236,6 +244,7 @@ Event = Annotated[
     | NewsSetAside
     | AgentRegistered
     | AgentAway
+    | AgentRemoved
     | AgentLost
     | ClockStepped
     | GangStarted

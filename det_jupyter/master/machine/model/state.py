@@ -162,6 +162,15 @@ class Agent(Wire):
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
     is_remote: bool = False  # on another computer: it ends its gangs when the master is away
+    is_removed: bool = False  # it cannot connect any more
+    versions: dict[str, str] = {}  # of Python and torch, if it is on another computer
+    left_at: float | None = None  # since when it is not connected or exits, UTC seconds
+    left_slots: list[SlotView] = []  # of an agent that exits: those that it had
+
+    @property
+    def former(self) -> Agent:
+        """The agent as it was when it offered slots; itself, if it does."""
+        return self.model_copy(update={"is_away": False, "slots": self.slots or self.left_slots})
 
 
 class MachineState(Wire):
@@ -177,6 +186,13 @@ class MachineState(Wire):
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in pools.yaml, where the default pool may be missing
     disabled: dict[str, list[int]] = {}  # disabled slots by agent, also of those that are gone
+
+    @property
+    def gone_agents(self) -> list[Agent]:
+        """The agents that offer no slots now: lost, not connected, or about to exit."""
+        known = self.agents.values()
+        away = (agent for agent in known if agent.is_away or agent.left_at is not None)
+        return [*self.lost_agents.values(), *away]
 
     def experiment(self, experiment_id: int) -> Experiment:
         """Return an experiment.

@@ -3,6 +3,7 @@
  * row for each experiment below.
  */
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
+import { icon } from '../../dom/icons.js';
 import type { IAgentLine, IClusterNews } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { asSentence } from '../../model/units.js';
@@ -21,6 +22,8 @@ interface IShape {
 
 interface IAgentView {
   node: HTMLElement;
+  gone: HTMLElement;
+  name: HTMLElement;
   note: HTMLElement;
   cpu: HTMLElement;
   missing: HTMLElement;
@@ -42,7 +45,7 @@ export class SlotsView {
     private readonly _usage: Usage,
     onOpen: (experimentId: number) => void
   ) {
-    this.node.append(this._agents, this._groups);
+    this.node.append(this._agents, this._moreLost, this._groups);
     rove(this.node, () => (this._isTiles ? COLUMNS : 1));
     this.node.addEventListener('click', event => {
       const target = event.target instanceof Element ? event.target : null;
@@ -59,6 +62,8 @@ export class SlotsView {
     const agents = news.agents.map(({ id, slots }) => ({ id, slots: slots.map(slot => slot.id) }));
     this._build({ isTiles: this._isTiles, agents });
     news.agents.forEach((agent, i) => this._drawAgent(agent, this._views[i] as IAgentView));
+    setText(this._moreLost, news.more_lost);
+    setHidden(this._moreLost, news.more_lost === '');
     this._buildGroups(this._isTiles ? groupsOf(news) : []);
     keepStop(this.node);
     this.drawUsage();
@@ -94,12 +99,11 @@ export class SlotsView {
 
   private _drawAgent(agent: IAgentLine, view: IAgentView): void {
     setAttribute(view.node, 'data-gone', !agent.is_connected);
+    setHidden(view.gone, agent.is_connected);
+    setAttribute(view.name, 'title', agent.facts.join('\n'));
     const used = agent.slots.filter(({ state }) => state === 'used' || state === 'leaving').length;
-    const counts = this._trans.__(
-      '%1 of %2 used',
-      used,
-      slotsText(agent.slots.length, this._trans)
-    );
+    const all = slotsText(agent.slots.length, this._trans);
+    const counts = agent.slots.length > 0 ? this._trans.__('%1 of %2 used', used, all) : '';
     setCut(view.note, [counts, agent.note].filter(Boolean).join(' · '));
     agent.slots.forEach((slot, place) => view.slots[place]?.update(slot, agent));
   }
@@ -108,14 +112,16 @@ export class SlotsView {
     const views = slots.map(() => (isTiles ? new SlotTile() : new SlotRow(this._trans)));
     const [note, cpu] = [h('span.det-side-agent-note'), h('span.det-side-agent-cpu')];
     const missing = h('p.det-side-note', { hidden: true });
+    const gone = h('span.det-side-agent-gone', { hidden: true }, icon('disabled'));
+    const name = h('b', {}, id);
     const node = h(
       'section.det-side-agent',
       { 'aria-label': id },
-      h('h4.det-side-agent-head', {}, h('b', { title: id }, id), note, cpu),
+      h('h4.det-side-agent-head', {}, gone, name, note, cpu),
       h(isTiles ? 'div.det-tiles' : 'div', {}, ...views.map(view => view.node)),
       missing
     );
-    this._views.push({ node, note, cpu, missing, slots: views });
+    this._views.push({ node, gone, name, note, cpu, missing, slots: views });
     return node;
   }
 
@@ -144,6 +150,7 @@ export class SlotsView {
   }
 
   private readonly _agents = h('div');
+  private readonly _moreLost = h('p.det-side-note', { hidden: true });
   private readonly _groups = h('div.det-slot-groups');
   private readonly _build = rebuilder(this._agents, ({ isTiles, agents }: IShape) => {
     this._views = [];

@@ -8,12 +8,12 @@ import type { IAgentLine, IClusterNews } from '../../../src/model/state.js';
 import { slot } from './samples.js';
 
 function agent(id: string, slots: IAgentLine['slots']): IAgentLine {
-  return { id, hostname: id, pool: 'default', is_connected: true, note: '', slots };
+  return { id, hostname: id, pool: 'default', is_connected: true, note: '', facts: [id], slots };
 }
 
 function news(...agents: IAgentLine[]): IClusterNews {
   const numbers = { num_running: 0, num_waiting: 0, num_slots: 0, num_slots_used: 0 };
-  return { agents, summary: '', ...numbers };
+  return { agents, more_lost: '', summary: '', ...numbers };
 }
 
 const GB = 1e9;

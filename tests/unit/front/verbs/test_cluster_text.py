@@ -214,7 +214,8 @@ def test_slots_are_a_table_with_determineds_columns() -> None:
 def test_agents_tasks_jobs_and_pools_are_tables() -> None:
     busy = pool(busy_agent(), num_waiting=1)
     assert agents_listing(cluster(busy)).text().splitlines()[1].split() == [
-        "left", "left", "default", "true", "true", "true", "8", "3", "3", "██▓▞x···",
+        "left", "left", "-", "connected", "default", "true", "true", "true", "8", "3", "3", "-",
+        "██▓▞x···",
     ]  # fmt: skip
     waits = task(9, state="QUEUED", agent_ids=[], waiting_for=SENTENCE)
     assert tasks_listing([task(), waits], [busy]).text().splitlines() == [
@@ -240,6 +241,27 @@ def test_agents_tasks_jobs_and_pools_are_tables() -> None:
     assert pools_listing([busy]).text().splitlines()[1].split() == [
         "default", "priority", "true", "42", "1", "8", "3", "1", "-",
     ]  # fmt: skip
+
+
+def test_agents_elsewhere_are_listed_with_their_computer_and_when_they_left() -> None:
+    elsewhere = {"is_remote": True, "versions": {"torch": "2.9.1", "python": "3.11.7"}}
+    near = agent(slot(0), name="b", hostname="node-b", address="10.0.0.2", **elsewhere)
+    away = agent(slot(0), name="c", connected=False, left_at=AT - 60, **elsewhere)
+    lost = agent(
+        name="d", hostname="node-d", connected=False, left_at=AT - 1800, num_left_slots=8,
+        **elsewhere,
+    )  # fmt: skip
+    view = cluster(pool(near, away, lost=[lost]))
+    rows = json.loads(agents_listing(view).json())
+    assert [(row["Agent ID"], row["Hostname"], row["State"]) for row in rows] == [
+        ("b", "node-b", "connected"),
+        ("c", "c", "not connected since 14:29"),
+        ("d", "node-d", "left at 14:00"),
+    ]
+    assert rows[0]["Address"] == "10.0.0.2"
+    assert rows[0]["Versions"] == "python 3.11.7, torch 2.9.1"
+    assert [row["Slots"] for row in rows] == [1, 1, 0]
+    assert "  Agent d on node-d left at 14:00, with 8 slots" in slots_text(view, NOTEBOOK)
 
 
 def test_jobs_of_several_pools_are_several_tables_and_shares_have_weights() -> None:
@@ -277,8 +299,9 @@ def test_programs_get_one_document_with_numbers_as_numbers() -> None:
     assert jobs_data([], "ann").text() == "No experiment runs or waits.", "as det job --reverse"
     agents = json.loads(agents_listing(cluster(pool(busy_agent()))).json())
     assert agents == [
-        {"Agent ID": "left", "Hostname": "left", "Resource Pool": "default", "Connected": True,
-         "Enabled": True, "Draining": True, "Slots": 8, "Used": 3, "Free": 3}
+        {"Agent ID": "left", "Hostname": "left", "Address": None, "State": "connected",
+         "Resource Pool": "default", "Connected": True, "Enabled": True, "Draining": True,
+         "Slots": 8, "Used": 3, "Free": 3, "Versions": None}
     ]  # fmt: skip
     slots = slots_listing(cluster(pool(busy_agent()))).csv().splitlines()
     assert slots[5] == "left,default,4,false,false,,,cuda,H100"

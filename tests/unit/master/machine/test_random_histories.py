@@ -49,6 +49,7 @@ from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.master.machine.model.events import (
     AgentAway,
     AgentLost,
+    AgentRemoved,
     CheckpointsDeleted,
     ClockStepped,
     ContinueRequested,
@@ -433,6 +434,10 @@ class RandomLife(RuleBasedStateMachine):
     @rule(agent_id=AGENTS)
     def lose(self, agent_id: str) -> None:
         self.tell(AgentLost(agent_id=agent_id))
+
+    @rule(agent_id=AGENTS)
+    def remove(self, agent_id: str) -> None:
+        self.tell(AgentRemoved(agent_id=agent_id))
 
     @rule(data=st.data())
     def start(self, data: st.DataObject) -> None:

@@ -54,12 +54,12 @@ def test_each_pool_has_its_agents_slots_and_rules(world: World) -> None:
         {
             "name": "default", "description": "", "policy": "priority", "preemption": False,
             "default_priority": 42, "share_devices": False, "num_slots": 3, "num_free": 1,
-            "num_waiting": 2,
+            "num_waiting": 2, "lost": [],
         },
         {
             "name": "big", "description": "two of them", "policy": "fair_share",
             "preemption": False, "default_priority": 42, "share_devices": True, "num_slots": 1,
-            "num_free": 0, "num_waiting": 3,
+            "num_free": 0, "num_waiting": 3, "lost": [],
         },
     ]  # fmt: skip
     assert [

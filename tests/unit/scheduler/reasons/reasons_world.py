@@ -41,6 +41,7 @@ class World:
     ends: Mapping[str, Estimate] = field(default_factory=dict)
     away: Mapping[str, Withheld] = field(default_factory=dict)
     absent: Sequence[AgentSlots] = ()
+    left: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     others: Mapping[str, Pool] = field(default_factory=dict)
     searching: Collection[int] = ()  # experiments whose searches are not over
@@ -76,6 +77,9 @@ class World:
 
     def gone(self) -> Sequence[AgentSlots]:
         return self.absent
+
+    def left_at(self, agent_id: str) -> float | None:
+        return self.left.get(agent_id)
 
     def pool(self) -> Pool:
         """Return a pool with these facts, as it is before its next pass."""

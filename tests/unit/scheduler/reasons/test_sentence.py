@@ -122,6 +122,32 @@ TABLE = {
         "needs 1 slot; none of 8 is free; experiment 3 “resnet” (8 trials, priority 42, since "
         "11:53, notebook eda.ipynb) holds 8; starts when one of its trials ends",
     ),
+    "an agent that left would be enough": (
+        World(
+            agents=[agent("a", 4)],
+            absent=[agent("b", 4), agent("c", 4), agent("old", 4)],
+            left={"b": NOON - 60, "c": NOON - 30, "old": NOON - 90000},
+            groups=groups(3, 5),
+            running=[gang(7, 3, {"a": range(4)})],
+            queue=[ask(9, 5, 4)],
+        ),
+        "slots",
+        "needs 4 slots; none of 4 is free; c left at 11:59 and b left at 11:59; experiment 3 "
+        "“name3” (trial 7, priority 42, since 10:00) holds 4; starts when it ends or is paused",
+    ),
+    "whole agents, one of which left": (
+        World(
+            agents=[agent("a", 4), agent("b", 4)],
+            absent=[agent("c", 4)],
+            left={"c": NOON - 60},
+            groups=groups(3, 5),
+            running=[gang(7, 3, {"a": [0]})],
+            queue=[ask(9, 5, 8)],
+        ),
+        "slots",
+        "needs 8 slots, 2 whole agents of 4; 1 of these is idle; c left at 11:59; experiment 3 "
+        "“name3” (trial 7, priority 42, since 10:00) holds 1; starts when it ends or is paused",
+    ),
     "the nearest of several agents": (
         World(
             agents=[agent("a", 4), agent("b", 4)],
@@ -307,6 +333,29 @@ TABLE = {
         ),
         "agent_gone",
         "needs 4 slots; agent right with 8 slots is not connected; can run when it is back",
+    ),
+    "an agent elsewhere that left": (
+        World(
+            agents=[agent("a", 2)],
+            absent=[agent("right", 8)],
+            left={"right": NOON - 60},
+            groups=groups(5),
+            queue=[ask(9, 5, 4)],
+        ),
+        "agent_gone",
+        "needs 4 slots; agent right with 8 slots left at 11:59; can run when it is back",
+    ),
+    "agents elsewhere that left one after the other": (
+        World(
+            agents=[agent("a", 2)],
+            absent=[agent("y", 4), agent("z", 4)],
+            left={"y": NOON - 60, "z": NOON - 600},
+            groups=groups(5),
+            queue=[ask(9, 5, 8)],
+        ),
+        "agent_gone",
+        "needs 8 slots; agents y with 4 slots (left at 11:59) and z with 4 slots (left at 11:50) "
+        "are not connected; can run when they are back",
     ),
     "impossible": (
         World(agents=[agent("a", 8), agent("b", 8)], groups=groups(5), queue=[ask(9, 5, 12)]),

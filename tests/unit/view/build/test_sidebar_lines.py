@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.messages import (
+    AgentStatus,
     AllocationState,
     Series,
     SeriesPage,
@@ -15,6 +16,7 @@ from det_jupyter.contract.messages import (
     SlotView,
     State,
 )
+from det_jupyter.contract.values.text import short_time
 from det_jupyter.view import build_view_state
 from det_jupyter.view.build.sidebar_lines import (
     NO_GPU,
@@ -106,6 +108,26 @@ def test_an_agent_that_is_away_says_so() -> None:
     away = agent("node", [slot_status(0)], connected=False, problem="ssh to it and look")
     news = build_cluster_news(cluster(pool(away)), [], NOW)
     assert news["agents"][0]["note"] == "not connected; ssh to it and look"
+
+
+def test_agents_elsewhere_that_left_are_listed_with_the_time_the_latest_first() -> None:
+    def lost(number: int) -> AgentStatus:
+        left = {"connected": False, "left_at": NOW - 60 * number, "num_left_slots": 4}
+        return agent(f"n{number}", [], hostname="host", **left)
+
+    near = agent("near", [slot_status(0)], hostname="node-b", address="10.0.0.2",
+                 versions={"torch": "2.9.1"}, is_remote=True)  # fmt: skip
+    several = pool(near).model_copy(update={"lost": [lost(number) for number in range(10, 0, -1)]})
+    news = build_cluster_news(cluster(several), [], NOW)
+    assert [line["id"] for line in news["agents"]] == ["near", *(f"n{i}" for i in range(1, 9))]
+    assert news["agents"][0]["note"] == "on node-b"
+    assert news["agents"][0]["facts"] == [
+        "near", "computer node-b", "address 10.0.0.2", "torch 2.9.1",
+    ]  # fmt: skip
+    at = short_time(NOW - 60, NOW)
+    assert news["agents"][1]["note"] == f"left at {at}, on host, had 4 slots"
+    assert news["more_lost"] == "2 more agents left"
+    assert news["num_slots"] == 1
 
 
 def device(number: int, memory_bytes: int = 100) -> SlotStatus:

@@ -19,8 +19,9 @@ from det_jupyter.contract.messages import (
     State,
     SwitchSlots,
 )
+from det_jupyter.contract.values.text import short_time
 from det_jupyter.master.machine.machine import Machine, ToAgent
-from det_jupyter.master.machine.model.events import AgentAway, AgentLost, Event
+from det_jupyter.master.machine.model.events import AgentAway, AgentLost, AgentRemoved, Event
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.scheduler.board import Board
 from tests.unit.master.machine_invariants import check_machine
@@ -241,3 +242,35 @@ def test_slots_that_an_agent_does_not_have_any_more_are_not_disabled() -> None:
     assert world.machine.state.agents["box"].disabled == [0]
     world.tell(registered(slots=3, session="s3"))
     assert world.machine.state.agents["box"].disabled == [0, 2]
+
+
+def test_agent_elsewhere_that_exits_or_is_lost_is_named_with_the_time() -> None:
+    world = World()
+    world.tell(
+        registered(slots=2, agent_id="b", port=1), registered(slots=2, agent_id="c", port=1)
+    )
+    world.tell(registered(slots=0, agent_id="b", port=1))
+    at = world.now
+    world.tell(AgentAway(agent_id="c"), submitted(slots=2))
+    assert world.waiting_for() == (
+        f"needs 2 slots; agents b with 2 slots (left at {short_time(at, at)}) and c with 2 slots "
+        "are not connected; can run when they are back"
+    )
+    world.tell(AgentAway(agent_id="b"), AgentLost(agent_id="b"), AgentLost(agent_id="c"))
+    assert [agent.left_at for agent in world.machine.state.gone_agents] == [at, at + 1]
+    assert started_runs(world.tell(registered(slots=2, agent_id="b", port=1))) == ["1.1.1"]
+    assert world.machine.state.agents["b"].left_at is None
+
+
+def test_agent_that_was_removed_is_expected_no_more() -> None:
+    world = World()
+    world.tell(
+        registered(slots=2, agent_id="b", port=1), registered(slots=2, agent_id="c", port=1)
+    )
+    world.tell(AgentLost(agent_id="b"), AgentRemoved(agent_id="b"), AgentRemoved(agent_id="c"))
+    world.tell(AgentLost(agent_id="c"))
+    assert world.machine.state.gone_agents == []
+    world.tell(submitted(slots=2))
+    assert world.waiting_for() == (
+        "needs 2 slots; no agent of pool default is connected; starts when one comes that has them"
+    )
