@@ -195,7 +195,7 @@ def test_killed_agent_ends_consoles_with_a_sentence(
     kill.start()
     with pytest.raises(Conflict, match="does not answer: agent b is not connected"):
         rank.execute("import time; time.sleep(60)", timeout=50)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     kill.join()
     assert not Path(rank.connection_file).exists()
     assert not any(path.is_socket() for path in folder.iterdir())

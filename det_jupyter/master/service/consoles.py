@@ -16,6 +16,7 @@ import asyncio
 import logging
 import shutil
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -146,16 +147,18 @@ class Consoles:
 
     async def keep_current(self) -> None:
         """Close the consoles of runs that are over and agents that are away, until cancelled."""
-        self._remove_leftovers()
+        with suppress(OSError):
+            self._remove_leftovers()
         while True:
             await asyncio.sleep(_CHECK_S)
-            gone = [place for place, each in self._consoles.items() if not self._is_current(each)]
-            if gone:
+            try:
                 async with self._changing:
-                    for place in gone:
-                        if place in self._consoles and not self._is_current(self._consoles[place]):
+                    for place, console in list(self._consoles.items()):
+                        if not self._is_current(console):
                             self._close(place)
-            self._remove_folders()
+                self._remove_folders()
+            except Exception:  # a disk that fails, for example; it is tried again
+                logger.exception("consoles cannot be removed")
 
     def _is_current(self, console: _Console) -> bool:
         if not self._service.links.is_current(console.agent_id, console.link):
@@ -168,12 +171,12 @@ class Consoles:
 
     def _close(self, place: Place) -> None:
         console = self._consoles.pop(place)
-        console.file.unlink(missing_ok=True)
         for server in console.servers:
             server.close()
+        self.tunnels.end_of(place)
+        console.file.unlink(missing_ok=True)
         for number in NUMBERS:
             socket_path(console.prefix, number).unlink(missing_ok=True)
-        self.tunnels.end_of(place)
 
     def _remove_leftovers(self) -> None:
         """Remove what a master that was killed has left."""

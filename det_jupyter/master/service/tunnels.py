@@ -101,6 +101,7 @@ class Tunnels:
 
     def __init__(self) -> None:
         self._tunnels: dict[str, Tunnel] = {}  # by id
+        self._is_full = False  # the last connection was refused
 
     async def carry(
         self,
@@ -120,9 +121,12 @@ class Tunnels:
             writer: What it receives.
         """
         if len(self._tunnels) >= MOST_TUNNELS:
-            logger.warning("a console is refused: %d tunnels are open", MOST_TUNNELS)
+            if not self._is_full:  # programs try again several times a second
+                logger.warning("consoles are refused: %d tunnels are open", MOST_TUNNELS)
+            self._is_full = True
             writer.close()
             return
+        self._is_full = False
         tunnel, number = Tunnel(agent_id, place, reader, writer), secrets.token_urlsafe(16)
         self._tunnels[number] = tunnel
         try:
