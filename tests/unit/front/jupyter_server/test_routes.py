@@ -23,6 +23,10 @@ NOT_FOR_PAGES = {
     ("GET", "agents/*/blobs/*"),
     ("GET", "agents/*/checkpoints/*/files"),
     ("PUT", "agents/*/runs/*/checkpoints/*/files"),
+    ("PUT", "agents/*/runs/*/files"),
+    ("POST", "agents/*/kernels"),
+    ("GET", "agents/*/tunnels/*"),
+    ("POST", "agents/*/tunnels/*"),
     ("POST", "agents/*/runs/*/checkpoints/*"),  # to here
     ("GET", "feed"),  # without an end; pages have the socket
 }
