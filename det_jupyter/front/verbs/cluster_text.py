@@ -200,10 +200,10 @@ def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
     processes = [(p, agent) for agent in agents for slot in agent.slots for p in slot.processes]
     for process, agent in processes:
         idle_s = 0.0 if process.idle_since is None else view.at - process.idle_since
-        identity = (agent.hostname, process.pid)
+        identity = (agent.id if agent.is_remote else agent.hostname, process.pid)
         if process.kernel_id is not None and idle_s >= _IDLE_S and identity not in hints:
             where = f"pid {process.pid} on agent {shortened(agent.id)}"
-            is_here = Process(process.pid, "", agent.hostname).is_here
+            is_here = not agent.is_remote and Process(process.pid, "", agent.hostname).is_here
             kill = f", or free it with:  {reader.shell}kill {process.pid}" if is_here else "."
             hints[identity] = (
                 f"The kernel of {_notebook(process)} ({where}) holds "

@@ -221,7 +221,8 @@ class _Facts:
             agent.id: Withheld(
                 disabled=tuple(agent.disabled),
                 occupied={} if shares else agent.occupied,
-                host=agent.hostname,
+                # No agent elsewhere has the name of this computer, which its computer may have.
+                host=agent.id if agent.is_remote else agent.hostname,
             )
             for agent in state.agents_of(self.pool_name)
             if agent.disabled or agent.occupied

@@ -27,7 +27,8 @@ class Withheld:
     Args:
         disabled: Disabled by hand, also those that a gang still holds (draining).
         occupied: Used by processes that are not ours: which, by slot. A slot may be both.
-        host: Name of the computer that these processes are on; "": the master's.
+        host: Name of the computer that these processes are on, or of an agent elsewhere; "": the
+            master's computer.
     """
 
     disabled: tuple[int, ...] = ()

@@ -24,6 +24,7 @@ NOT_FOR_PAGES = {
     ("GET", "agents/*/checkpoints/*/files"),
     ("PUT", "agents/*/runs/*/checkpoints/*/files"),
     ("PUT", "agents/*/runs/*/files"),
+    ("GET", "agents/*/runs/*/checkpoints/*"),
     ("POST", "agents/*/kernels"),
     ("GET", "agents/*/tunnels/*"),
     ("POST", "agents/*/tunnels/*"),

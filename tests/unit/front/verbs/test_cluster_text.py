@@ -117,8 +117,9 @@ def test_only_idle_kernels_are_pointed_out_and_each_once() -> None:
     assert "pid 2: train.py, 14 GB, idle for 2.5 h" in lines[2]
 
 
-def test_a_line_to_type_ends_no_process_of_another_computer() -> None:
-    elsewhere = agent(slot(0, "occupied", processes=[kernel(pid=3)]), hostname="elsewhere")
+@pytest.mark.parametrize("changes", [{"hostname": "elsewhere"}, {"is_remote": True}])
+def test_a_line_to_type_ends_no_process_of_another_computer(changes: dict[str, Any]) -> None:
+    elsewhere = agent(slot(0, "occupied", processes=[kernel(pid=3)]), **changes)
     text = slots_text(cluster(pool(elsewhere)), NOTEBOOK)
     assert text.endswith("has been idle for 2.5 h. Shut it down in Jupyter.")
 

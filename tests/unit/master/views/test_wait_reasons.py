@@ -197,6 +197,18 @@ def test_slots_that_cannot_be_had_are_said_to_be_withheld() -> None:
     assert "enable_slots" in [remedy.verb for remedy in reason.remedies]
 
 
+@pytest.mark.parametrize(("is_remote", "host"), [(False, "laptop"), (True, "box")])
+def test_processes_elsewhere_are_not_those_of_a_computer_of_the_same_name(
+    is_remote: bool, host: str
+) -> None:
+    idle = DeviceProcess(pid=5, command="python", user="you", memory_bytes=0, idle_since=1.0)
+    agent = registered(slots=3).model_copy(update={"is_remote": is_remote, "hostname": "laptop"})
+    world = World()
+    world.tell(agent, DevicesReported(agent_id="box", processes={2: [idle]}), submitted(slots=3))
+    (remedy,) = [each for each in whys(world).of(world.trial()).remedies if "pids" in each.values]
+    assert remedy.values["host"] == host
+
+
 @pytest.mark.parametrize(
     ("searcher", "earliest"),
     [
