@@ -134,7 +134,7 @@ class Run:
         context = self.plan.capsule.context
         if context is None:
             if problem := paths.find_missing_folder(self.plan.cwd):
-                raise LaunchError(problem)
+                raise LaunchError(self._without_folder() if self.remote_agent else problem)
             return
         try:
             unpack_context(context, BlobStore(paths.data_dir() / "blobs"), self.dir.work)
@@ -144,6 +144,13 @@ class Run:
             raise StartFailed(
                 f"cannot unpack the context directory to {self.dir.work}: {error}"
             ) from None
+
+    def _without_folder(self) -> str:
+        return (
+            f"agent {self.remote_agent} has no folder {self.plan.cwd}, where the notebook is, and "
+            "the ranks run in it; submit with a context directory, which is sent there, or make "
+            "the folder on that computer"
+        )
 
     def note_started(self, *, at: float, pids: Mapping[int, int], note: str) -> None:
         """Set the report of the start.

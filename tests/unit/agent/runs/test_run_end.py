@@ -163,6 +163,18 @@ def test_a_context_that_is_not_stored_any_more_is_told_before_anything_starts(
         run.prepare_working_folder()
 
 
+def test_folder_that_only_the_notebooks_computer_has_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    plan = PLAN.model_copy(update={"cwd": "/home/elsewhere"})
+    run = new_run(plan, sockets=tmp_path / "s", remote_agent="b")
+    run.prepare()
+    problem = r"agent b has no folder /home/elsewhere.* submit with a context directory"
+    with pytest.raises(LaunchError, match=problem):
+        run.prepare_working_folder()
+
+
 PACKAGE = Path(__file__).parents[4] / "det_jupyter"
 LABELS = {"<cell 5>": "Cell In[5]"}
 CRASH = f"""\
