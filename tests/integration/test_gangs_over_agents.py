@@ -267,8 +267,6 @@ def test_process_of_an_agent_whose_part_is_over_can_be_replaced(cluster: Cluster
          "got 4 on one agent (its entrypoint is a program; launchers cannot start ranks of other "
          "computers yet), but pool default has 2 agents with 2 slots each; values that can run "
          "on one agent: 1, 2"),
-        (4, {"optimizations": {"sharding": "fsdp"}},
-         "with optimizations.sharding each computer stores a part of a checkpoint"),
     ],
 )  # fmt: skip
 def test_what_cannot_span_computers_is_refused(
@@ -289,11 +287,3 @@ def test_program_waits_for_slots_of_one_computer(cluster: Cluster) -> None:
         if trial.allocation is not None
     ]
     assert places == [["b"], ["b"], ["c", "c"]]
-
-
-def test_shards_may_span_computers_with_a_folder_that_all_have(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    storage = {"type": "shared_fs", "host_path": str(tmp_path)}
-    submit(cluster, optimizations={"sharding": "fsdp"}, checkpoint_storage=storage)
-    assert cluster.link("b")

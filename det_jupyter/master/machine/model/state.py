@@ -8,7 +8,6 @@ from typing import Any
 
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
-from det_jupyter.config.storages import location_of
 from det_jupyter.contract.messages import (
     CheckpointRef,
     CheckpointView,
@@ -137,12 +136,6 @@ def why_one_computer(config: dict[str, Any], entrypoint: str = "") -> str:
     named = try_parse_entrypoint(config.get("entrypoint") or entrypoint)
     if isinstance(named, Program | Command):
         return "its entrypoint is a program; launchers cannot start ranks of other computers yet"
-    is_sharded = (config.get("optimizations") or {}).get("sharding") is not None
-    if is_sharded and location_of(config.get("checkpoint_storage") or {}) is None:
-        return (
-            "with optimizations.sharding each computer stores a part of a checkpoint; set "
-            "checkpoint_storage.host_path to a folder that all of them have"
-        )
     return ""
 
 
