@@ -75,7 +75,7 @@ class AgentSupervisor:
         for agent_id, agent in list(self._service.machine.state.agents.items()):
             silent_s = links.silent_s(agent_id)
             if silent_s > AWAY_S:
-                problem = self._service.refusal_of(agent_id)
+                problem = self._service.admission.refusal_of(agent_id)
                 if not problem and silent_s >= SILENT_S:
                     problem = self._why_silent(agent) or ""
                 if not agent.is_away or agent.problem != problem:

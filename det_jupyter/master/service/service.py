@@ -15,10 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
-from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.host.versions import find_difference
 from det_jupyter.contract.messages import (
-    PROTOCOL,
     AgentReports,
     CreateExperiment,
     ExperimentView,
@@ -31,7 +28,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
 from det_jupyter.contract.values.text import error_line
-from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound, ProtocolMismatch
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound
 from det_jupyter.master.machine.model.commands import (
     ConsultSampler,
     DeleteCheckpoints,
@@ -51,6 +48,7 @@ from det_jupyter.master.machine.rules.configurations import (
 )
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agent_admission import AgentAdmission
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.feed import CommitSignal
 from det_jupyter.master.service.gang_links import end_unstarted, with_link
@@ -87,7 +85,7 @@ class Service:
         self.views = Views(self.machine, store, self.links, clock)
         self.is_leaving = False  # refuses further experiments
         self.default_storage = ""  # folder that replaces one which cannot be written to
-        self._refusals: dict[str, str] = {}  # by agent of another version: why it is refused
+        self.admission = AgentAdmission(self.machine, self.links)
         self.listener_problem = ""  # why agents of other computers cannot connect
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
         self._clocks_ahead_s: dict[str, float] = {}  # how far each agent's clock is ahead of ours
@@ -254,31 +252,11 @@ class Service:
                 sent another.
 
         Raises:
-            ProtocolMismatch: The agent has another version.
+            ProtocolMismatch: The agent has another version, or another Python or torch.
             Conflict: The master failed at the registration, or another process of this name may
                 still run trials.
         """
-        if isinstance(registration, OtherVersion) or registration.protocol != PROTOCOL:
-            self.links.refuse(agent_id)
-            pid = registration.pid
-            process = Process(pid, registration.birth, registration.hostname)
-            on = process.on_host
-            is_here = process.is_here and not is_remote
-            end = f"`kill {pid}` ends" if is_here else "kill it there to end"
-            self._refusals[agent_id] = (
-                f"agent {agent_id} (process {pid}{on}) is det_jupyter "
-                f"{registration.version} (protocol {registration.protocol}), and this master "
-                f"speaks protocol {PROTOCOL}: its trials train on, and when they have ended one "
-                f"of this version takes over; {end} it with them now"
-            )
-            raise ProtocolMismatch(self._refusals[agent_id])
-        if is_remote and (difference := find_difference(agent_id, registration.versions)):
-            self.links.refuse(agent_id)
-            self._refusals[agent_id] = difference
-            raise ProtocolMismatch(difference)
-        if is_remote and (problem := self._find_other_process(agent_id, registration)):
-            raise Conflict(problem)
-        self._refusals.pop(agent_id, None)
+        registration = self.admission.check(agent_id, registration, is_remote=is_remote)
         self._clocks_ahead_s[agent_id] = registration.clock_ahead_s
         with self._transaction() as transaction:
             is_taken = transaction.take(
@@ -305,40 +283,6 @@ class Service:
         if part is None:  # the run is over: all that the agent sends is skipped
             return offsets
         return {name: size for name, size in offsets.items() if rank_of(name) in part.ranks}
-
-    def _find_other_process(self, agent_id: str, registration: RegisterAgent) -> str:
-        """Return why an agent cannot register: another of its name may run; "" if it can.
-
-        Credentials may be used on several computers. A process that reports all runs of the agent
-        has its folder, whose lock shows that the former process has exited.
-        """
-        before = self.machine.state.agents.get(agent_id)
-        if before is None or before.session == registration.session:
-            return ""
-        other = f"process {before.pid} on {before.hostname}"
-        if self.links.is_connected(agent_id):
-            return (
-                f"{other} is connected as agent {agent_id}; end it, or add this computer under "
-                "another name: det agent add NAME"
-            )
-        known = {run.allocation_id for run in registration.runs}
-        held = (trial.allocation for trial in self.machine.indexes.trials_on_agent(agent_id))
-        living = (
-            allocation.id
-            for allocation in held
-            if allocation is not None and agent_id in [p.agent_id for p in allocation.living_parts]
-        )
-        if any(allocation_id not in known for allocation_id in living):
-            return (
-                f"{other} may still run trials as agent {agent_id}; this one can connect when "
-                "they count as lost, within 30 s"
-            )
-        return ""
-
-    def refusal_of(self, agent_id: str) -> str:
-        """Return why an agent that still tries to register is refused; "" if it does not try."""
-        is_trying = self.links.was_refused(agent_id)
-        return self._refusals.get(agent_id, "") if is_trying else ""
 
     def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
         """Store the reports of an agent; when this returns, they are committed.
@@ -381,8 +325,7 @@ class Service:
     def problems(self) -> list[str]:
         """Problems of files that users write, of agents, and of pools."""
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
-        unknown = self._refusals.keys() - self.machine.state.agents.keys()
-        refused = [text for agent_id in sorted(unknown) if (text := self.refusal_of(agent_id))]
+        refused = self.admission.refusals_of_unknown()
         stuck = self.machine.queue.stuck
         undecided = [
             f"pool {name}: no waiting trial starts, because the scheduler fails ({error}); what "
