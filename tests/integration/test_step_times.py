@@ -134,3 +134,30 @@ def test_a_rank_that_waits_for_a_slow_one_is_not_exchanging(
     assert fast["tokens"] == slowed["tokens"] == 10 * BATCHES
     if part == "forward":
         assert slowed["section.slow"] == pytest.approx(slowed[part], rel=0.25)
+
+
+class TimedAtCheckpoints(pytorch.PyTorchCallback):
+    """Notes how many batches have times in the journal when a checkpoint begins."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.records = records
+        self.found: list[tuple[int, int]] = []
+
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        timed = sum(it.batches for it in self.records if isinstance(it, StepTimes))
+        self.found.append((checkpoint["steps_completed"], timed))
+
+
+def test_the_times_up_to_a_checkpoint_are_journaled_before_it(tmp_path: Path) -> None:
+    SlowTrial.slow = "nothing"
+    with pytorch.init(checkpoint_storage=tmp_path, hparams={"global_batch_size": 8}) as context:
+        assert context.core is not None
+        sink = core.RecordList()
+        context.core = replace(context.core, sink=sink)
+        trial = SlowTrial(context)
+        timed = TimedAtCheckpoints(sink.records)
+        trial.build_callbacks = lambda: {"timed": timed}  # type: ignore[method-assign]
+        pytorch.Trainer(trial, context).fit(
+            max_length=pytorch.Batch(7), checkpoint_period=pytorch.Batch(3)
+        )
+    assert timed.found == [(3, 3), (6, 6), (7, 7)]

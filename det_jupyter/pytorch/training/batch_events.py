@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from det_jupyter.core import Context
 from det_jupyter.pytorch.agreement import Agreement
@@ -170,7 +170,7 @@ class Events:
             if validates:
                 at_rung = steps == self.schedule.target and not self.core.searcher.is_last
                 due = "rung" if at_rung else "scheduled"
-            self.savepoints.save(steps, due=due)
+            self._save(steps, due=due)
             if validates:
                 self.savepoints.finish()  # before the validation, which may fail
         if validates:
@@ -180,7 +180,7 @@ class Events:
         with self.timings.timed_block("validation"):
             has_to_save = self.validations.run(steps, self.schedule.units.trained(steps))
         if has_to_save:
-            self.savepoints.save(steps)
+            self._save(steps)
 
     def _at_target(self, steps: int) -> Reason | None:
         """Report a target that is reached, and wait for the search's next one.
@@ -195,7 +195,7 @@ class Events:
                 if not searcher.await_next():
                     return "preempted"
             elif not searcher.was_extended():
-                self.savepoints.save(steps)
+                self._save(steps)
                 self.savepoints.finish()  # before the report: the search may use the checkpoint
                 searcher.report_reached(steps)
                 return "completed"
@@ -212,5 +212,14 @@ class Events:
             self.callbacks.on_interrupt()
         if reason == "stopped":  # so that the trial can be extended later
             self.context.set_stop_requested(False)
-        self.savepoints.save(steps, again=reason == "preempted", anew=reason == "stopped")
+        self._save(steps, again=reason == "preempted", anew=reason == "stopped")
         return reason
+
+    def _save(self, steps: int, **options: Any) -> None:
+        """Begin a checkpoint; `options` as in `Savepoints.save`. Collective.
+
+        The times so far are journaled before. So if this run is killed, and the next one begins
+        at the checkpoint, no batch is without times, and none is counted twice.
+        """
+        self.timings.journal_batches(self.core.sink)
+        self.savepoints.save(steps, **options)
