@@ -19,8 +19,6 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.errors import Conflict, RankFailed
 from tests.processes import DetHome, wait_until
-from tests.soak.faults import Fault
-from tests.soak.soak import Soak
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
@@ -243,26 +241,3 @@ def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
     view = experiment.view.trials[0]
     assert (view.restarts, view.waiting_for) == (0, None)
     assert curve(experiment, "batches", "loss")[0] == list(range(1, STEPS + 1))
-
-
-FAULTS = [  # none that makes torch be imported again, which takes longest
-    Fault("rank", "SIGSTOP"),
-    Fault("master", "SIGKILL"),
-    Fault("rank", "SIGTERM"),
-    Fault("master", "SIGTERM"),
-    Fault("rank", "SIGKILL"),
-]
-
-
-def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(
-    home: DetHome, client: Client, undisturbed: dict[str, Any]
-) -> None:
-    soak = Soak(home, random.Random(1))
-    soak.compare_with(Experiment(client, undisturbed["id"]))
-    left = FAULTS
-    while left:  # on a busy computer an experiment may be over before all of them
-        soak.run_round(left, experiments=1, pause_s=0.1)
-        left = [fault for fault in FAULTS if fault not in soak.report.faults]
-    report = soak.finish()
-    assert report.problems == []
-    assert set(report.faults) == set(FAULTS)

@@ -1,9 +1,14 @@
-"""`python -m tests.soak --minutes 3 --seed 1`: a table of what was done and what was found."""
+"""`python -m tests.soak --minutes 3 --seed 1`: a table of what was done, and one line of JSON.
+
+`--inject` damages stored data in eleven ways instead: the judge must find each.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -11,33 +16,56 @@ from collections import Counter
 from pathlib import Path
 
 from tests.processes import det_home
+from tests.soak.damages import ELEVEN, MORE, copy_of, judge
 from tests.soak.faults import ROLES, SIGNALS, draw
-from tests.soak.soak import Report, Soak
-from tests.trials import TRIAL_SOURCE
-
-_SOURCE = TRIAL_SOURCE.replace("size(), shuffle", "size(), num_workers=1, shuffle")
+from tests.soak.soak import SIMULATED, Report, Soak
+from tests.soak.trial import COMPARED
 
 
 def main() -> int:
-    """Run a soak; return 1 if anything was lost, doubled or changed, or did not end."""
+    """Run a soak; return 1 if anything was lost, doubled, changed or left, or did not end."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0, help="for how long; default 3")
-    parser.add_argument("--seed", type=int, default=1, help="of the faults and their times")
+    parser.add_argument("--seed", type=int, default=1, help="of faults, their times, and the user")
+    parser.add_argument("--inject", action="store_true", help="test the judge instead")
+    parser.add_argument("--keep", action="store_true", help="keep the files if there are problems")
     options = parser.parse_args()
-    rng = random.Random(options.seed)
-    home = Path(tempfile.mkdtemp(prefix="soak-"))
+    home, temporary = (Path(tempfile.mkdtemp(prefix=prefix)) for prefix in ("soak-", "s-"))
     print(f"seed {options.seed}, {options.minutes:g} minutes, in {home}", flush=True)
-    with det_home(home, {"DET_JUPYTER_CPU_SLOTS": "4"}) as running:
-        soak = Soak(running, rng, _SOURCE)
-        soak.run_undisturbed()
-        deadline = time.monotonic() + 60 * options.minutes
-        while time.monotonic() < deadline:
-            faults = [draw(rng) for _ in range(rng.randint(3, 15))]
-            soak.run_round(faults, experiments=2, pause_s=0.05)
-            sys.stdout.write(f"{soak.report.experiments} ")
-            sys.stdout.flush()
-        report = soak.finish()
+    variables = SIMULATED | {"TMPDIR": str(temporary)}
+    with det_home(home, variables) as running:
+        soak = Soak(running, temporary, options.seed)
+        soak.run_undisturbed(["class"] if options.inject else COMPARED)
+        status = inject(soak, home) if options.inject else run(soak, options)
+    shutil.rmtree(temporary, ignore_errors=True)
+    if not (status and options.keep):
+        shutil.rmtree(home, ignore_errors=True)
+    return status
+
+
+def run(soak: Soak, options: argparse.Namespace) -> int:
+    """Run rounds until the time is over; print a table and a line of JSON."""
+    rng = random.Random(f"{options.seed} faults")
+    began = time.monotonic()
+    while time.monotonic() - began < 60 * options.minutes:
+        faults = [draw(rng) for _ in range(rng.randint(20, 40))]
+        soak.run_round(faults, rng.choices(COMPARED, k=4), pause_s=0.15)
+        print(f"{soak.report.experiments} experiments, {soak.report.faults.total()} faults,"
+              f" {len(soak.report.problems)} problems", flush=True)  # fmt: skip
+    report = soak.finish()
     print(f"\n{table(report)}")
+    print(
+        json.dumps(
+            {
+                "seed": options.seed,
+                "minutes": round((time.monotonic() - began) / 60, 1),
+                "experiments": report.experiments,
+                "faults": report.faults.total(),
+                "actions": report.actions.total(),
+                "problems": len(report.problems),
+            }
+        )
+    )
     return 1 if report.problems else 0
 
 
@@ -50,9 +78,34 @@ def table(report: Report) -> str:
     for role in ROLES:
         lines.append(f"{role:<12}" + "".join(f"{count[role, name]:>9}" for name in SIGNALS))
     lines.append("")
-    lines.append(f"{report.faults.total()} faults, {report.experiments} experiments")
-    lines += report.problems or ["nothing was lost, doubled or changed"]
+    actions = ", ".join(f"{name} {number}" for name, number in report.actions.most_common())
+    lines.append(f"the user: {actions}")
+    longest = max(
+        (fault.frozen_s for fault in report.faults if fault.signal == "SIGSTOP"), default=0
+    )
+    lines.append(f"{report.faults.total()} faults (the longest freeze: {longest:.0f} s)")
+    lines.append(f"{report.experiments} experiments")
+    lines += report.problems or ["nothing was lost, doubled, changed or left"]
     return "\n".join(lines)
+
+
+def inject(soak: Soak, home: Path) -> int:
+    """Damage copies of the home; print what the judge finds, and a line of JSON."""
+    expected = soak.expected["class"]
+    found = 0
+    for name, (damage, sentence) in (ELEVEN | MORE).items():
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            copy_of(home, Path(folder) / "copy", expected.id) as copy,
+        ):
+            damage(copy)
+            told = [line for line in judge(copy, expected) if sentence in line]
+        found += bool(told) and name in ELEVEN
+        print(f"{name:<44} {told[0] if told else 'NOT FOUND'}")
+    problems = soak.finish().problems
+    print("\n".join(problems))
+    print(json.dumps({"injected": len(ELEVEN), "found": found, "false_alarms": len(problems)}))
+    return int(found < len(ELEVEN) or bool(problems))
 
 
 if __name__ == "__main__":

@@ -1,28 +1,50 @@
-"""Rounds of experiments with faults, each compared with a run that nothing disturbed."""
+"""Rounds of experiments under faults and with a random user, each judged when all are over.
+
+A round:    experiments of several kinds are submitted, each with a client that waits for it
+            faults, and requests of the user in between
+            paused ones are continued; all have to end in ENDED_S
+judged:     compared experiments against one that nothing has disturbed (judge.differences)
+            all others: they have ended as COMPLETED or CANCELED (an ERROR would be the fault's,
+            or the master's, not the trial's), and are consistent (judge.inconsistencies)
+            no trial holds a slot, all slots are there, waiting clients have ended, and a page
+            that is opened shows what the master stores
+at the end: all experiments are deleted, and everything is stopped: nothing is left
+"""
 
 from __future__ import annotations
 
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from websocket import WebSocketException
+
+from det_jupyter.agent.devices.offered_slots import AGENTS_VARIABLE
 from det_jupyter.client import Experiment
-from det_jupyter.errors import DetError
-from tests.processes import DetHome
-from tests.soak.checks import Outcome, damage_of, outcome_of, problems_with
-from tests.soak.faults import Fault, inject
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit
+from det_jupyter.contract.messages import ExperimentView, State
+from det_jupyter.errors import Conflict, DetError, NotFound
+from tests.processes import DetHome, processes_of
+from tests.soak.collected import StoredExperiment, read_experiment, read_home
+from tests.soak.faults import Fault, Faults
+from tests.soak.judge import differences, inconsistencies, leftovers
+from tests.soak.surroundings import Onlooker, Server, Waiting
+from tests.soak.trial import COMPARED, Kind, submit
+from tests.soak.user import User
 
 T = TypeVar("T")
 
-RESTARTS = 1000  # none of the faults is the trial's, but the master cannot know that
 ENDED_S = 180.0  # after the last fault
-_SETTLED_S = 10.0
-_PATIENCE_S = 60.0  # for a master to be there again
+AGENTS = {"left": 2, "right": 2}  # slots of the simulated agents
+# The environment variable that has an agent process simulate them.
+SIMULATED = {AGENTS_VARIABLE: " ".join(f"{name}=cpu:{num}" for name, num in AGENTS.items())}
+_PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
+_SETTLED_S = 20.0
+_PATIENCE_S = 90.0  # for a master to be there again
 
 
 @dataclass(slots=True)
@@ -30,7 +52,8 @@ class Report:
     """What a soak has done and found."""
 
     faults: Counter[Fault] = field(default_factory=Counter)
-    experiments: int = 0
+    actions: Counter[str] = field(default_factory=Counter)
+    experiments: int = 0  # that were judged
     problems: list[str] = field(default_factory=list)
 
 
@@ -38,87 +61,198 @@ class Soak:
     """A private det_jupyter under faults.
 
     Args:
-        home: It.
-        rng: Chooses among the processes of a role.
-        source: The trial.
+        home: It, with AGENTS.
+        temporary: The folder of its temporary files.
+        seed: Of the faults, the processes that they hit, and the user.
     """
 
-    def __init__(self, home: DetHome, rng: random.Random, source: str = TRIAL_SOURCE) -> None:
-        self._source = source
+    def __init__(self, home: DetHome, temporary: Path, seed: int) -> None:
         self.report = Report()
         self._home = home
-        self._rng = rng
+        self._temporary = temporary
+        self._folder = home.path / "soak"
+        self._folder.mkdir()
+        self._rng = random.Random(f"{seed} times")
+        self._faults = Faults(home.path, random.Random(f"{seed} victims"))
         self._client = home.client()
-        self._expected: Outcome | None = None
+        self._user = User(self._client, self._folder, random.Random(f"{seed} user"))
+        self._server = Server(self._folder)
+        self._expected: dict[Kind, StoredExperiment] = {}
+        self._judged: set[int] = set()
 
     @property
-    def database(self) -> Path:
-        """The master's database."""
-        return self._home.path / "data" / "det.sqlite3"
+    def _data(self) -> Path:
+        return self._home.path / "data"
 
-    def run_undisturbed(self) -> None:
-        """Run the trial in peace: what all others are compared with."""
-        experiment = self._submit(small_config())
-        experiment.wait(ENDED_S)
-        self.compare_with(experiment)
+    def run_undisturbed(self, kinds: Iterable[Kind] = COMPARED) -> None:
+        """Run each kind in peace: what all others are compared with."""
+        self._until(lambda: len(self._client.agents()) == len(AGENTS), 30)
+        self._client.session.put("/pools", {"pools": _PREEMPTING})
+        for kind in kinds:
+            experiment = submit(self._client, self._folder, kind)
+            experiment.wait(ENDED_S)
+            self._expected[kind] = read_experiment(self._data, experiment.id)
+            self._judged.add(experiment.id)
+            self.report.problems += differences(self._expected[kind], self._expected[kind])
 
-    def compare_with(self, experiment: Experiment) -> None:
-        """Compare all others with this one, which was run in peace."""
-        self._expected = outcome_of(experiment, self.database)
+    @property
+    def expected(self) -> dict[Kind, StoredExperiment]:
+        """The undisturbed experiments."""
+        return self._expected
 
-    def run_round(self, faults: Iterable[Fault], *, experiments: int, pause_s: float) -> None:
-        """Run experiments, with faults while they do, and check what they come to.
+    def run_round(self, faults: Sequence[Fault], kinds: Iterable[Kind], pause_s: float) -> None:
+        """Run experiments with faults while they do, and judge them.
 
         Args:
             faults: In this order; one for which there is no process is waited for, for a while.
-            experiments: How many.
-            pause_s: How long a batch takes, at least.
+            kinds: Of the experiments that are compared.
+            pause_s: How long a batch of these takes, at least.
         """
-        assert self._expected is not None
-        config = slow(pause_s, max_restarts=RESTARTS)
-        running = [self._patiently(lambda: self._submit(config)) for _ in range(experiments)]
+        self._server.keep()
+        onlooker, waiting = Onlooker(self._server), Waiting(self._folder)
+        self._user.begin_round()
+        for kind in kinds:
+            self._patiently(lambda: self._user.submit(kind, pause_s=pause_s))  # noqa: B023
+        for number in self._user.compared:
+            waiting.start(number)
         for fault in faults:
-            if all(self._is_over(experiment) for experiment in running):
-                break
             self._inject(fault)
-            time.sleep(self._rng.uniform(0.1, 1.0))
-        deadline = time.monotonic() + ENDED_S
-        while time.monotonic() < deadline and not all(map(self._is_over, running)):
-            time.sleep(0.1)
-        self.report.experiments += experiments
-        for experiment in running:
-            told = self._problems_with(experiment)
-            self.report.problems += [f"experiment {experiment.id}: {line}" for line in told]
-
-    def _problems_with(self, experiment: Experiment) -> list[str]:
-        """Return what is wrong with it, and stays so: checkpoints may still be being deleted."""
-        assert self._expected is not None
-        expected, deadline = self._expected, time.monotonic() + _SETTLED_S
-        while True:
-            told = self._patiently(lambda: problems_with(experiment, self.database, expected))
-            if not told or time.monotonic() > deadline:
-                return told
-            time.sleep(0.5)
-
-    def finish(self) -> Report:
-        """Check what is left, and return the report."""
-        self.report.problems += damage_of(self.database)
-        self._client.session.close()
-        return self.report
-
-    def _submit(self, config: dict[str, Any]) -> Experiment:
-        return submit(self._client, config, self._source)
+            time.sleep(self._rng.uniform(0.1, 0.8))
+            self._user.act()
+            self._server.start()
+            if all(self._is_over(number) for number in self._user.compared):
+                break
+        self._faults.wait()
+        self._end_round()
+        self._note(waiting.problems())
+        onlooker.stop()
+        self._note_lasting(self._page_problems)
 
     def _inject(self, fault: Fault) -> None:
-        deadline = time.monotonic() + 2.0
-        while not inject(self._home.path, fault, self._rng):
+        deadline = time.monotonic() + 1.0
+        while not self._faults.inject(fault):
             if time.monotonic() > deadline:
                 return
             time.sleep(0.02)
         self.report.faults[fault] += 1
 
-    def _is_over(self, experiment: Experiment) -> bool:
-        return self._patiently(lambda: experiment.state.is_terminal)
+    def _end_round(self) -> None:
+        """Let all experiments end, and judge them."""
+        if not self._until(self._are_all_over, ENDED_S):
+            for view in self._experiments():
+                if not view.state.is_terminal:
+                    waits = [trial.waiting_for for trial in view.trials if trial.waiting_for]
+                    self._note([f"experiment {view.id} does not end: {view.state} {waits}"])
+                    self._patiently(Experiment(self._client, view.id).kill)
+            self._until(self._are_all_over, ENDED_S)
+        for view in self._experiments():
+            if view.id not in self._judged:
+                self._judged.add(view.id)
+                self.report.experiments += 1
+                self._note_lasting(lambda: self._problems_with(view.id), f"experiment {view.id}: ")  # noqa: B023
+        self._note_lasting(self._slot_problems)
+        self._note(self._user.problems)
+        self._user.problems = []
+        self.report.actions = self._user.actions
+
+    def _are_all_over(self) -> bool:
+        views = self._experiments()
+        for view in views:
+            if view.state is State.PAUSED:
+                with suppress(DetError):
+                    Experiment(self._client, view.id).activate()
+        return all(view.state.is_terminal for view in views)
+
+    def _is_over(self, number: int) -> bool:
+        return self._patiently(lambda: self._client.experiment(number).state.is_terminal)
+
+    def _experiments(self) -> list[ExperimentView]:
+        return self._patiently(self._client.experiments)
+
+    def _problems_with(self, number: int) -> list[str]:
+        found = read_experiment(self._data, number)
+        if number in self._user.compared:
+            return differences(found, self._expected[self._user.compared[number]])
+        states = {found.state, *(trial.shown["state"] for trial in found.trials.values())}
+        if illegal := states - {State.COMPLETED, State.CANCELED}:
+            return [f"it is {', '.join(sorted(illegal))}: {found.message}"]
+        return inconsistencies(found)
+
+    def _slot_problems(self) -> list[str]:
+        agents = self._patiently(self._client.agents)
+        told = [f"agent {agent.id} is away" for agent in agents if not agent.connected]
+        told += [f"slots of {agent.id} are held: {agent.used}" for agent in agents if agent.used]
+        if (there := {agent.id: len(agent.slots) for agent in agents}) != AGENTS:
+            told.append(f"slots were lost: {there}")
+        return told + [
+            line for line in leftovers(read_home(self._home.path)) if "outlives" in line
+        ]
+
+    def _page_problems(self) -> list[str]:
+        self._server.keep()
+        try:
+            rows = self._server.rows()
+        except (OSError, WebSocketException, AssertionError) as error:
+            return [f"a page shows nothing: {error!r}"]
+        views = {view.id: view for view in self._experiments()}
+        if rows.keys() != views.keys():
+            return [f"a page shows experiments {sorted(rows)}, not {sorted(views)}"]
+        return []
+
+    def finish(self) -> Report:
+        """Delete and stop everything, see what is left, and return the report."""
+        disturbed = self._judged - {each.id for each in self._expected.values()}
+        self._delete(disturbed)
+        self._note_lasting(lambda: leftovers(read_home(self._home.path)))
+        self._delete(self._judged)
+        self._note_lasting(self._remains)
+        self._server.stop()
+        self._client.session.close()
+        self._home.stop()
+        self._note_lasting(self._what_lives)
+        return self.report
+
+    def _delete(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            with suppress(NotFound, Conflict):
+                self._patiently(Experiment(self._client, number).delete)
+
+        def are_gone() -> bool:
+            return not any(view.id in numbers for view in self._experiments())
+
+        self._until(are_gone, _SETTLED_S)
+
+    def _remains(self) -> list[str]:
+        """Return what is wrong after everything was deleted."""
+        found = read_home(self._home.path)
+        told = [f"experiment {view.id} is not deleted" for view in self._experiments()]
+        told += [f"not deleted: {path}" for path in found.files if "data/checkpoints" in path]
+        gone = [number for number, state in found.states.items() if state]
+        return told + leftovers(found) if gone else told
+
+    def _what_lives(self) -> list[str]:
+        """Return what is wrong after everything was stopped."""
+        told = [f"process {one.pid} lives" for one in processes_of(self._home.path)]
+        others = ("torchinductor_*",)  # torch keeps what it has compiled
+        left = [p for p in self._temporary.iterdir() if not any(map(p.match, others))]
+        told += [f"left behind: {path}" for path in left]
+        return told + leftovers(read_home(self._home.path))
+
+    def _note(self, told: Iterable[str]) -> None:
+        self.report.problems += told
+
+    def _note_lasting(self, look: Callable[[], list[str]], where: str = "") -> None:
+        """Note what is wrong, and stays so: files may still be being deleted, for example."""
+        deadline = time.monotonic() + _SETTLED_S
+        while (told := look()) and time.monotonic() < deadline:
+            time.sleep(0.3)
+        self._note(f"{where}{line}" for line in told)
+
+    def _until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not (is_true := self._patiently(condition)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return is_true
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Return the answer, from the next master if the present one has been killed."""
@@ -126,6 +260,8 @@ class Soak:
         while True:
             try:
                 return ask()
+            except (NotFound, Conflict):
+                raise
             except DetError:
                 if time.monotonic() > deadline:
                     raise

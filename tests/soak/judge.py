@@ -1,0 +1,253 @@
+"""What is wrong with stored experiments, a sentence each. Pure.
+
+    inconsistencies   of one experiment, whatever has happened to it: rows twice or with gaps,
+                      lines of a rank that are missing or torn, checkpoints without files
+    differences       from an undisturbed experiment: every value, those of checkpoints bit by bit
+    leftovers         files and processes below a home when all experiments are over
+
+An experiment that a user has killed, canceled or changed is judged by the first and the last only:
+it has trained up to some batch, each batch up to there once.
+
+Lines of ranks are compared by their batch. A run that was killed has printed batches that the next
+run trains again, and both must have printed the same. In each run the batches are consecutive, and
+a run begins at latest behind the last batch that the runs before it have printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from det_jupyter.contract.messages import State
+from det_jupyter.pytorch.checkpoints.compare import compare
+from tests.soak.collected import Interval, Saved, StoredExperiment, StoredHome, StoredTrial
+
+Row = tuple[int, Any]
+
+_LINE = re.compile(r"batch (\d+): loss \S+")
+_TORN = re.compile(r"batch \d")
+_SHOWN = 6  # numbers in a sentence
+_IGNORED = ("pause_s",)  # hyperparameters without an effect on the result
+# A checkpoint that was saved at a validation, and again when the trial was preempted behind it.
+_SAVED_AGAIN = "validation_due"
+
+
+def differences(found: StoredExperiment, expected: StoredExperiment) -> list[str]:
+    """Return everything that is not as in the undisturbed experiment."""
+    told = []
+    if (found.state, found.message) != (expected.state, expected.message):
+        told.append(f"it is {found.state} {found.message!r}, not {expected.state}")
+    told += _missing("trials", found.trials, expected.trials)
+    for index in sorted(found.trials.keys() & expected.trials.keys()):
+        one, other = found.trials[index], expected.trials[index]
+        told += [f"trial {index}: {line}" for line in _differences(one, other)]
+    return told + inconsistencies(found)
+
+
+def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
+    for name, value in expected.shown.items():
+        if _comparable(found.shown[name]) != _comparable(value):
+            yield f"its {name} is {found.shown[name]!r}, not {value!r}"
+    yield from _row_differences("metrics of batches", found.batches, expected.batches)
+    yield from _row_differences("averages", found.averages, expected.averages)
+    yield from _row_differences("validations", found.validations, expected.validations)
+    yield from _row_differences("timed batches", found.timed, expected.timed)
+    ranks = {rank for _, rank in expected.lines}
+    for rank in sorted(ranks | {rank for _, rank in found.lines}):
+        lines = _lines_of(rank, found)
+        yield from _row_differences(f"lines of rank {rank}", lines, _lines_of(rank, expected))
+    yield from _missing("timings of ranks", found.intervals, expected.intervals)
+    for rank in sorted(found.intervals.keys() & expected.intervals.keys()):
+        covered = [
+            _steps(_valid(trial.intervals[rank], trial.cuts)) for trial in (found, expected)
+        ]
+        yield from _missing(f"batches in the timings of rank {rank}", *covered)
+    yield from _checkpoint_differences(found.kept(), expected.kept())
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: one for name, one in value.items() if name not in _IGNORED}
+    return value
+
+
+def _row_differences(what: str, found: Sequence[Row], expected: Sequence[Row]) -> Iterator[str]:
+    """Yield which rows are missing, unexpected, or not equal; rows of one step by their order."""
+    one, other = _by_step(found), _by_step(expected)
+    yield from _missing(what, one, other)
+    if changed := [step for step in one.keys() & other.keys() if one[step] != other[step]]:
+        yield f"{what}: changed at {_some(changed)}"
+
+
+def _by_step(rows: Iterable[Row]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for step, value in rows:
+        found.setdefault(step, []).append(value)
+    return found
+
+
+def _missing(what: str, found: Iterable[int], expected: Iterable[int]) -> list[str]:
+    one, other = set(found), set(expected)
+    kinds = {"lost": other - one, "not in the undisturbed run": one - other}
+    return [f"{what}: {kind}: {_some(steps)}" for kind, steps in kinds.items() if steps]
+
+
+def _some(numbers: Iterable[int]) -> str:
+    found = sorted(numbers)
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(map(str, found[:_SHOWN])) + more
+
+
+def _checkpoint_differences(found: Sequence[Saved], expected: Sequence[Saved]) -> Iterator[str]:
+    """Yield what differs, in each checkpoint of a batch at which the undisturbed run has one."""
+    yield from _missing_checkpoints(found, expected)
+    for other in expected:
+        there = [one for one in found if one.is_on_disk]
+        same = [one for one in there if one.steps_completed == other.steps_completed]
+        ignored = {_SAVED_AGAIN} if len(same) > 1 else set()
+        for one in same:
+            values = [
+                {n: v for n, v in s.values.items() if n not in ignored} for s in (one, other)
+            ]
+            for difference in compare(*values):
+                yield f"checkpoint of batch {one.steps_completed}, and undisturbed: {difference}"
+
+
+def _missing_checkpoints(found: Sequence[Saved], expected: Sequence[Saved]) -> Iterator[str]:
+    steps = {one.steps_completed for one in found}
+    if lost := {one.steps_completed for one in expected} - steps:
+        yield f"checkpoints: lost: {_some(lost)}"
+
+
+def inconsistencies(found: StoredExperiment) -> list[str]:
+    """Return what is wrong with an experiment, whatever has happened to it."""
+    return [
+        f"trial {index}: {line}"
+        for index, trial in sorted(found.trials.items())
+        for line in _inconsistencies(trial)
+    ]
+
+
+def _inconsistencies(trial: StoredTrial) -> Iterator[str]:
+    yield from _gaps("metrics of batches", [step for step, _ in trial.batches])
+    yield from _gaps("timed batches", [step for step, _ in trial.timed])
+    yield from _doubled("averages", [(step, row[0]) for step, row in trial.averages])
+    yield from _doubled("validations", [step for step, _ in trial.validations])
+    for rank, intervals in sorted(trial.intervals.items()):
+        steps = _steps(_valid(intervals, trial.cuts))
+        yield from _gaps(f"batches in the timings of rank {rank}", steps)
+    for rank in sorted({rank for _, rank in trial.lines}):
+        yield from _line_problems(rank, trial)
+    for one in trial.saved:
+        what = f"checkpoint {one.uuid} of batch {one.steps_completed}"
+        if one.state == "COMPLETED" and not one.is_on_disk:
+            yield f"{what}: its files are gone"
+        elif one.state == "COMPLETED" and not one.values:
+            yield f"{what}: it is empty"
+        elif one.state == "DELETED" and one.is_on_disk:
+            yield f"{what}: it is deleted, and its files are there"
+
+
+def _gaps(what: str, steps: Sequence[int]) -> Iterator[str]:
+    """Yield what is wrong with numbers that should be 1, 2, 3 ..."""
+    yield from _doubled(what, steps)
+    if lost := set(range(1, max(steps, default=0) + 1)) - set(steps):
+        yield f"{what}: a gap at {_some(lost)}"
+    if list(steps) != sorted(steps):
+        yield f"{what}: not in their order"
+
+
+def _doubled(what: str, keys: Sequence[Any]) -> Iterator[str]:
+    if doubled := [key for key, count in Counter(keys).items() if count > 1]:
+        yield f"{what}: doubled: {', '.join(map(str, doubled[:_SHOWN]))}"
+
+
+def _valid(intervals: Sequence[Interval], cuts: Sequence[tuple[int, int]]) -> list[Interval]:
+    """Return the intervals without those that were trained again, as pictures show them."""
+
+    def is_valid(interval: Interval) -> bool:
+        again = [steps for last_run, steps in cuts if interval.run <= last_run]
+        return not again or interval.first <= min(again)
+
+    return sorted(filter(is_valid, intervals), key=lambda each: (each.run, each.first))
+
+
+def _steps(intervals: Iterable[Interval]) -> list[int]:
+    return [each.first + index for each in intervals for index in range(each.num)]
+
+
+def _lines_of(rank: int, trial: StoredTrial) -> list[Row]:
+    """Return the lines of a rank by batch: those that all runs have printed alike, once."""
+    found = {
+        (int(match[1]), line)
+        for (_, own), lines in trial.lines.items()
+        if own == rank
+        for line in lines
+        if (match := _LINE.fullmatch(line))
+    }
+    return sorted(found)
+
+
+def _line_problems(rank: int, trial: StoredTrial) -> Iterator[str]:
+    printed = 0  # the last batch, in all runs so far
+    own = sorted((run, lines) for (run, of), lines in trial.lines.items() if of == rank)
+    for run, lines in own:
+        steps = [int(match[1]) for line in lines if (match := _LINE.fullmatch(line))]
+        torn = [line for line in lines if _TORN.match(line) and not _LINE.fullmatch(line)]
+        where = f"lines of rank {rank} in run {run}"
+        yield from (f"{where}: torn: {line!r}" for line in torn)
+        if not steps:
+            continue
+        if steps != list(range(steps[0], steps[0] + len(steps))):
+            yield f"{where}: not consecutive: {_jumps(steps)}"
+        if steps[0] > printed + 1:
+            yield f"{where}: it begins at batch {steps[0]}, and {printed} was the last one before"
+        printed = max(printed, steps[-1])
+    if printed < (trained := max((step for step, _ in trial.batches), default=0)):
+        yield f"lines of rank {rank}: the last is of batch {printed}, and {trained} were trained"
+
+
+def _jumps(steps: Sequence[int]) -> str:
+    return ", ".join(f"{one} then {next_}" for one, next_ in pairwise(steps) if next_ != one + 1)
+
+
+_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+# Everything that is kept while no experiment runs. The soak's own files are in `soak/`.
+_KEPT = re.compile(
+    r"(soak|notebook)/.*"
+    r"|data/((agent|master)\.lock|det\.sqlite3(-wal|-shm)?|pools\.yaml|code/[0-9a-f]+/"
+    rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|checkpoints/{_UUID}/"
+    r"|logs/(agent\.log|master\.(log|out)|zygote-[0-9a-f]+\.out)(\.\d+)?)"
+    r"|runtime/(master\.json|agent\.sockets|feeder-\d+\.lock)"
+)
+_CHECKPOINTS = "data/checkpoints/"
+# Of a run: none of them may live when all experiments are over.
+_OF_RUNS = ("rank", "loader", "script")
+
+
+def leftovers(home: StoredHome) -> list[str]:
+    """Return what is left below a home although all of its experiments are over."""
+    told = [f"the database is damaged: {line}" for line in home.damages]
+    told += [f"set aside: {line}" for line in home.set_aside]
+    told += [
+        f"experiment {number} is {state}"
+        for number, state in home.states.items()
+        if not State(state).is_terminal
+    ]
+    told += [f"left behind: {path}" for path in home.files if not _KEPT.fullmatch(path)]
+    folders = {
+        path.removeprefix(_CHECKPOINTS).rstrip("/")
+        for path in home.files
+        if path.startswith(_CHECKPOINTS) and _KEPT.fullmatch(path)
+    }
+    unknown, gone = sorted(folders - home.checkpoints), sorted(home.checkpoints - folders)
+    told += [f"a checkpoint that is in no row: {uuid}" for uuid in unknown]
+    told += [f"a checkpoint without files: {uuid}" for uuid in gone]
+    told += [f"a process of no program: {line}" for role, line in home.processes if not role]
+    told += [
+        f"a {role} that outlives: {line}" for role, line in home.processes if role in _OF_RUNS
+    ]
+    return told
