@@ -56,10 +56,15 @@ class Node:
     credentials: AgentCredentials
     home: Path
     fence_after_s: float = FENCE_S
+    slots: int = 2
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
-        home = {paths.HOME_VARIABLE: str(self.home), "DET_JUPYTER_CPU_SLOTS": "2"}
+        home = {
+            paths.HOME_VARIABLE: str(self.home),
+            "DET_JUPYTER_CPU_SLOTS": str(self.slots),
+            "OMP_NUM_THREADS": "1",  # each agent counts all cores as its own
+        }
         self.home.mkdir(exist_ok=True)
         with open(self.home / "log", "ab") as log:
             process = subprocess.Popen(

@@ -1,0 +1,186 @@
+"""Gangs on several computers: agents `b` and `c` have a slot each, and a pool for themselves.
+
+The master's own agent has two slots, for runs to compare with.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.host import paths
+from det_jupyter.errors import RankFailed
+from tests.e2e.test_remote_agents import Node, final_weights, losses
+from tests.processes import DetHome, det_home, processes_below, wait_until
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 60
+POOLS = "pools:\n- pool_name: nodes\n  agents: [b, c]\n"
+RESOURCES = {"slots_per_trial": 2, "resource_pool": "nodes"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as running:
+        paths.pools_file().write_text(POOLS)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nodes(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
+    client, folder = home.client(), tmp_path_factory.mktemp("nodes")
+    nodes = {
+        name: Node(client.add_agent(name, "127.0.0.1"), folder / name, slots=1)
+        for name in ("b", "c")
+    }
+    for node in nodes.values():
+        node.start()
+    try:
+        for node in nodes.values():
+            node.wait_until_connected(client)
+        yield nodes
+    finally:
+        for node in nodes.values():
+            if node.processes[-1].poll() is None:
+                node.end()
+        client.session.close()
+        assert not processes_below(folder)
+
+
+@pytest.fixture
+def client(home: DetHome, nodes: dict[str, Node]) -> Iterator[Client]:
+    client = home.client()
+    yield client
+    client.session.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home: DetHome) -> Iterator[Experiment]:
+    """Return an experiment that ran on the master's computer alone."""
+    client = home.client()
+    experiment = submit(client, small_config())
+    experiment.wait(60)
+    yield experiment
+    client.session.close()
+
+
+def spread(pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
+    """Return the configuration of a trial that needs both nodes."""
+    return slow(pause_s, **({"resources": RESOURCES} | changes))
+
+
+def assert_same(experiment: Experiment, undisturbed: Experiment) -> None:
+    """Check that losses and final weights are equal, bit for bit."""
+    expected, found = final_weights(undisturbed), final_weights(experiment)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert losses(experiment) == losses(undisturbed)
+
+
+def test_gang_on_two_computers_trains_as_on_one(
+    client: Client, undisturbed: Experiment, nodes: dict[str, Node]
+) -> None:
+    experiment = submit(client, spread())
+    experiment.wait(60)
+    assert_same(experiment, undisturbed)
+
+
+@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGKILL), (1, signal.SIGTERM)])
+def test_trial_that_loses_one_of_its_agents_goes_on_bit_identical(
+    client: Client, undisturbed: Experiment, nodes: dict[str, Node], rank: int, number: int
+) -> None:
+    experiment = submit(client, spread(0.03))
+    wait_for_steps(experiment, 25)
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    node = nodes[allocation.agent_ids[rank]]
+    node.end(number)
+    node.start()
+    experiment.wait(90)
+    node.wait_until_connected(client)
+    assert experiment.view.trials[0].restarts == 0
+    assert_same(experiment, undisturbed)
+
+
+def pids_of(experiment: Experiment) -> list[int]:
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    return [rank.pid for rank in allocation.ranks]
+
+
+def test_trial_of_which_a_rank_is_killed_is_restarted_and_the_rank_is_named(
+    client: Client, undisturbed: Experiment
+) -> None:
+    experiment = submit(client, spread(0.03))
+    wait_for_steps(experiment, 25)
+    pids = pids_of(experiment)
+    os.kill(pids[1], signal.SIGKILL)
+    experiment.wait(90)
+    trial = experiment.view.trials[0]
+    assert trial.restarts == 1
+    assert trial.failure is not None
+    assert trial.failure.error.startswith("rank 1 was killed by SIGKILL")
+    assert not any(map(psutil.pid_exists, pids))
+    assert_same(experiment, undisturbed)
+
+
+def test_exception_on_another_computer_is_the_error_of_the_trial(client: Client) -> None:
+    source = TRIAL_SOURCE.replace(
+        "        x, y = batch\n        loss",
+        "        if batch_idx == 7 and self.context.distributed.rank == 1:\n"
+        '            raise ValueError("a bad sample")\n'
+        "        x, y = batch\n        loss",
+    )
+    experiment = submit(client, spread(0.01, max_restarts=0), source)
+    with pytest.raises(RankFailed) as failed:
+        experiment.wait(60)
+    assert "ValueError: a bad sample" in str(failed.value)
+    assert "This was in train_batch, batch 7, on rank 1 of 2." in str(failed.value)
+
+
+def test_gang_is_paused_continued_and_killed_as_a_whole(
+    client: Client, undisturbed: Experiment, nodes: dict[str, Node]
+) -> None:
+    experiment = submit(client, spread(0.03))
+    wait_for_steps(experiment, 10)
+    experiment.pause()
+    wait_until(lambda: experiment.view.trials[0].allocation is None, "it has left")
+    assert experiment.view.trials[0].steps_completed > 0
+    experiment.activate()
+    experiment.wait(60)
+    assert_same(experiment, undisturbed)
+    other = submit(client, spread(0.5))
+    wait_for_steps(other, 2)
+    pids = pids_of(other)
+    other.kill()
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "all ranks are gone", 5)
+
+
+def test_search_with_logs_of_each_rank(client: Client) -> None:
+    source = TRIAL_SOURCE.replace(
+        "        self.context = context\n",
+        "        self.context = context\n"
+        '        print("here", context.distributed.get_rank(), context.distributed.cross_rank)\n',
+    )
+    pauses = {"type": "categorical", "vals": [0.0, 0.001]}
+    searcher = {"name": "grid", "metric": "error", "max_length": {"batches": 60}}
+    config = small_config(
+        hyperparameters={"global_batch_size": 16, "pause_s": pauses},
+        searcher=searcher,
+        resources=RESOURCES,
+    )
+    experiment = submit(client, config, source)
+    experiment.wait(60)
+    assert len(experiment.trials) == 2
+    assert len({checkpoint.trial_id for checkpoint in experiment.checkpoints()}) == 2
+    for trial in experiment.trials:
+        lines = {line.rank: line.text for line in trial.logs() if "here" in line.text}
+        assert lines == {0: "here 0 0", 1: "here 1 1"}
