@@ -62,6 +62,13 @@ class SchedulerConfig(Section):
     """The number of waiting trials that agents are kept for at a time."""
 
 
+class TaskDefaults(Section):
+    """What holds for all trials of a pool."""
+
+    dtrain_network_interface: Text = ""
+    """The network interface of trials on several agents; empty: that of the route between them."""
+
+
 class PoolConfig(Section):
     """A pool."""
 
@@ -75,6 +82,8 @@ class PoolConfig(Section):
     """How trials share its slots."""
     max_aux_containers_per_agent: Count = 100
     """How many trials without slots an agent carries."""
+    task_container_defaults: TaskDefaults = TaskDefaults.model_construct()
+    """What holds for all of its trials."""
     share_devices: Bool = False
     """Whether devices are given out that other people's processes use."""
 
@@ -127,6 +136,8 @@ def _explain_unknown(keys: Sequence[int | str]) -> Problem:
     section: type[Section] = PoolsFile
     if "scheduler" in keys[:-1]:
         section = SchedulerConfig
+    elif "task_container_defaults" in keys[:-1]:
+        section = TaskDefaults
     elif len(keys) > 1:
         section = SimulatedAgent if keys[0] == "agents" else PoolConfig
     return Problem(join_all(keys), f"unknown key; there are {', '.join(section.model_fields)}")

@@ -14,14 +14,15 @@
     DET_MASTER                         the master's address when the rank was started
     DET_CHIEF_IP, DET_USER,            the address of rank 0, the user's name, the current folder
       DET_WORKDIR
+    DET_INTER_NODE_NETWORK_INTERFACE   with ranks on several computers: the network interface
     USE_TORCH_DISTRIBUTED,             as Determined's launchers set them
       USE_DEEPSPEED
 
 Of what Determined has, these are left out: DET_SESSION_TOKEN and DET_USER_TOKEN (scripts print
 their environment; our client finds the master by itself), DET_CLUSTER_ID, DET_CONTAINER_ID,
-DET_RESOURCES_ID, DET_RESOURCES_TYPE, DET_MASTER_CERT_FILE, DET_MASTER_CERT_NAME, DET_USE_TLS and
-DET_INTER_NODE_NETWORK_INTERFACE (there are no clusters, containers, certificates or networks
-here), PDSH_SSH_ARGS and DET_DEEPSPEED_HOSTFILE_PATH (ranks are not started over ssh).
+DET_RESOURCES_ID, DET_RESOURCES_TYPE, DET_MASTER_CERT_FILE, DET_MASTER_CERT_NAME and DET_USE_TLS
+(ranks see no cluster, container or certificate), PDSH_SSH_ARGS and DET_DEEPSPEED_HOSTFILE_PATH
+(ranks are not started over ssh).
 
 A program that is started for each slot also has torchrun's variables; one that is started for each
 computer has those of the computer (GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and no
@@ -140,6 +141,7 @@ def _place_variables(spec: RankSpec) -> dict[str, str]:
         "DET_WORKDIR": str(plan.workplace(RunDir(Path(spec.run_dir)))),
         "DET_MASTER": _master_url(),
         "DET_USER": _user(),
+        "DET_INTER_NODE_NETWORK_INTERFACE": spec.network.interface if spec.network else "",
     }
     return {name: value for name, value in variables.items() if value}
 

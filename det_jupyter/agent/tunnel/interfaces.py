@@ -16,21 +16,28 @@ _PORT = 9  # of no importance: nothing is sent
 def find_network(link: GangLink, groups: Sequence[int], *, master: str = "") -> GangNetwork:
     """Return the addresses of a gang's computers, and this computer's interface to the others.
 
-    It is the interface with the route to the chief's computer; on that one, with the route to the
-    first other computer.
+    It is that of the link, or else the interface with the route to the chief's computer; on that
+    one, with the route to the first other computer.
 
     Args:
         groups: The group ranks of this computer's agents.
         master: Address of the master's computer; "": this is it.
 
     Raises:
-        LaunchError: The other computer's address is not found, or no interface leads there.
+        LaunchError: The other computer's address is not found, no interface leads there, or the
+            interface of the link does not exist.
     """
     others = [address for group, address in enumerate(link.addresses) if group not in groups]
-    own = own_address(others[0] or master)
+    own, interfaces = own_address(others[0] or master), _interfaces()
+    if link.interface and link.interface not in interfaces:
+        raise LaunchError(
+            f"dtrain_network_interface: got {link.interface!r}, but {socket.gethostname()} has "
+            f"only the network interfaces {', '.join(interfaces)}; name one that all computers of "
+            "the pool have, or leave it out"
+        )
     return GangNetwork(
         addresses=[address or master or own for address in link.addresses],
-        interface=interface_of(own, _interfaces()),
+        interface=link.interface or interface_of(own, interfaces),
     )
 
 

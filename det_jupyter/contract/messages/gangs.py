@@ -40,6 +40,8 @@ class GangLink(Wire):
     # Addresses of the computers, by group rank, as the others reach them; "": the master's.
     addresses: list[str]
     port: int  # of the chief's agent, for TLS
+    # Network interface of gloo and NCCL on each computer; "": that of the route to the others.
+    interface: str = ""
     certificate: str  # PEM: the one certificate that the other agents trust
     key: str = Field(default="", repr=False)  # PEM, of the certificate; only for the chief's agent
     # Hex digits with which the ranks sign, and with which an agent shows that it is of the gang.

@@ -40,10 +40,12 @@ def with_link(
             "of the others; its log says why. Start that agent anew, or ask for no more "
             "resources.slots_per_trial than one computer has"
         )
+    defaults = state.pool_configs[state.pool_of_agent(names[0])].task_container_defaults
     certificate, key = access.gang_certificate()
     link = GangLink(
         addresses=[state.agents[n].address if n in state.agents else "" for n in names],
         port=chief.port,
+        interface=defaults.dtrain_network_interface,
         certificate=certificate,
         key=key if agent_id == names[0] else "",
         secret=access.gang_secret(command.plan.allocation_id),

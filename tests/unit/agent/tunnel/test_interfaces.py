@@ -72,5 +72,18 @@ def test_address_without_a_name_or_interface_is_reported() -> None:
         interface_of("10.7.7.7", INTERFACES)
 
 
+def test_interface_of_the_pool_counts_and_has_to_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interfaces, "own_address", ROUTES.__getitem__)
+    monkeypatch.setattr(interfaces, "_interfaces", lambda: INTERFACES)
+    near = link("10.0.0.1", "10.0.0.9")
+    assert find_network(near.model_copy(update={"interface": "ib0"}), [1]).interface == "ib0"
+    with pytest.raises(LaunchError) as refused:
+        find_network(near.model_copy(update={"interface": "eth7"}), [1])
+    assert str(refused.value) == (
+        f"dtrain_network_interface: got 'eth7', but {socket.gethostname()} has only the network "
+        "interfaces lo, eth0, ib0; name one that all computers of the pool have, or leave it out"
+    )
+
+
 def test_ipv4_address_in_the_notation_of_ipv6_is_understood() -> None:
     assert own_address("::ffff:127.0.0.1") == own_address("127.0.0.1") == "127.0.0.1"
