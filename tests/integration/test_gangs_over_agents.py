@@ -30,6 +30,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.agent_listener import AgentListener
+from det_jupyter.master.machine.model.events import AgentLost, AgentRemoved
 from tests.integration.master_support import (
     RUN,
     Bench,
@@ -253,6 +254,19 @@ def test_process_of_an_agent_whose_part_is_over_can_be_replaced(cluster: Cluster
     cluster.send("c", part_exited(2, 3, code=1, first_failed=2))
     cluster.join("c", session="another")
     assert cluster.service.machine.state.agents["c"].session == "another"
+
+
+def test_local_agent_reports_for_its_own_part_when_that_of_a_removed_one_is_over(
+    cluster: Cluster,
+) -> None:
+    cluster.register()
+    submit(cluster, slots=6)
+    cluster.service.take(AgentRemoved(agent_id="c"))
+    cluster.service.take(AgentLost(agent_id="c"))
+    cluster.report(part_exited(4, 5, code=-9, killed=True))
+    allocation = cluster.service.machine.state.trials[1].allocation
+    assert allocation is not None
+    assert [part.agent_id for part in allocation.living_parts] == ["b"]
 
 
 # Sizes

@@ -26,6 +26,7 @@ class GangPart(Wire):
     """
 
     agent_id: str
+    is_remote: bool = False  # on another computer
     ranks: list[int]  # ascending
     is_started: bool = False
     note: str = ""  # how its ranks were started

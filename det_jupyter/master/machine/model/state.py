@@ -238,8 +238,12 @@ class MachineState(Wire):
 
     def part_on(self, allocation: Allocation, agent_id: str) -> GangPart | None:
         """Return the part of a gang that the process of an agent carries, if it carries one."""
-        process = self.process_of(agent_id)
-        found = (part for part in allocation.parts if self.process_of(part.agent_id) == process)
+        is_here = not self.process_of(agent_id)
+        found = (
+            part
+            for part in allocation.parts
+            if part.agent_id == agent_id or (is_here and not part.is_remote)
+        )
         return next(found, None)
 
     def trial_of(self, allocation_id: str) -> Trial:

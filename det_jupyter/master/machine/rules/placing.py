@@ -110,7 +110,8 @@ def _make_parts(turn: Turn, agent_ids: list[str]) -> list[GangPart]:
     parts: dict[str, GangPart] = {}
     for rank, agent_id in enumerate(agent_ids):
         process = turn.state.process_of(agent_id)
-        parts.setdefault(process, GangPart(agent_id=agent_id, ranks=[])).ranks.append(rank)
+        part = GangPart(agent_id=agent_id, is_remote=bool(process), ranks=[])
+        parts.setdefault(process, part).ranks.append(rank)
     return list(parts.values())
 
 
