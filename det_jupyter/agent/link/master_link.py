@@ -160,11 +160,15 @@ def _raising_unreachable(verb: str) -> Iterator[None]:
 
 def refusal_text(status_code: int, content: bytes) -> str:
     """Return what the master has answered to a request that it refuses."""
+    return f"the master answered {status_code}: {problems_in(content)}"
+
+
+def problems_in(content: bytes) -> str:
+    """Return the sentences of a Refusal."""
     try:
-        problems = "; ".join(str(Problem(**each)) for each in json.loads(content)["problems"])
+        return "; ".join(str(Problem(**each)) for each in json.loads(content)["problems"])
     except (ValueError, KeyError, TypeError):
-        problems = content[:200].decode(errors="replace")
-    return f"the master answered {status_code}: {problems}"
+        return content[:200].decode(errors="replace")
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from det_jupyter.agent.link.master_link import refusal_text
+from det_jupyter.agent.link.master_link import problems_in, refusal_text
 from det_jupyter.contract.messages import StoredCheckpoint, StoredFile, StoredFiles
 
 logger = logging.getLogger(__name__)
@@ -21,8 +21,11 @@ class Refused(Exception):
     """The master has answered with an error."""
 
     def __init__(self, answer: httpx.Response) -> None:
-        super().__init__(refusal_text(answer.status_code, answer.content))
         self.status_code = answer.status_code
+        if self.no_room:
+            super().__init__(f"on the master's computer, {problems_in(answer.content)}")
+        else:
+            super().__init__(refusal_text(answer.status_code, answer.content))
 
     @property
     def no_room(self) -> bool:

@@ -9,7 +9,9 @@ A draft is lost when the master exits or a disk is full; the agents then upload 
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Mapping
@@ -23,6 +25,7 @@ from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.storage.contract import StorageDraft, is_name, path_of
 from det_jupyter.storage.directory import DirectoryStorage
 
+_RESERVE_BYTES = 32 * 1024 * 1024  # stay free for the database
 _DRAFT_S = 900.0  # an upload is tried again every few seconds, or is given up (agent/link)
 
 
@@ -84,9 +87,12 @@ class CheckpointInbox:
                 arriving = self._arriving[uuid] = _Arriving(draft, time.monotonic())
         arriving.changed_at = time.monotonic()
         try:
+            if shutil.disk_usage(arriving.draft.path).free < len(part) + _RESERVE_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             write_part(arriving.draft.path / name, offset, part)
-        except OSError:
+        except OSError as error:
             self._discard(uuid, arriving)
+            error.filename = str(self._storage.root)  # a write to an open file names none
             raise
         arriving.changed_at = time.monotonic()
 

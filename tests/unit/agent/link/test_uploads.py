@@ -275,10 +275,9 @@ def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_
     assert upload(uploads, STEP, save(own_folder, "u1", a="a"), ended) == [parse_line(STEP)]
     ((error, no_room),) = uploads.broken_off
     assert no_room
-    assert error.startswith(
-        "checkpoint u1 could not be uploaded from agent b: the master answered"
-    )
-    assert "No space left on device" in error
+    what = "checkpoint u1 could not be uploaded from agent b: on the master's computer, "
+    assert error.startswith(what)
+    assert f"No space left on device: '{master.folder}'" in error
     assert list(master.folder.iterdir()) == []
     later = chunk(ended)
     assert uploads.of(later) == later.model_copy(update={"text": ""})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_upload_whose_commit_fails_can_begin_again(
     inbox: CheckpointInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError("no space left")
+        raise OSError(28, "no space left")
 
     inbox.put("u1", "a", 0, b"a")
     with monkeypatch.context() as patch:
@@ -96,13 +97,11 @@ def test_file_whose_beginning_was_lost_with_a_master_gets_no_hole(inbox: Checkpo
 def test_upload_for_which_there_is_no_room_leaves_nothing(
     inbox: CheckpointInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left")
-
     inbox.put("u1", "a", 0, b"a")
+    free = shutil.disk_usage(tmp_path).free
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_inbox, "write_part", full)
-        with pytest.raises(OSError, match="no space left"):
+        patch.setattr(checkpoint_inbox, "_RESERVE_BYTES", 2 * free)
+        with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/checkpoints'"):
             inbox.put("u1", "a", 1, b"b")
     assert found(tmp_path) == []
     with pytest.raises(Conflict, match="not all files have arrived"):
