@@ -90,7 +90,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "service": {"machine", "machine.model", "machine.rules", "sampling", "views"},
         "background": {"machine.model", "machine.rules", "sampling", "service"},
         "http": {
-            "machine.handlers", "machine.model", "machine.rules", "sampling", "service", "views",
+            "background", "machine.handlers", "machine.model", "machine.rules", "sampling",
+            "service", "views",
         },
     },
     "core": {"": {"ranks"}, "ranks": set()},

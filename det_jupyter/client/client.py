@@ -15,10 +15,12 @@ from det_jupyter.client.requests import make_request
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
     AddAgent,
+    AddCluster,
     AgentCredentials,
     AgentView,
     ChangeRequest,
     CheckpointView,
+    ClusterStatus,
     ClusterView,
     CodeView,
     ContinueExperiment,
@@ -38,6 +40,7 @@ from det_jupyter.contract.messages import (
     PreviewRequest,
     PreviewView,
     Reason,
+    RemovedCluster,
     SeriesPage,
     SeriesQuery,
     SetTemplate,
@@ -118,6 +121,29 @@ class Client:
     def remove_agent(self, agent_id: str) -> None:
         """Refuse an agent of another computer from now on. What runs there ends after 25 s."""
         self.session.delete(f"/agents/{quote(agent_id, safe='')}/credentials")
+
+    def add_cluster(self, config: Mapping[str, Any], pool: str = "") -> ClusterStatus:
+        """Make the nodes of a cluster agents.
+
+        Args:
+            config: Its settings, as in pools.yaml.
+            pool: The pool that gets them, made if it is absent; "": by the pools' patterns.
+
+        Raises:
+            ConfigError: The settings are not valid.
+            Conflict: The cluster cannot be connected to; the message says why and what to do.
+        """
+        request = make_request(AddCluster, config=dict(config), pool=pool)
+        return ClusterStatus.model_validate(self.session.post("/clusters", _body(request)))
+
+    def clusters(self) -> list[ClusterStatus]:
+        """Return the clusters whose nodes are agents."""
+        return self._get_all(ClusterStatus, "/clusters")
+
+    def remove_cluster(self, name: str) -> RemovedCluster:
+        """End a cluster's agents, and connect to it no more. Trials there go on elsewhere."""
+        answer = self.session.delete(f"/clusters/{_quoted(name)}")
+        return RemovedCluster.model_validate(answer)
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""

@@ -8,6 +8,8 @@
         scheduler: {type: fair_share}
     agents:                          # simulated, instead of this computer's own
       - {id: left, slots: "cpu:8"}
+    clusters:                        # their nodes become agents, such as ray-node-b-3f9a1c
+      - {engine: ray, address: "head:6379", slots: gpu}
 
 An agent belongs to the first pool that names it, else to the pool `default`, which always exists.
 The keys are Determined's where it has them.
@@ -25,6 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.parsing import without_nulls
 from det_jupyter.config.problems import describe
+from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.contract.schema.fields import Bool, Count, Int, Section, Text, Title
 from det_jupyter.contract.schema.key_paths import join_all, sort_problems
 from det_jupyter.errors import ConfigError, Problem
@@ -108,6 +111,8 @@ class PoolsFile(Section):
     """The pools."""
     agents: list[SimulatedAgent] = []
     """Simulated agents, in place of this computer's own slots."""
+    clusters: list[ClusterConfig] = []
+    """Clusters whose nodes become agents."""
 
 
 def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
@@ -131,6 +136,9 @@ def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
     return parsed
 
 
+_SECTIONS: Mapping[str, type[Section]] = {"agents": SimulatedAgent, "clusters": ClusterConfig}
+
+
 def _explain_unknown(keys: Sequence[int | str]) -> Problem:
     """Return the problem with an unknown key, which lists the keys of its section."""
     section: type[Section] = PoolsFile
@@ -139,16 +147,17 @@ def _explain_unknown(keys: Sequence[int | str]) -> Problem:
     elif "task_container_defaults" in keys[:-1]:
         section = TaskDefaults
     elif len(keys) > 1:
-        section = SimulatedAgent if keys[0] == "agents" else PoolConfig
+        section = _SECTIONS.get(str(keys[0]), PoolConfig)
     return Problem(join_all(keys), f"unknown key; there are {', '.join(section.model_fields)}")
 
 
 def _find_duplicates(parsed: PoolsFile) -> list[Problem]:
     pools = [(f"pools[{i}].pool_name", p.pool_name) for i, p in enumerate(parsed.pools)]
     agents = [(f"agents[{i}].id", agent.id) for i, agent in enumerate(parsed.agents)]
+    clusters = [(f"clusters[{i}].name", each.name) for i, each in enumerate(parsed.clusters)]
     return [
         Problem(path, f"got {name!r} once more; every one needs a name of its own")
-        for named in (pools, agents)
+        for named in (pools, agents, clusters)
         for index, (path, name) in enumerate(named)
         if name in [other for _, other in named[:index]]
     ]

@@ -28,11 +28,13 @@ from det_jupyter.engine import Engine
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.agent_supervisor import AgentSupervisor, shut_down
 from det_jupyter.master.background.cleanup import clean_up, keep_series
+from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.consult import consult
 from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.routes_joined import joined_cluster_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
@@ -116,6 +118,7 @@ class _Program:
         self._info = _describe_master(listener, service.default_storage)
         access = self._access = service.access
         self._agent_listener = AgentListener(service, access, self._info.data_dir)
+        self._clusters = Clusters(service, access, self._agent_listener.open)
         self._app = create_app(
             service,
             self._info,
@@ -123,6 +126,7 @@ class _Program:
             more_routes=[
                 access_routes(service, access, self._agent_listener),
                 upload_routes(service, self._agent_listener.inbox),
+                joined_cluster_routes(self._clusters),
             ],
         )
         self._server = Server(self._app, on_started=self._announce)
@@ -140,10 +144,11 @@ class _Program:
             asyncio.create_task(self._agent_listener.consoles.keep_current()),
             asyncio.create_task(self._listen_to_agents()),
             asyncio.create_task(self._supervisor.run()),
+            asyncio.create_task(self._clusters.run()),
             asyncio.create_task(self._stop_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
             asyncio.create_task(self._follow_clock(ClockWatch())),
-            asyncio.create_task(keep_trimmed(paths.master_output().name)),
+            asyncio.create_task(keep_trimmed(paths.master_output().name, "bridge-*.log")),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
             asyncio.create_task(clean_up(self._service)),
@@ -154,7 +159,9 @@ class _Program:
             task.cancel()
         await asyncio.gather(stop, *others, return_exceptions=True)
         try:
-            await shut_down(self._service, self._supervisor, everything=self._everything)
+            await shut_down(
+                self._service, self._supervisor, self._clusters, everything=self._everything
+            )
         finally:
             _remove_file(self._info)
             self._server.should_exit = True

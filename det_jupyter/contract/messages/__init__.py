@@ -3,6 +3,7 @@
     client  ->  master     CreateExperiment, changes (changes.py)   answers: *View
     agent   ->  master     RegisterAgent, AgentReport               answers: Offsets
     master  ->  agent      AgentCommand: StartGang, SignalGang, ExtendGang, KillGang, ...
+    master  ->  bridge     BridgeOrder: StartHost, EndHost, ...     answers: BridgeReport
     agent   ->  rank       RankSpec: a GangSpec and a RankPlace (through the zygote, or a file)
     agent   ->  zygote     ForkGang                                 answers: ZygoteReport
 
@@ -37,6 +38,18 @@ from det_jupyter.contract.messages.changes import (
     SetRetention,
     SwitchSlots,
     Unarchive,
+)
+from det_jupyter.contract.messages.clusters import (
+    AddCluster,
+    AskForNodes,
+    BridgeOrder,
+    BridgeReport,
+    ClusterNode,
+    ClusterStatus,
+    EndBridge,
+    EndHost,
+    RemovedCluster,
+    StartHost,
 )
 from det_jupyter.contract.messages.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
 from det_jupyter.contract.messages.gang_specs import (

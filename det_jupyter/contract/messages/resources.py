@@ -55,6 +55,8 @@ class AgentStatus(Wire):
     pool: str
     connected: bool
     problem: str = ""  # why it is not connected, and what to do, in a sentence
+    cluster: str = ""  # the cluster that its computer is a node of, if it is one
+    node: str = ""  # the node, as the cluster identifies it
     slots: list[SlotStatus]
     num_aux: int = 0  # trials without slots that run here
     is_remote: bool = False  # on another computer than the master

@@ -70,6 +70,15 @@ def positive(text: str) -> float:
     return value
 
 
+def gpu_or_number(text: str) -> str | int:
+    """Parse `gpu`, or a whole number of CPU places."""
+    if text == "gpu":
+        return text
+    if not text.isdecimal() or int(text) == 0:
+        raise ArgumentTypeError(f"got {text!r}, expected gpu or a number of CPU places")
+    return int(text)
+
+
 def yaml_value(text: str) -> Any:
     """Parse a value of YAML."""
     import yaml

@@ -19,6 +19,7 @@ from det_jupyter.contract.values.text import date, shortened
 from det_jupyter.front.verbs.cluster_text import slot_signs
 from det_jupyter.front.verbs.listings import SENTENCE, Cell, Listing
 
+_NODE_DIGITS = 12  # of a node's id
 _NO_JOBS = "No experiment runs or waits."
 
 
@@ -64,18 +65,19 @@ def _task_name(slot: SlotStatus) -> str | None:
 
 
 def agents_listing(view: ClusterView) -> Listing:
-    """Return a row for each agent."""
+    """Return a row for each agent; with its cluster and node, if any is on a node of one."""
+    agents = [agent for pool in view.pools for agent in (*pool.agents, *pool.lost)]
+    on_nodes = ("Cluster", "Node") if any(agent.cluster for agent in agents) else ()
     header = ("Agent ID", "Hostname", "Address", "State", "Resource Pool", "Connected", "Enabled",
-              "Draining", "Slots", "Used", "Free", "Versions", "")  # fmt: skip
-    rows = [
-        _agent_row(agent, view.at) for pool in view.pools for agent in (*pool.agents, *pool.lost)
-    ]
+              "Draining", "Slots", "Used", "Free", "Versions", *on_nodes, "")  # fmt: skip
+    rows = [_agent_row(agent, view.at, with_node=bool(on_nodes)) for agent in agents]
     return Listing(header=header, rows=rows, if_empty="No agent is connected.")
 
 
-def _agent_row(agent: AgentStatus, now: float) -> tuple[Cell, ...]:
+def _agent_row(agent: AgentStatus, now: float, *, with_node: bool) -> tuple[Cell, ...]:
     states = [slot.state for slot in agent.slots]
     off = [slot for slot in agent.slots if slot.state == "disabled" or slot.is_draining]
+    node = (agent.cluster or None, agent.node[:_NODE_DIGITS] or None) if with_node else ()
     return (
         agent.id,
         agent.hostname,
@@ -89,6 +91,7 @@ def _agent_row(agent: AgentStatus, now: float) -> tuple[Cell, ...]:
         states.count("used") + states.count("leaving"),
         states.count("free"),
         ", ".join(f"{name} {version}" for name, version in sorted(agent.versions.items())) or None,
+        *node,
         slot_signs(agent),
     )
 

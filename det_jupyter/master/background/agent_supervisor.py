@@ -8,6 +8,7 @@ disconnected for AWAY_S         nothing new is started on it
 disconnected, lock held         it is starting, or will connect again: wait, however long
 disconnected, lock free         it has exited: start another, with growing pauses if it exits soon
 disconnected for LOST_S         its runs count as lost, unless a process still holds its lock
+disconnected, node has exited   the same, at once: its cluster says that nothing runs there
 
 When the master ends, running trials are killed or go on; if none runs, the agent ends too.
 """
@@ -21,6 +22,7 @@ from contextlib import suppress
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import Kill, Leave
 from det_jupyter.engine import Engine
+from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.machine.model.events import AgentAway, AgentLost
 from det_jupyter.master.machine.model.state import Agent
 from det_jupyter.master.service.links import SILENT_S
@@ -67,7 +69,7 @@ class AgentSupervisor:
         return [id for id in connected if id not in agents or not agents[id].is_remote]
 
     def _check_agents(self) -> None:
-        links = self._service.links
+        links, nodes = self._service.links, self._service.nodes
         links.tick()
         for agent_id in links.drop_silent():
             logger.warning("agent %s has said nothing for %g s: its line is closed",
@@ -80,7 +82,8 @@ class AgentSupervisor:
                     problem = self._why_silent(agent) or ""
                 if not agent.is_away or agent.problem != problem:
                     self._service.take(AgentAway(agent_id=agent_id, problem=problem))
-            if silent_s < self._lost_s:
+            is_over = silent_s > AWAY_S and nodes.has_exited(agent_id)
+            if silent_s < self._lost_s and not is_over:
                 self._lost.discard(agent_id)
             elif agent_id not in self._lost and self._why_silent(agent) is None:
                 self._lost.add(agent_id)
@@ -94,13 +97,16 @@ class AgentSupervisor:
         exited.
         """
         if agent.is_remote:
-            if self._service.links.silent_s(agent.id) >= self._lost_s:
+            nodes = self._service.nodes
+            is_lost = self._service.links.silent_s(agent.id) >= self._lost_s
+            if is_lost or nodes.has_exited(agent.id):
                 return None
             where = "" if agent.hostname in ("", agent.id) else f" on {agent.hostname}"
-            return (
+            why = (
                 f"agent {agent.id}{where} cannot be reached; it ends what runs there when that "
                 "lasts 25 s"
             )
+            return "; ".join(filter(None, [nodes.note_on(agent.id), why]))
         if self.connected():
             return None
         process = Process(agent.pid, agent.birth, agent.hostname)
@@ -117,19 +123,25 @@ class AgentSupervisor:
         self._engine.dismiss()
 
 
-async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything: bool) -> None:
+async def shut_down(
+    service: Service, supervisor: AgentSupervisor, clusters: Clusters, *, everything: bool
+) -> None:
     """End everything but the server, which answers until the process exits.
 
     Args:
         service: The master's service.
         supervisor: The agents' supervisor, whose task has been cancelled.
+        clusters: Their agents are ended with the others; so are the bridges, in any case.
         everything: Also kill running trials; else they go on under their agent.
     """
     service.begin_to_leave()
     if everything:
         await _end_experiments(service)
-    if everything or not service.machine.indexes.any_holds_slots:
-        await _dismiss_agents(service, supervisor)
+    is_idle = not service.machine.indexes.any_holds_slots
+    async with asyncio.TaskGroup() as group:
+        group.create_task(clusters.close(end_hosts=everything or is_idle))
+        if everything or is_idle:
+            group.create_task(_dismiss_agents(service, supervisor))
     service.end_streams()
 
 

@@ -31,7 +31,7 @@ from det_jupyter.master.http.routes_tunnels import is_tunnel, tunnel_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentRemoved
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agent_access import AgentAccess, outward_address
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.consoles import Consoles
 from det_jupyter.master.service.service import Service
@@ -194,17 +194,10 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
         agent = service.machine.state.agents.get(agent_id)
         if agent is not None and not agent.is_remote:
             raise Conflict(f"{agent_id} is the name of an agent of this computer; choose another")
-        address = body.address or _outward_address()
+        address = body.address or outward_address()
         token = access.add(agent_id)
-        port = await listener.open()
-        return JsonResponse(
-            AgentCredentials(
-                agent=agent_id,
-                url=f"https://{f'[{address}]' if ':' in address else address}:{port}",
-                certificate=access.certificate.read_text(encoding="ascii"),
-                token=token,
-            )
-        )
+        await listener.open()
+        return JsonResponse(access.credentials(agent_id, token, address))
 
     @routes.delete("/agents/{agent_id}/credentials", response_model=Wire)
     async def remove(agent_id: str) -> Response:
@@ -216,14 +209,3 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
         return JsonResponse(Wire())
 
     return routes
-
-
-def _outward_address() -> str:
-    """Return the address of this computer on the interface of its default route."""
-    with socket.socket(type=socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # reserved for documentation; nothing is sent
-        except OSError:
-            return socket.gethostname()
-        address: str = probe.getsockname()[0]
-        return address

@@ -17,16 +17,19 @@ import hashlib
 import hmac
 import re
 import secrets
+import socket
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import make_private
-from det_jupyter.contract.messages import Wire
+from det_jupyter.contract.messages import AgentCredentials, Wire
 from det_jupyter.errors import ConfigError, DetError, NotFound, Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_DEFAULT_ROUTE = "192.0.2.1"  # reserved for documentation
+_NUM_DIGITS = 8  # of the id of a master
 _YEARS = 10  # validity of the certificate
 _COMMON_NAME = "det_jupyter master"
 _GANG_NAME = "det_jupyter gang"
@@ -38,6 +41,7 @@ class _Access(Wire):
 
     port: int | None = None
     digests: dict[str, str] = {}  # digests of the tokens, by agent
+    clusters: dict[str, str] = {}  # by agent on a node of a cluster: the cluster
 
 
 class AgentAccess:
@@ -89,8 +93,41 @@ class AgentAccess:
         """Store the port, which later masters use too; None: choose another the next time."""
         self._write(self._access.model_copy(update={"port": port}))
 
-    def add(self, agent_id: str) -> str:
+    def agents_of(self, cluster: str) -> list[str]:
+        """Return the agents on nodes of a cluster that may connect."""
+        return [name for name, of in self._access.clusters.items() if of == cluster]
+
+    @property
+    def master_id(self) -> str:
+        """An id of this master, by which a cluster distinguishes its agents from another's.
+
+        Raises:
+            DetError: A certificate is needed and cannot be made.
+        """
+        self._ensure_certificate()
+        return hashlib.sha256(self.certificate.read_bytes()).hexdigest()[:_NUM_DIGITS]
+
+    def credentials(self, agent_id: str, token: str, address: str) -> AgentCredentials:
+        """Return what an agent connects with; the port must have been chosen.
+
+        Args:
+            agent_id: The agent.
+            token: Its token.
+            address: This computer, as the agent reaches it.
+        """
+        return AgentCredentials(
+            agent=agent_id,
+            url=f"https://{f'[{address}]' if ':' in address else address}:{self.port}",
+            certificate=self.certificate.read_text(encoding="ascii"),
+            token=token,
+        )
+
+    def add(self, agent_id: str, *, cluster: str = "") -> str:
         """Let an agent connect; return its new token. An earlier token of it is void.
+
+        Args:
+            agent_id: Its name.
+            cluster: The cluster that its computer is a node of, if it is one.
 
         Raises:
             ConfigError: It is no name for an agent.
@@ -99,12 +136,18 @@ class AgentAccess:
         if not _NAME.fullmatch(agent_id):
             given = f"got {agent_id[:80]!r}, expected up to 63 letters, digits, '.', '_' and '-'"
             raise ConfigError([Problem("agent", given)])
-        make_private(self._folder, "")
-        _make_certificate(self.certificate, self.key, _COMMON_NAME)
+        self._ensure_certificate()
         token = secrets.token_urlsafe(32)
         digests = self._access.digests | {agent_id: _digest(token)}
-        self._write(self._access.model_copy(update={"digests": digests}))
+        clusters = _without(self._access.clusters, agent_id)
+        if cluster:
+            clusters[agent_id] = cluster
+        self._write(self._access.model_copy(update={"digests": digests, "clusters": clusters}))
         return token
+
+    def _ensure_certificate(self) -> None:
+        make_private(self._folder, "")
+        _make_certificate(self.certificate, self.key, _COMMON_NAME)
 
     def remove(self, agent_id: str) -> None:
         """Make an agent's token void.
@@ -115,8 +158,9 @@ class AgentAccess:
         if agent_id not in self._access.digests:
             known = ", ".join(self.agents) or "none"
             raise NotFound(f"no agent {agent_id} was added; those that were: {known}")
-        digests = {name: d for name, d in self._access.digests.items() if name != agent_id}
-        self._write(self._access.model_copy(update={"digests": digests}))
+        digests = _without(self._access.digests, agent_id)
+        clusters = _without(self._access.clusters, agent_id)
+        self._write(self._access.model_copy(update={"digests": digests, "clusters": clusters}))
 
     def agent_of(self, token: str) -> str | None:
         """Return the agent with this token; None if there is none."""
@@ -188,6 +232,25 @@ def _make_certificate(path: Path, key_path: Path, common_name: str) -> None:
     )
     paths.write_private(key_path, private)
     paths.write_private(path, certificate.public_bytes(encoding))
+
+
+def outward_address(host: str = _DEFAULT_ROUTE, port: int = 9) -> str:
+    """Return the address of this computer on the route to another one.
+
+    The default is reserved for documentation, so it is on the default route. Nothing is sent.
+    """
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, port))
+        except OSError:
+            return socket.gethostname()
+        address: str = probe.getsockname()[0]
+    is_loopback = address.startswith("127.") and host != _DEFAULT_ROUTE
+    return outward_address() if is_loopback else address
+
+
+def _without(values: dict[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in values.items() if key != name}
 
 
 def _digest(token: str) -> str:

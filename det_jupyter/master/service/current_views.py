@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.publishing import ProgressCache
 from det_jupyter.master.service.store import Store
@@ -47,11 +48,17 @@ class Views:
     """Makes views of the machine's state, the stored progress and the links to agents."""
 
     def __init__(
-        self, machine: Machine, store: Store, links: AgentLinks, clock: Callable[[], float]
+        self,
+        machine: Machine,
+        store: Store,
+        links: AgentLinks,
+        nodes: ClusterNodes,
+        clock: Callable[[], float],
     ) -> None:
         self._machine = machine
         self._store = store
         self._links = links
+        self._nodes = nodes
         self._clock = clock
 
     def experiment(self, experiment_id: int) -> ExperimentView:
@@ -113,6 +120,7 @@ class Views:
             now=self._clock(),
             own_user=_USER,
             most=most,
+            cluster_notes=self._nodes.notes,
         )
 
     def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:

@@ -7,6 +7,7 @@ the log and in `status`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ import yaml
 from det_jupyter.config.pools import PoolsFile, parse_pools
 from det_jupyter.config.yaml_text import parse_yaml
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.errors import ConfigError, Problem
 
 
@@ -36,10 +38,25 @@ def read_pools() -> PoolsFile | None:
 
 
 def write_pools(pools: list[dict[str, Any]], before: PoolsFile | None) -> None:
-    """Write these pools to the file, with the simulated agents of its content `before`."""
+    """Write these pools to the file; the rest stays as it is in its content `before`."""
+    _write(pools, before, before.clusters if before else [])
+
+
+def write_clusters(
+    pools: list[dict[str, Any]], clusters: Sequence[ClusterConfig], before: PoolsFile | None
+) -> None:
+    """Write these pools and clusters to the file; the rest stays as in its content `before`."""
+    _write(pools, before, clusters)
+
+
+def _write(
+    pools: list[dict[str, Any]], before: PoolsFile | None, clusters: Sequence[ClusterConfig]
+) -> None:
     document: dict[str, Any] = {"pools": pools}
     if before is not None and before.agents:
         document["agents"] = [agent.model_dump(mode="json") for agent in before.agents]
+    if clusters:
+        document["clusters"] = [each.model_dump(exclude_defaults=True) for each in clusters]
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     paths.write_private(paths.pools_file(), text)
 

@@ -49,6 +49,7 @@ from det_jupyter.master.machine.rules.configurations import (
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.agent_admission import AgentAdmission
+from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.feed import CommitSignal
 from det_jupyter.master.service.gang_links import end_unstarted, with_link
@@ -78,11 +79,12 @@ class Service:
         self.store = store
         self.access = AgentAccess(store.path.parent / "agents")
         self.links = AgentLinks()
+        self.nodes = ClusterNodes()
         self.commits = CommitSignal()
         self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # for consult.py
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
-        self.views = Views(self.machine, store, self.links, clock)
+        self.views = Views(self.machine, store, self.links, self.nodes, clock)
         self.is_leaving = False  # refuses further experiments
         self.default_storage = ""  # folder that replaces one which cannot be written to
         self.admission = AgentAdmission(self.machine, self.links)
@@ -258,6 +260,7 @@ class Service:
         """
         registration = self.admission.check(agent_id, registration, is_remote=is_remote)
         self._clocks_ahead_s[agent_id] = registration.clock_ahead_s
+        cluster, node = self._node_of(agent_id)
         with self._transaction() as transaction:
             is_taken = transaction.take(
                 AgentRegistered.built_from(
@@ -265,6 +268,8 @@ class Service:
                     agent_id=agent_id,
                     is_remote=is_remote,
                     address=(registration.address or peer) if is_remote else "",
+                    cluster=cluster,
+                    node=node,
                 )
             )
         if not is_taken:
@@ -283,6 +288,17 @@ class Service:
         if part is None:  # the run is over: all that the agent sends is skipped
             return offsets
         return {name: size for name, size in offsets.items() if rank_of(name) in part.ranks}
+
+    def _node_of(self, agent_id: str) -> tuple[str, str]:
+        """Return an agent's cluster and node; "" if it is on none.
+
+        After a start of the master, agents register before their cluster is connected.
+        """
+        if (known := self.nodes.of_agents.get(agent_id)) is not None:
+            return known.cluster, known.node_id
+        state = self.machine.state
+        before = state.agents.get(agent_id) or state.lost_agents.get(agent_id)
+        return (before.cluster, before.node) if before else ("", "")
 
     def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
         """Store the reports of an agent; when this returns, they are committed.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from types import MappingProxyType
 
 from det_jupyter.contract.messages import AllocationState, Estimate, Reason, Remedy, State
 from det_jupyter.contract.values.text import short_time
@@ -34,6 +35,7 @@ class WaitReasons:
         most: Number of waiting trials for which `sentence` computes a reason; each takes time.
         zone: Time zone of times in sentences; None means that of this computer.
         own_user: The user whose processes are called their own.
+        cluster_notes: By cluster: why it gives no more slots, in a sentence.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class WaitReasons:
         most: int,
         zone: tzinfo | None = None,
         own_user: str = "",
+        cluster_notes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._machine = machine
         self.progress = progress
@@ -52,6 +55,7 @@ class WaitReasons:
         self._num_left = most
         self._zone = zone
         self._own_user = own_user
+        self._cluster_notes = cluster_notes
         self._surveys: dict[str, Survey] = {}  # by pool
 
     def sentence(self, trial: Trial) -> str | None:
@@ -137,6 +141,11 @@ class WaitReasons:
             self._surveys[name] = Survey(self._machine.queue.snapshot(name), self._facts(name))
         reason = why_waiting(self._surveys[name], allocation.id)
         problems = [agent.problem for agent in state.agents_of(name) if agent.problem]
+        problems += [
+            note
+            for cluster, note in self._cluster_notes.items()
+            if note and note not in problems and state.pool_of_agent(f"{cluster}-") == name
+        ]
         if not problems:
             return reason
         sentence = "; ".join([reason.sentence, *problems])

@@ -43,7 +43,7 @@ def test_simulated_agents_are_named_with_their_places() -> None:
 @pytest.mark.parametrize(
     ("document", "problems"),
     [
-        ({"pool": []}, ["pool: unknown key; there are pools, agents"]),
+        ({"pool": []}, ["pool: unknown key; there are pools, agents, clusters"]),
         ({"pools": 4}, ["pools: got 4, expected a list"]),
         (
             {"pools": [{"pool_name": "a", "scheduler": {"type": "prio", "weight": 3}}]},

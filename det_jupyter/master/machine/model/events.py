@@ -151,6 +151,8 @@ class AgentRegistered(Wire):
     versions: dict[str, str] = {}
     address: str = ""  # of its computer, for other agents; "": the master's
     port: int = 0  # where it accepts other agents; 0: nowhere
+    cluster: str = ""  # the cluster that its computer is a node of, if it is one
+    node: str = ""  # the node, as the cluster identifies it
 
 
 class AgentAway(Wire):

@@ -159,6 +159,8 @@ class Agent(Wire):
     versions: dict[str, str] = {}  # of Python and torch, if it is on another computer
     left_at: float | None = None  # since when it is not connected or exits, UTC seconds
     left_slots: list[SlotView] = []  # of an agent that exits: those that it had
+    cluster: str = ""  # the cluster that its computer is a node of, if it is one
+    node: str = ""  # the node, as the cluster identifies it
 
     @property
     def former(self) -> Agent:

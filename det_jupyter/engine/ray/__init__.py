@@ -1,0 +1,1 @@
+"""Ray clusters: the bridge program. Nothing else imports Ray."""

@@ -1,0 +1,53 @@
+"""What is known of clusters: which agent is on which node, and sentences about both.
+
+`background/clusters.py` writes it; registration, supervision and reasons read it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+_EXITING_S = 5.0  # how long processes of a node may outlive it
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentNode:
+    """The node of an agent.
+
+    Attributes:
+        cluster: The cluster's name.
+        node_id: The node, as the cluster identifies it.
+        left: When and how it has left the cluster, as a sentence; "": it is there.
+        exited_at: When its raylet, or the like, has ended in order (monotonic); None: it has not,
+            or the node may only be unreachable.
+    """
+
+    cluster: str
+    node_id: str
+    left: str = ""
+    exited_at: float | None = None
+
+
+@dataclass(slots=True)
+class ClusterNodes:
+    """The nodes of all clusters."""
+
+    of_agents: dict[str, AgentNode] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  # by cluster: why it has no more slots
+
+    def left(self, agent_id: str) -> str:
+        """Return when and how an agent's node has left its cluster; "": it has not."""
+        node = self.of_agents.get(agent_id)
+        return node.left if node is not None else ""
+
+    def note_on(self, agent_id: str) -> str:
+        """Return what is wrong with an agent's cluster; "": nothing, or it is in none."""
+        node = self.of_agents.get(agent_id)
+        return self.notes.get(node.cluster, "") if node is not None else ""
+
+    def has_exited(self, agent_id: str) -> bool:
+        """Return whether an agent's node has exited for so long that nothing runs there."""
+        node = self.of_agents.get(agent_id)
+        at = node.exited_at if node is not None else None
+        return at is not None and time.monotonic() - at > _EXITING_S
