@@ -86,6 +86,11 @@ class _GuestShell(ZMQInteractiveShell):
     def init_virtualenv(self) -> None:
         """Do not change `sys.path` by VIRTUAL_ENV."""
 
+    def ask_exit(self) -> None:
+        """End the console in which `exit` or `quit` was typed, and not the kernel's loop."""
+        self.keepkernel_on_exit = True  # type: ignore[assignment]  # None in ipykernel, or a bool
+        super().ask_exit()  # type: ignore[no-untyped-call]
+
 
 class _GuestKernel(IPythonKernel):
     shell_class = _GuestShell

@@ -131,6 +131,18 @@ def test_a_rank_that_is_stuck_before_its_first_step_can_be_looked_into(lab: Lab)
     gang.kill()
 
 
+def test_leaving_a_console_leaves_the_kernel(lab: Lab) -> None:
+    gang = lab.start(FRAIL, WAITING, ranks=1)
+    with client_of(gang, 0) as client:
+        for word in ("exit", "quit()"):
+            reply = client.execute_interactive(word, timeout=20, output_hook=lambda message: None)
+            (payload,) = reply["content"]["payload"]
+            assert (payload["source"], payload["keepkernel"]) == ("ask_exit", True)
+            time.sleep(0.3)  # IPython's kernel would end after 0.1 s
+            assert execute(client, "1 + 1")[0] == "2"
+    ended(lab, gang)
+
+
 def test_the_connection_file_is_private_and_complete(lab: Lab) -> None:
     gang = lab.start(FRAIL, WAITING, ranks=1)
     file = gang.folder.connection_file(0)
