@@ -306,6 +306,19 @@ def test_checkpoint_of_ranks_on_two_computers_arrives_whole_and_is_read_back(
     wait_until(lambda: not [s for each in shares for s in each.glob(".share-*")], "removed")
 
 
+def test_each_rank_of_a_gang_on_two_computers_has_a_console(
+    client: Client, nodes: dict[str, Node]
+) -> None:
+    experiment = submit(client, slow(0.05, resources={"slots_per_trial": 4}))
+    wait_for_steps(experiment, 3)
+    trial = experiment.trials[0]
+    assert [rank.execute("rank, world_size") for rank in trial.ranks] == [
+        (rank, 4) for rank in range(4)
+    ]
+    assert [rank for rank, stack in trial.stacks().items() if "File" in stack] == [0, 1, 2, 3]
+    experiment.kill()
+
+
 def test_size_that_whole_computers_do_not_give_is_refused(
     client: Client, nodes: dict[str, Node]
 ) -> None:

@@ -21,10 +21,10 @@ from contextlib import suppress
 
 from det_jupyter._version import __version__
 from det_jupyter.agent.devices.offered_slots import Offer
+from det_jupyter.agent.link.console_tunnels import ConsoleTunnels, announce_kernels
 from det_jupyter.agent.link.master_link import MasterLink, open_link
 from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.agent.link.trial_files import TrialFiles
-from det_jupyter.agent.link.tunnels import Tunnels, announce_kernels
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.runner import Runner
@@ -177,7 +177,7 @@ class AgentService:
                 credentials=self._credentials,
                 on_answer=self._on_answer,
             ) as link,
-            Tunnels(self._credentials, self._runs) as tunnels,
+            ConsoleTunnels(self._credentials, self._runs) as tunnels,
         ):
             ahead_s = await link.clock_ahead_s() if self._credentials else 0.0
             is_leaving = self._leaving.is_set()
@@ -217,7 +217,7 @@ class AgentService:
             clock_ahead_s=clock_ahead_s,
         )
 
-    async def _carry_out_commands(self, link: MasterLink, tunnels: Tunnels) -> None:
+    async def _carry_out_commands(self, link: MasterLink, tunnels: ConsoleTunnels) -> None:
         async for command in link.commands():
             try:
                 if isinstance(command, OpenTunnel):

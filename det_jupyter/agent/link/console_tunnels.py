@@ -44,7 +44,7 @@ async def announce_kernels(link: MasterLink, runs: Mapping[str, Run]) -> None:
     done: set[Path] = set()
     while True:
         for run in [run for run in runs.values() if run.is_alive]:
-            for rank in range(run.world_size):
+            for rank in run.ranks:
                 file = run.dir.connection_file(rank)
                 if file not in done and (kernel := _kernel_of(run.id, rank, file)):
                     await link.announce(kernel)
@@ -61,7 +61,7 @@ def _kernel_of(allocation_id: str, rank: int, file: Path) -> RankKernel | None:
     return None
 
 
-class Tunnels:
+class ConsoleTunnels:
     """The open tunnels of one link to the master: a context manager, which ends them.
 
     Args:
@@ -75,7 +75,7 @@ class Tunnels:
         self._http: httpx.AsyncClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Tunnels:
+    async def __aenter__(self) -> ConsoleTunnels:
         return self
 
     async def __aexit__(self, *_: object) -> None:
