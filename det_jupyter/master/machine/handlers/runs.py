@@ -276,11 +276,12 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
         )
     if part.exited is not None:  # a repeated report
         return
+    is_ending = allocation.has_failed_part  # then the others were killed
     part.exited = event
     others = allocation.living_parts
     if others:
         turn.touch(trial, f"run {allocation.run}: ranks {part.ranks} have exited")
-        if allocation.has_failed_part:
+        if part.has_failed and not is_ending:
             turn.send_to_parts(others, KillGang(allocation_id=allocation.id))
     elif turn.state.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)

@@ -205,6 +205,14 @@ def test_failure_of_a_part_kills_the_others_and_the_slots_stay_held(world: World
     assert (view.rank, view.error, view.exit_code) == (2, "error of rank 2", 1)
 
 
+def test_parts_are_killed_once_however_many_fail() -> None:
+    world = world_of("b", "c", "a")
+    kill = KillGang(allocation_id=RUN)
+    commands = world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
+    assert orders(commands) == [("c", kill), ("a", kill)]
+    assert orders(world.tell(exited(codes={2: 1, 3: -9}, first_failed=2))) == []
+
+
 def test_clean_end_of_a_part_leaves_the_others_running(world: World) -> None:
     world.tell(*both_up(), *completed())
     assert world.tell(exited(codes={2: 0, 3: 0})) == []
