@@ -231,6 +231,11 @@ class CheckpointContext(ContextPart):
         """Where checkpoints are stored: a folder, or scheme://... of another kind of storage."""
         return self._storage.location
 
+    @property
+    def is_uploaded(self) -> bool:
+        """Whether an agent uploads checkpoints: they are saved on another computer's own disk."""
+        return self._wanted is not None and self._wanted.is_dir()
+
     def path_of(self, storage_id: str) -> str:
         """Return the path of the checkpoint, as it is recorded in the database and shown."""
         return path_of(self._storage, storage_id)
@@ -262,7 +267,7 @@ class CheckpointContext(ContextPart):
         self, call: str, uuid: object, takes: Callable[[str], bool] | None
     ) -> AbstractContextManager[Path]:
         name = _check_uuid(call, uuid)
-        if self._wanted is not None and self._wanted.is_dir() and not self._storage.files(name):
+        if self._wanted is not None and self.is_uploaded and not self._storage.files(name):
             fetch(self._wanted, name, is_saved=name in self._in_shares)
         return self._storage.reading(name, takes)
 

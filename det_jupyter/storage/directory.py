@@ -168,11 +168,18 @@ class DirectoryStorage:
 
     def begin(self, uuid: str) -> DirectoryDraft:
         """Remove leftovers, and return a draft in the folder."""
+        return self._begin(uuid, f"{_SCRATCH}{uuid}")
+
+    def begin_upload(self, uuid: str) -> DirectoryDraft:
+        """Return a draft for files of other computers, beside that of a rank here."""
+        return self._begin(uuid, f"{_SCRATCH}upload-{uuid}")
+
+    def _begin(self, uuid: str, scratch: str) -> DirectoryDraft:
         final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.remove_leftovers()
-        scratch = self.root / f"{_SCRATCH}{uuid}"
-        return DirectoryDraft(scratch, final, _make_locked(scratch), is_uploaded=self._is_own)
+        lock = _make_locked(self.root / scratch)
+        return DirectoryDraft(self.root / scratch, final, lock, is_uploaded=self._is_own)
 
     def draft_path(self, uuid: str) -> Path | None:
         """Return the scratch folder of a draft, if it is in this folder."""

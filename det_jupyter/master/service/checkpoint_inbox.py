@@ -83,7 +83,7 @@ class CheckpointInbox:
             arriving = self._arriving.get(_checked(uuid))
             if arriving is None:
                 self._discard_old()
-                draft = self._storage.begin(uuid)
+                draft = self._storage.begin_upload(uuid)
                 arriving = self._arriving[uuid] = _Arriving(draft, time.monotonic())
         arriving.changed_at = time.monotonic()
         try:

@@ -104,7 +104,7 @@ class Workspace:
             batches: Those since the previous checkpoint.
             metadata: Of the checkpoint; the stretches are added to our part of it.
         """
-        self._finish_part(batches)
+        self._finish_part(checkpoints, batches)
         stretches = _with_batches(self._stretches, self._finished.name, batches)
         ours = {**metadata[METADATA], "outputs": [asdict(stretch) for stretch in stretches]}
         draft = checkpoints.begin({**metadata, METADATA: ours})
@@ -121,11 +121,17 @@ class Workspace:
         with checkpoints.restore_path(draft.uuid) as stored:
             return stored
 
-    def _finish_part(self, batches: range) -> None:
+    def _finish_part(self, checkpoints: CheckpointContext, batches: range) -> None:
         """Move the files of the ranks into a part of the finished output, durably."""
         written = [rank for rank in self.path.glob("rank_*") if any(rank.iterdir())]
         if not written:
             return
+        if checkpoints.is_uploaded:
+            raise CheckpointError(
+                "torch_batch_process: the processor has written files on a computer that is not "
+                "the master's, and only checkpoints are uploaded; give checkpoint_storage."
+                "host_path, a folder that both computers share"
+            )
         assert self._draft is not None, "only the chief finishes a part"
         self._draft.sync()
         part = self._finished / f"part-{batches.start:08d}-{max(batches.stop - 1, 0):08d}"

@@ -11,6 +11,7 @@ import pytest
 from det_jupyter.errors import CheckpointError, Conflict
 from det_jupyter.master.service import checkpoint_inbox
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.storage.directory import DirectoryStorage
 
 
 @pytest.fixture
@@ -52,10 +53,10 @@ def test_upload_that_does_not_go_on_is_removed(
 ) -> None:
     inbox.put("u1", "a", 0, b"a")
     inbox.put("u2", "a", 0, b"a")
-    assert found(tmp_path) == [".part-u1", ".part-u2"]
+    assert found(tmp_path) == [".part-upload-u1", ".part-upload-u2"]
     monkeypatch.setattr(checkpoint_inbox, "_DRAFT_S", -1.0)
     inbox.put("u3", "a", 0, b"a")
-    assert found(tmp_path) == [".part-u3"]
+    assert found(tmp_path) == [".part-upload-u3"]
 
 
 def test_upload_whose_commit_fails_can_begin_again(
@@ -147,3 +148,18 @@ def test_agents_that_upload_at_once_share_a_draft(inbox: CheckpointInbox, tmp_pa
         )
     assert any(each.path for each in stored)
     assert inbox.files("u1") == {name: len(name) for name in names}
+
+
+def test_share_arrives_while_a_rank_on_the_masters_computer_still_writes_its_own(
+    inbox: CheckpointInbox, tmp_path: Path
+) -> None:
+    draft = DirectoryStorage(tmp_path / "checkpoints", is_own=True).begin("u1")
+    inbox.put("u1", "a", 0, b"a")
+    assert inbox.commit("u1", {"a": 1}, 1, 2).path == ""
+    folder = draft.become_share()
+    (draft.path / "b").write_bytes(b"b")
+    draft.commit()
+    assert folder.is_dir()
+    inbox.put("u1", "b", 0, b"b")
+    assert inbox.commit("u1", {"b": 1}, 0, 2).path == str(tmp_path / "checkpoints" / "u1")
+    assert inbox.files("u1") == {"a": 1, "b": 1}
