@@ -19,7 +19,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
@@ -39,6 +39,7 @@ from torch.distributed.rendezvous import _rendezvous_handlers
 from det_jupyter.contract.host.paths import write_private
 from det_jupyter.contract.messages import GangNetwork, GangPlan, RankPlace, RankSpec
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
 
 _LOOPBACK = "127.0.0.1"
@@ -199,6 +200,7 @@ def join(
 
     Raises:
         LaunchError: The rank cannot use its GPU, or a network interface does not exist.
+        PeerLost: On several computers: another rank cannot be reached.
         PeerRefused: A process that does not belong to the gang has connected.
     """
     if device.type == "cuda":
@@ -207,17 +209,35 @@ def join(
     if place.world_size == 1:
         return DistributedContext()
     _choose_interface(network)
-    dist.init_process_group(
-        backend,
-        store=_open_store(store, place, backend, network),
-        rank=place.rank,
-        world_size=place.world_size,
-        timeout=_GRADIENT_TIMEOUT,
-        device_id=device if backend == "nccl" else None,
-    )
+    with _explaining_network(place, network):
+        dist.init_process_group(
+            backend,
+            store=_open_store(store, place, backend, network),
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=_GRADIENT_TIMEOUT,
+            device_id=device if backend == "nccl" else None,
+        )
     if backend == "gloo":  # NCCL's connections need a number from the store
         check_members(dist.distributed_c10d._get_default_group(), "gradients", secret)
     return DistributedContext.from_torch_distributed(secret=secret, store=store)
+
+
+@contextmanager
+def _explaining_network(place: RankPlace, network: GangNetwork | None) -> Iterator[None]:
+    """Raise PeerLost with what to check when ranks on several computers cannot connect."""
+    try:
+        yield
+    except RuntimeError as error:
+        if network is None:
+            raise
+        raise PeerLost(
+            f"rank {place.rank} on {socket.gethostname()} could not connect to the others by "
+            f"interface {os.environ['GLOO_SOCKET_IFNAME']} ({error}). If no other rank has "
+            "failed, a firewall closes ports between the computers, where NCCL and gloo use any, "
+            "or the computers do not reach each other by these interfaces: name others with "
+            "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME"
+        ) from error
 
 
 def _open_store(path: str, place: RankPlace, backend: str, network: GangNetwork | None) -> Store:
