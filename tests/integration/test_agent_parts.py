@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.agent.runs import runner as runner_module
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import Run, adopt_runs, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.spawn import Spawner
@@ -161,3 +161,21 @@ def test_ranks_on_two_computers_meet_and_each_agent_reports_its_own(
         assert met[rank]["sum"] == 3
         assert met[rank]["interface"] == "lo"
     assert [each["local_chief"] for each in met] == [0, 1, 1]
+
+
+def test_run_that_an_earlier_process_left_has_the_ranks_of_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    plan = make_plan(ID, [], slots=3, agent_ids=["a", "b", "b"])
+    link = GangLink(addresses=["", ""], port=1, certificate="C", secret="S" * 64)
+    run = new_run(plan, link, agents=["b"], sockets=tmp_path / "s")
+    run.prepare()
+    (adopted,) = adopt_runs(now=1.0)
+    assert adopted.exited == GangExited(
+        allocation_id=ID, at=1.0, exit_codes={1: None, 2: None}, lost=True
+    )
+    streams = ["journal-1", "journal-2", "output-1", "output-2"]
+    assert [stream.name for stream in adopted.streams] == streams
+    written = [path.read_text(errors="replace") for path in run.dir.path.iterdir()]
+    assert not any(link.secret in text for text in written)

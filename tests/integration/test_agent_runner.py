@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,16 +19,25 @@ from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link import agent_service
 from det_jupyter.agent.link.agent_service import AgentService, serve
 from det_jupyter.agent.link.master_link import MasterLink
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.agent.runs.stopped_processes import report_stopped
 from det_jupyter.agent.starting.launcher import Launcher
-from det_jupyter.agent.starting.rank_processes import RankProcesses, has_ended
+from det_jupyter.agent.starting.rank_processes import RankProcesses, StartFailed, has_ended
 from det_jupyter.agent.starting.spawn import Spawner
 from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RUN_VARIABLE
-from det_jupyter.contract.messages import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
+from det_jupyter.contract.messages import (
+    PROTOCOL,
+    ForkRefused,
+    GangExited,
+    GangNetwork,
+    RankSpec,
+    StartGang,
+    ZygoteReady,
+)
 from det_jupyter.contract.run.journal import Notice, parse_line
 from det_jupyter.errors import LaunchError
 from tests.integration.agent_support import make_plan
@@ -149,6 +159,29 @@ def test_ranks_that_nobody_can_follow_are_ended_before_the_gang_is(
     assert len(ranks.processes) == 2
     assert all(has_ended(process.pid) for process in ranks.processes)
     assert [process.wait() for process in ranks.processes] == [-9, -9]
+
+
+class RefusingZygote(SleepingRanks):
+    """A zygote that dies while it forks."""
+
+    async def fork_gang(self, specs: list[RankSpec]) -> ForkRefused:  # type: ignore[override]
+        return ForkRefused(allocation_id=specs[0].plan.allocation_id, reason="the zygote died")
+
+
+def test_ranks_of_a_gang_on_several_computers_are_not_started_again_by_their_agent(
+    tmp_path: Path,
+) -> None:
+    async def launch() -> None:
+        plan = make_plan("1.1.1", [], agent_ids=["here", "there"])
+        run = new_run(plan, agents=["here"], sockets=tmp_path)
+        run.ranks = [0]
+        network = GangNetwork(addresses=["10.0.0.1", "10.0.0.2"], interface="eth0")
+        specs = partial(make_specs, run, network, lifeline_fd=0, num_threads=1)
+        launcher = Launcher(cast(Zygotes, RefusingZygote()), Spawner())
+        await launcher.launch(plan, specs, asyncio.Event())
+
+    with pytest.raises(StartFailed, match="did not start: the zygote died"):
+        asyncio.run(launch())
 
 
 class RanksWithDaemon(SleepingRanks):

@@ -25,6 +25,7 @@ from det_jupyter.contract.messages import (
     RankProcess,
     RegisterAgent,
     RunReport,
+    SetPools,
     StartGang,
     State,
 )
@@ -128,6 +129,14 @@ def test_address_that_an_agent_has_sent_comes_before_that_of_its_connection(
     cluster.join("c", address="fd00::7")
     submit(cluster)
     assert cluster.link("b").addresses == ["10.0.0.5", "fd00::7"]
+
+
+def test_link_has_the_network_interface_of_the_pool(cluster: Cluster) -> None:
+    defaults = {"dtrain_network_interface": "ib0"}
+    pool = {"pool_name": "default", "task_container_defaults": defaults}
+    cluster.service.apply(SetPools(pools=[pool]))
+    submit(cluster)
+    assert (cluster.link("b").interface, cluster.link("c").interface) == ("ib0", "ib0")
 
 
 def test_start_that_is_repeated_by_the_next_master_has_the_same_link(

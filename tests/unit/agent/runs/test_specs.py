@@ -67,6 +67,12 @@ def test_each_agent_is_a_group_in_the_order_of_ranks() -> None:
     ]
 
 
+def test_plan_without_agents_is_on_this_process_and_others_are_divided() -> None:
+    slots = [cpu(index) for index in range(3)]
+    assert plan_on([], slots).ranks_on(["here"]) == [0, 1, 2]
+    assert plan_on(["b", "a", "b"], slots).ranks_on({"b", "x"}) == [0, 2]
+
+
 @given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=12))
 def test_local_ranks_count_the_ranks_of_an_agent_whatever_their_order(homes: list[str]) -> None:
     found = places(homes, len(homes))
