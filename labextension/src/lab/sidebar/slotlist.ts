@@ -80,7 +80,7 @@ export class SlotsView {
           utilization === null && missing !== '' ? [missing] : []
         )
       );
-      const cpu = this._usage.cpu(agent.id);
+      const cpu = agent.is_connected ? this._usage.cpu(agent.id) : null;
       const isKnown = cpu !== null || samples.some(({ utilization }) => utilization !== null);
       if (reasons.size === 0 && !isKnown && agent.is_connected) {
         reasons.add(this._trans.__('Waiting for the first samples…'));
@@ -99,6 +99,7 @@ export class SlotsView {
 
   private _drawAgent(agent: IAgentLine, view: IAgentView): void {
     setAttribute(view.node, 'data-gone', !agent.is_connected);
+    setAttribute(view.node, 'data-noted', agent.note !== '');
     setHidden(view.gone, agent.is_connected);
     setAttribute(view.name, 'title', agent.facts.join('\n'));
     const used = agent.slots.filter(({ state }) => state === 'used' || state === 'leaving').length;

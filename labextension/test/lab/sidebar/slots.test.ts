@@ -1,10 +1,13 @@
+// @vitest-environment happy-dom
 import { describe, expect, it } from 'vitest';
 
 import { checked } from '../../../src/lab/sidebar/sidebarstate.js';
 import { areTiles, groupsOf, summed, Usage } from '../../../src/lab/sidebar/slotmodel.js';
+import { SlotsView } from '../../../src/lab/sidebar/slotlist.js';
 import { memoryText, percentText } from '../../../src/lab/sidebar/slotrow.js';
 import { toYaml } from '../../../src/lab/sidebar/yaml.js';
 import type { IAgentLine, IClusterNews } from '../../../src/model/state.js';
+import { english } from '../../../src/model/trans.js';
 import { slot } from './samples.js';
 
 function agent(id: string, slots: IAgentLine['slots']): IAgentLine {
@@ -137,5 +140,34 @@ describe('a template as YAML', () => {
         ''
       ].join('\n')
     );
+  });
+});
+
+describe('an agent that has left', () => {
+  it('is listed with its note, without the usage that it had', () => {
+    const usage = new Usage();
+    const view = new SlotsView(english, usage, () => undefined);
+    const left = { ...agent('c', []), is_connected: false, note: 'left at 15:40, had 2 slots' };
+    usage.accept({
+      agents: [
+        {
+          agent_id: 'c',
+          at: [1],
+          slot_ids: [],
+          utilization: [],
+          memory_used: [],
+          memory_total: [],
+          cpu: [90],
+          missing: [],
+          dropped: 0
+        }
+      ]
+    });
+    view.update({ ...news(agent('b', []), left), more_lost: '3 more agents left' });
+    const [here, gone] = [...view.node.querySelectorAll('.det-side-agent')];
+    expect(here?.querySelector('.det-side-agent-gone')?.hasAttribute('hidden')).toBe(true);
+    expect(gone?.querySelector('.det-side-agent-gone')?.hasAttribute('hidden')).toBe(false);
+    expect(gone?.textContent).toBe('cleft at 15:40, had 2 slots');
+    expect(view.node.textContent).toContain('3 more agents left');
   });
 });
