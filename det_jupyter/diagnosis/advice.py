@@ -152,9 +152,12 @@ def _of_communication(facts: Facts, setting: Setting) -> Advised:
     parts = ("exchange_transfer", "average_training_metrics", "reduce_metrics")
     named = _notable(facts, parts)
     evidence = [_part_line(facts, name) for name in named]
-    sent = mean_of(facts.host(agent, "net_throughput_sent") for agent in setting.agents())
-    if sent is not None and len(setting.agents()) > 1:
-        evidence.append(f"a machine sends {size(sent)} a second")
+    agents = setting.agents()
+    if len(agents) > 1:
+        sent = mean_of(facts.host(agent, "net_throughput_sent") for agent in agents)
+        names = ", ".join(agents[:_MOST_AGENTS]) + (", …" if len(agents) > _MOST_AGENTS else "")
+        rate = "" if sent is None else f", each of which sends {size(sent)} a second"
+        evidence.append(f"the ranks are on {len(agents)} agents ({names}){rate}")
     advice = []
     if "exchange_transfer" in named or not named:
         more = 4 * setting.aggregation_frequency
@@ -215,6 +218,7 @@ def _of_residual(facts: Facts, setting: Setting) -> Advised:
     return evidence, advice
 
 
+_MOST_AGENTS = 3  # named
 _DOES: Mapping[CauseKind, str] = {
     "input": "waits for data",
     "compute": "computes",

@@ -218,7 +218,7 @@ def test_what_machines_send_is_evidence_where_there_are_several() -> None:
     means = {(agent, "host"): {"net_throughput_sent": 2e8} for agent in ("a", "b")}
     apart = setting(places=[RankSite(agent_id="a"), RankSite(agent_id="b")])
     assert (
-        "a machine sends 200 MB a second"
+        "the ranks are on 2 agents (a, b), each of which sends 200 MB a second"
         in said("communication", facts(sends, sends, means=means), apart)[0]
     )
     same = setting(places=[RankSite(agent_id="a")] * 2)
