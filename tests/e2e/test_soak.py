@@ -7,12 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.processes import DetHome, det_home
+from tests.soak.collected import Interval, StoredExperiment, StoredTrial
 from tests.soak.damages import ELEVEN, MORE, copy_of, judge
 from tests.soak.faults import ROLES, SIGNALS, Fault, draw
+from tests.soak.judge import differences
 from tests.soak.soak import SIMULATED, Soak
 
 pytestmark = pytest.mark.e2e
@@ -29,6 +32,76 @@ FAULTS = [  # none that makes torch be imported again, which takes longest
     Fault("master", "SIGTERM"),
     Fault("rank", "SIGKILL"),
 ]
+
+
+def trial(**changes: Any) -> StoredTrial:
+    """Return a trial that was trained for four batches by one rank, in one run."""
+    undisturbed = {
+        "shown": {"state": "COMPLETED", "hparams": {"pause_s": 0.0}, "progress": (4, 1.0)},
+        "batches": [(step, {"loss": 1 / step}) for step in range(1, 5)],
+        "averages": [(4, ("training", {"loss": 0.5}))],
+        "validations": [(2, 0.5), (4, 0.25)],
+        "timed": [],
+        "lines": {(1, 0): printed(1, 4)},
+        "intervals": {0: [Interval(run=1, first=1, num=4, samples=8)]},
+        "cuts": [(0, 0)],
+        "saved": [],
+    }
+    return StoredTrial(**undisturbed | changes)
+
+
+def printed(first: int, last: int) -> list[str]:
+    return [f"batch {step}: loss {step}" for step in range(first, last + 1)]
+
+
+def experiment(**changes: Any) -> StoredExperiment:
+    return StoredExperiment(id=1, state="COMPLETED", message="", trials={0: trial(**changes)})
+
+
+# Of a trial that was killed in batch 4, and continued from a checkpoint of batch 2, whose
+# validation was due then.
+CONTINUED: dict[str, Any] = {
+    "cuts": [(0, 0), (1, 2)],
+    "validations": [(2, 0.5), (2, 0.5), (4, 0.25)],
+    "lines": {(1, 0): [*printed(1, 3), "killed"], (2, 0): printed(3, 4)},
+    "intervals": {
+        0: [
+            Interval(run=1, first=1, num=2, samples=4),
+            Interval(run=1, first=3, num=1, samples=2),  # is trained again
+            Interval(run=2, first=3, num=2, samples=4),
+        ]
+    },
+    "shown": {"state": "COMPLETED", "hparams": {"pause_s": 0.1}, "progress": (4, 1 - 1e-16)},
+}
+
+
+def test_a_trial_that_was_continued_is_as_one_that_was_not() -> None:
+    assert differences(experiment(**CONTINUED), experiment()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"validations": [(2, 0.5), (4, 0.25), (4, 0.25)]}, "validations: doubled: 4"),
+        ({"validations": [(2, 0.5), (2, 0.4), (4, 0.25)]}, "validations: doubled: 2"),
+        (
+            {"lines": {(1, 0): printed(1, 2), (2, 0): printed(4, 4)}},
+            "begins at batch 4, and 2 was",
+        ),
+        ({"lines": {(1, 0): printed(1, 3)}}, "the last is of batch 3, and 4 were trained"),
+        (
+            {"lines": {(1, 0): [*printed(1, 4), "batch 4: loss 5"]}},
+            "lines of rank 0: changed at 4",
+        ),
+        ({"cuts": [(0, 0), (1, 0)]}, "a gap at 1, 2"),
+        ({"cuts": [(0, 0), (1, 3)]}, "in the timings of rank 0: doubled: 3"),
+        ({"batches": [(step, {"loss": 1 / step}) for step in (1, 2, 4)]}, "a gap at 3"),
+        ({"shown": {"state": "CANCELED", "hparams": {}, "progress": None}}, "state is 'CANCELED'"),
+    ],
+)
+def test_what_a_continued_trial_may_not_have(changes: dict[str, Any], told: str) -> None:
+    found = differences(experiment(**CONTINUED | changes), experiment())
+    assert any(told in line for line in found), found
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,21 @@
 """`python -m tests.machines.play NAME`: one scenario, in the master's network and with its files.
 
 Reads the place from stdin. Prints a JSON line: the violations, and what was measured. Writes the
-outcome of the trial to `outcome.pt` in the shared folder.
+what is stored of the experiment to `stored.pickle` in the shared folder.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import time
 import traceback
-from dataclasses import asdict
-
-import torch
 
 from tests.machines.scenarios import SCENARIOS, Scenario
 from tests.machines.world import STEPS, World, place_from
-from tests.soak.checks import damage_of, outcome_of
+from tests.soak.collected import damages_of, read_experiment
+from tests.soak.judge import inconsistencies
 
 
 def main() -> int:
@@ -60,18 +59,19 @@ def main() -> int:
 
 
 def _problems(world: World) -> list[str]:
-    """Return what is wrong with the trial itself. The caller compares weights and losses."""
+    """Return what is wrong with the trial itself. The caller compares it with others."""
     view = world.experiment.view
     if view.state != "COMPLETED":
         return [f"{view.state}: {view.message}"]
     found = []
     if view.trials[0].restarts:
         found.append(f"{view.trials[0].restarts} restarts were counted as the trial's failures")
-    outcome = outcome_of(world.experiment, world.database)
-    torch.save(asdict(outcome), world.place.shared / "outcome.pt")
-    if [step for step, _ in outcome.batches] != list(range(1, STEPS + 1)):
+    stored = read_experiment(world.database.parent, view.id, world.storage)
+    (world.place.shared / "stored.pickle").write_bytes(pickle.dumps(stored))
+    if [step for step, _ in stored.trials[0].batches] != list(range(1, STEPS + 1)):
         found.append("metrics of batches are incomplete, doubled or not in order")
-    return found + damage_of(world.database) + _storage_problems(world)
+    found += [f"the database is damaged: {line}" for line in damages_of(world.database)]
+    return found + inconsistencies(stored) + _storage_problems(world)
 
 
 def _storage_problems(world: World) -> list[str]:

@@ -68,7 +68,7 @@ class World:
         self.watch = GangWatch(place.agents)
         self.fault_s = 0.0
         self._num_slots = slots_per_trial
-        self._storage = place.shared / "checkpoints" if with_shared_storage else None
+        self.storage = place.shared / "checkpoints" if with_shared_storage else None
         self._go = place.shared / "go"
         self._credentials: dict[str, str] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -97,8 +97,8 @@ class World:
             self.wait_until_connected(machine)
         self.watch.start()
         config = slow(1.5, resources={"slots_per_trial": self._num_slots}, max_restarts=0)
-        if self._storage is not None:
-            config["checkpoint_storage"] = {"type": "shared_fs", "host_path": str(self._storage)}
+        if self.storage is not None:
+            config["checkpoint_storage"] = {"type": "shared_fs", "host_path": str(self.storage)}
         source = _SOURCE.replace("SLOW_FROM", str(SLOW_FROM)).replace("GO", str(self._go))
         capsule = capture_trial(client, "SmallTrial", source)
         self._experiment = create(client, config, capsule, self.place.shared)

@@ -37,21 +37,23 @@ def main() -> int:
         soak = Soak(running, temporary, options.seed)
         soak.run_undisturbed(["class"] if options.inject else COMPARED)
         status = inject(soak, home) if options.inject else run(soak, options)
-    shutil.rmtree(temporary, ignore_errors=True)
     if not (status and options.keep):
-        shutil.rmtree(home, ignore_errors=True)
+        for folder in (home, temporary):
+            shutil.rmtree(folder, ignore_errors=True)
     return status
 
 
 def run(soak: Soak, options: argparse.Namespace) -> int:
     """Run rounds until the time is over; print a table and a line of JSON."""
     rng = random.Random(f"{options.seed} faults")
-    began = time.monotonic()
+    began, told = time.monotonic(), 0
     while time.monotonic() - began < 60 * options.minutes:
         faults = [draw(rng) for _ in range(rng.randint(20, 40))]
         soak.run_round(faults, rng.choices(COMPARED, k=4), pause_s=0.15)
-        print(f"{soak.report.experiments} experiments, {soak.report.faults.total()} faults,"
-              f" {len(soak.report.problems)} problems", flush=True)  # fmt: skip
+        found = "".join(f"\n  {line}" for line in soak.report.problems[told:])
+        told = len(soak.report.problems)
+        done = f"{soak.report.experiments} experiments, {soak.report.faults.total()} faults"
+        print(f"{done}{found}", flush=True)
     report = soak.finish()
     print(f"\n{table(report)}")
     print(
@@ -84,7 +86,8 @@ def table(report: Report) -> str:
         (fault.frozen_s for fault in report.faults if fault.signal == "SIGSTOP"), default=0
     )
     lines.append(f"{report.faults.total()} faults (the longest freeze: {longest:.0f} s)")
-    lines.append(f"{report.experiments} experiments")
+    given_up = f", {len(report.given_up)} given up" if report.given_up else ""
+    lines.append(f"{report.experiments} experiments{given_up}")
     lines += report.problems or ["nothing was lost, doubled, changed or left"]
     return "\n".join(lines)
 

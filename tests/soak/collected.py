@@ -108,8 +108,16 @@ _SHOWN = (
 )
 
 
-def read_experiment(data: Path, experiment_id: int) -> StoredExperiment:
-    """Return what is stored of an experiment."""
+def read_experiment(
+    data: Path, experiment_id: int, checkpoints: Path | None = None
+) -> StoredExperiment:
+    """Return what is stored of an experiment.
+
+    Args:
+        data: The folder with the database.
+        checkpoints: The folder with the checkpoints; None: the data folder's own.
+    """
+    checkpoints = checkpoints or data / "checkpoints"
     with read_only(data / "det.sqlite3") as db:
         states = _states(db, experiment_id)
         found = states["experiment", None]
@@ -122,7 +130,7 @@ def read_experiment(data: Path, experiment_id: int) -> StoredExperiment:
             state=found["state"],
             message=found["message"],
             trials={
-                view["index"]: _read_trial(db, data, view, metrics[number or 0])
+                view["index"]: _read_trial(db, checkpoints, view, metrics[number or 0])
                 for number, view in trials.items()
             },
         )
@@ -143,7 +151,10 @@ def _states(
 
 
 def _read_trial(
-    db: sqlite3.Connection, data: Path, view: Mapping[str, Any], metrics: list[dict[str, Any]]
+    db: sqlite3.Connection,
+    checkpoints: Path,
+    view: Mapping[str, Any],
+    metrics: list[dict[str, Any]],
 ) -> StoredTrial:
     trial_id = view["id"]
     lines: dict[tuple[int, int], list[str]] = defaultdict(list)
@@ -178,7 +189,7 @@ def _read_trial(
         lines=lines,
         intervals=_intervals(db, trial_id),
         cuts=db.execute(cuts, (trial_id,)).fetchall(),
-        saved=list(_saved(db, data, trial_id)),
+        saved=list(_saved(db, checkpoints, trial_id)),
     )
 
 
@@ -204,7 +215,7 @@ def _intervals(db: sqlite3.Connection, trial_id: int) -> dict[int, list[Interval
     return found
 
 
-def _saved(db: sqlite3.Connection, data: Path, trial_id: int) -> Iterator[Saved]:
+def _saved(db: sqlite3.Connection, checkpoints: Path, trial_id: int) -> Iterator[Saved]:
     views = {}
     for (text,) in db.execute(
         "SELECT json FROM feed WHERE trial_id = ? AND kind = 'checkpoint' ORDER BY seq",
@@ -213,7 +224,7 @@ def _saved(db: sqlite3.Connection, data: Path, trial_id: int) -> Iterator[Saved]
         view = json.loads(text)
         views[view["uuid"]] = view
     for uuid, view in views.items():
-        folder = data / "checkpoints" / uuid
+        folder = checkpoints / uuid
         yield Saved(
             uuid=uuid,
             steps_completed=view["steps_completed"],
@@ -248,15 +259,21 @@ def read_home(home: Path) -> StoredHome:
             view = json.loads(text)
             checkpoints[view["uuid"]] = view["state"]
         set_aside = db.execute("SELECT source, error FROM quarantine ORDER BY id").fetchall()
-        found = [row[0] for row in db.execute("PRAGMA integrity_check").fetchall()]
     return StoredHome(
         states=states,
         checkpoints={uuid for uuid, state in checkpoints.items() if state != "DELETED"},
         set_aside=[f"{source}: {error}" for source, error in set_aside],
-        damages=[line for line in found if line != "ok"],
+        damages=damages_of(home / "data" / "det.sqlite3"),
         files=sorted(_files(home)),
         processes=list(_processes(home)),
     )
+
+
+def damages_of(database: Path) -> list[str]:
+    """Return what SQLite finds wrong with its file."""
+    with read_only(database) as db:
+        found = [row[0] for row in db.execute("PRAGMA integrity_check").fetchall()]
+    return [line for line in found if line != "ok"]
 
 
 # Folders of folders, of which each is one thing.

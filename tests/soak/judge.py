@@ -6,7 +6,8 @@
     leftovers         files and processes below a home when all experiments are over
 
 An experiment that a user has killed, canceled or changed is judged by the first and the last only:
-it has trained up to some batch, each batch up to there once.
+it has trained up to some batch, each batch up to there once. So is one that the master has given
+up because agent and fork server were killed again and again before its first step.
 
 Lines of ranks are compared by their batch. A run that was killed has printed batches that the next
 run trains again, and both must have printed the same. In each run the batches are consecutive, and
@@ -29,6 +30,7 @@ Row = tuple[int, Any]
 
 _LINE = re.compile(r"batch (\d+): loss \S+")
 _TORN = re.compile(r"batch \d")
+_GIVEN_UP = "the fork server or agent died"
 _SHOWN = 6  # numbers in a sentence
 _IGNORED = ("pause_s",)  # hyperparameters without an effect on the result
 # A checkpoint that was saved at a validation, and again when the trial was preempted behind it.
@@ -53,7 +55,8 @@ def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
             yield f"its {name} is {found.shown[name]!r}, not {value!r}"
     yield from _row_differences("metrics of batches", found.batches, expected.batches)
     yield from _row_differences("averages", found.averages, expected.averages)
-    yield from _row_differences("validations", found.validations, expected.validations)
+    validations = [_once(trial.validations, trial.cuts) for trial in (found, expected)]
+    yield from _row_differences("validations", *validations)
     yield from _row_differences("timed batches", found.timed, expected.timed)
     ranks = {rank for _, rank in expected.lines}
     for rank in sorted(ranks | {rank for _, rank in found.lines}):
@@ -71,7 +74,23 @@ def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
 def _comparable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: one for name, one in value.items() if name not in _IGNORED}
+    if isinstance(value, tuple):  # a fraction is computed anew from that of fewer steps
+        return tuple(round(one, 9) for one in value)
     return value
+
+
+def _once(validations: Sequence[Row], cuts: Sequence[tuple[int, int]]) -> list[Row]:
+    """Return the rows without equal ones that a run has repeated at the step where it began.
+
+    A checkpoint that precedes its validation says that this is due. A run that was killed between
+    validation and next checkpoint has stored the row, and so does the next run; curves show one.
+    """
+    begins = {steps for _, steps in cuts}
+    kept: list[Row] = []
+    for row in validations:
+        if row[0] not in begins or row not in kept:
+            kept.append(row)
+    return kept
 
 
 def _row_differences(what: str, found: Sequence[Row], expected: Sequence[Row]) -> Iterator[str]:
@@ -122,6 +141,14 @@ def _missing_checkpoints(found: Sequence[Saved], expected: Sequence[Saved]) -> I
         yield f"checkpoints: lost: {_some(lost)}"
 
 
+def was_given_up(found: StoredExperiment) -> bool:
+    """Return whether the master has given a trial up because its runs never came to train.
+
+    It does when they were lost five times in a row. In a soak on a busy computer that is right.
+    """
+    return found.state == State.ERROR and _GIVEN_UP in found.message
+
+
 def inconsistencies(found: StoredExperiment) -> list[str]:
     """Return what is wrong with an experiment, whatever has happened to it."""
     return [
@@ -135,7 +162,8 @@ def _inconsistencies(trial: StoredTrial) -> Iterator[str]:
     yield from _gaps("metrics of batches", [step for step, _ in trial.batches])
     yield from _gaps("timed batches", [step for step, _ in trial.timed])
     yield from _doubled("averages", [(step, row[0]) for step, row in trial.averages])
-    yield from _doubled("validations", [step for step, _ in trial.validations])
+    validations = _once(trial.validations, trial.cuts)
+    yield from _doubled("validations", [step for step, _ in validations])
     for rank, intervals in sorted(trial.intervals.items()):
         steps = _steps(_valid(intervals, trial.cuts))
         yield from _gaps(f"batches in the timings of rank {rank}", steps)

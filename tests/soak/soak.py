@@ -4,8 +4,8 @@ A round:    experiments of several kinds are submitted, each with a client that 
             faults, and requests of the user in between
             paused ones are continued; all have to end in ENDED_S
 judged:     compared experiments against one that nothing has disturbed (judge.differences)
-            all others: they have ended as COMPLETED or CANCELED (an ERROR would be the fault's,
-            or the master's, not the trial's), and are consistent (judge.inconsistencies)
+            all others: they have ended as COMPLETED or CANCELED (an ERROR would be no fault of the
+            trial; only judge.was_given_up is right), and are consistent (judge.inconsistencies)
             no trial holds a slot, all slots are there, waiting clients have ended, and a page
             that is opened shows what the master stores
 at the end: all experiments are deleted, and everything is stopped: nothing is left
@@ -31,7 +31,7 @@ from det_jupyter.errors import Conflict, DetError, NotFound
 from tests.processes import DetHome, processes_of
 from tests.soak.collected import StoredExperiment, read_experiment, read_home
 from tests.soak.faults import Fault, Faults
-from tests.soak.judge import differences, inconsistencies, leftovers
+from tests.soak.judge import differences, inconsistencies, leftovers, was_given_up
 from tests.soak.surroundings import Onlooker, Server, Waiting
 from tests.soak.trial import COMPARED, Kind, submit
 from tests.soak.user import User
@@ -54,6 +54,7 @@ class Report:
     faults: Counter[Fault] = field(default_factory=Counter)
     actions: Counter[str] = field(default_factory=Counter)
     experiments: int = 0  # that were judged
+    given_up: set[int] = field(default_factory=set)  # experiments; see `judge.was_given_up`
     problems: list[str] = field(default_factory=list)
 
 
@@ -120,8 +121,10 @@ class Soak:
             time.sleep(self._rng.uniform(0.1, 0.8))
             self._user.act()
             self._server.start()
-            if all(self._is_over(number) for number in self._user.compared):
-                break
+            with suppress(DetError):  # no master answers now
+                views = [self._client.experiment(number) for number in self._user.compared]
+                if all(view.state.is_terminal for view in views):
+                    break
         self._faults.wait()
         self._end_round()
         self._note(waiting.problems())
@@ -129,7 +132,7 @@ class Soak:
         self._note_lasting(self._page_problems)
 
     def _inject(self, fault: Fault) -> None:
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + 0.5
         while not self._faults.inject(fault):
             if time.monotonic() > deadline:
                 return
@@ -163,14 +166,14 @@ class Soak:
                     Experiment(self._client, view.id).activate()
         return all(view.state.is_terminal for view in views)
 
-    def _is_over(self, number: int) -> bool:
-        return self._patiently(lambda: self._client.experiment(number).state.is_terminal)
-
     def _experiments(self) -> list[ExperimentView]:
         return self._patiently(self._client.experiments)
 
     def _problems_with(self, number: int) -> list[str]:
         found = read_experiment(self._data, number)
+        if was_given_up(found):
+            self.report.given_up.add(number)
+            return inconsistencies(found)
         if number in self._user.compared:
             return differences(found, self._expected[self._user.compared[number]])
         states = {found.state, *(trial.shown["state"] for trial in found.trials.values())}
@@ -234,8 +237,8 @@ class Soak:
         """Return what is wrong after everything was stopped."""
         told = [f"process {one.pid} lives" for one in processes_of(self._home.path)]
         others = ("torchinductor_*",)  # torch keeps what it has compiled
-        left = [p for p in self._temporary.iterdir() if not any(map(p.match, others))]
-        told += [f"left behind: {path}" for path in left]
+        left = [p for p in self._temporary.rglob("*") if not any(map(p.match, others))]
+        told += [f"left behind: {path} ({path.stat().st_size} bytes)" for path in left]
         return told + leftovers(read_home(self._home.path))
 
     def _note(self, told: Iterable[str]) -> None:
