@@ -10,8 +10,8 @@ master has given up, nothing is uploaded: its records are skipped there.
 
 An upload that fails is tried again. If it fails for GIVE_UP_S, a trace is reported as failed; a
 checkpoint ends its run, as one does that a rank cannot save. What the run's journals contain after
-it is not sent. Failures of the network do not count: the agent ends its gangs anyway if the master
-does not answer.
+it is not sent. Failures do not count while the master answers no request at all: then the agent
+ends its gangs anyway.
 
 Ranks on several computers without a shared folder have each written a share of a checkpoint
 (core/sharded.py). Each agent uploads its shares, the agent on the master's computer too, and holds
@@ -56,6 +56,7 @@ from det_jupyter.errors import MasterUnreachable
 logger = logging.getLogger(__name__)
 
 GIVE_UP_S = 60.0  # how long an upload is tried again
+_LEAST_FAILURES = 3  # attempts at least; one of a large checkpoint may take longer than that
 _PAUSES_S = (0.2, 5.0)  # first and longest pause between two attempts
 _SHARES_POLL_S = 0.5
 # How long to wait for the shares of other agents while nothing of them arrives: their ranks may
@@ -235,22 +236,40 @@ class Uploads:
         self, what: str, send: Callable[[httpx.AsyncClient], Coroutine[Any, Any, str | None]]
     ) -> str | None:
         """Return the result of `send`; if it fails for GIVE_UP_S, raise its last error."""
-        failing_since: float | None = None
+        failing_since, num_failures = 0.0, 0
         pause_s, longest_s = _PAUSES_S
         while True:
             try:
                 async with open_http(self._credentials) as http:
                     return await send(http)
-            except (httpx.TransportError, MasterUnreachable) as error:
-                logger.info("%s is uploaded again: %s", what, error_text(error))
-            except Exception as error:  # the master's answer, a disk here
-                now = time.monotonic()
-                failing_since = now if failing_since is None else failing_since
-                if now - failing_since >= GIVE_UP_S or isinstance(error, _SharesMissing):
+            except Exception as error:  # the master's answer, the network, a disk here
+                is_away = isinstance(error, httpx.TransportError | MasterUnreachable)
+                if is_away and not await self._is_answered():
+                    logger.info("%s is uploaded again: %s", what, error_text(error))
+                    await asyncio.sleep(longest_s)
+                    continue
+                num_failures += 1
+                if num_failures == 1:
+                    failing_since = time.monotonic()
+                is_late = time.monotonic() - failing_since >= GIVE_UP_S
+                if isinstance(error, _SharesMissing) or (
+                    is_late and num_failures >= _LEAST_FAILURES
+                ):
                     raise
                 logger.warning("%s is uploaded again: %s", what, error_text(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
+
+    async def _is_answered(self) -> bool:
+        """Return whether the master answers a small request, with whatever status."""
+        try:
+            async with open_http(self._credentials) as http:
+                await http.get(f"{agent_path(self._agent_id)}/clock")
+        except (httpx.TransportError, MasterUnreachable):
+            return False
+        except OSError:  # of this computer: no descriptor is free, for example
+            return True
+        return True
 
     def _give_up(self, run: Run, uuid: str, error: Exception) -> None:
         logger.error("checkpoint %s is not uploaded, so its run ends: %s", uuid, error_text(error))

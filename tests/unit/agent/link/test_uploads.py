@@ -126,13 +126,18 @@ class Master:
         self.folder = folder / "checkpoints"
         self.inbox = CheckpointInbox(folder)
         self.runs = {"1.1.1"}
+        self.is_reachable, self.cuts_uploads = True, False
 
     def open_http(self, _: object) -> httpx.AsyncClient:
         transport = httpx.MockTransport(self._answer)
         return httpx.AsyncClient(transport=transport, base_url="http://m")
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
+        if not self.is_reachable or (request.method == "PUT" and self.cuts_uploads):
+            raise httpx.WriteError("the network is down")
         parts = request.url.path.split("/")
+        if parts[-1] == "clock":
+            return httpx.Response(200)
         run, of = parts[6], parts[7]
         if run not in self.runs:
             return httpx.Response(404)
@@ -159,6 +164,7 @@ class Master:
 def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Master:
     master = Master(tmp_path / "master")
     monkeypatch.setattr(uploads_module, "open_http", master.open_http)
+    monkeypatch.setattr(uploads_module, "_PAUSES_S", (0.01, 0.01))
     return master
 
 
@@ -281,6 +287,40 @@ def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_
     assert list(master.folder.iterdir()) == []
     later = chunk(ended)
     assert uploads.of(later) == later.model_copy(update={"text": ""})
+
+
+def test_upload_that_the_network_always_cuts_ends_the_run(
+    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    master.cuts_uploads = True
+    uploads = OfRun()
+    assert upload(uploads, save(own_folder, "u1", a="a")) == []
+    ((error, no_room),) = uploads.broken_off
+    assert "could not be uploaded from agent b: WriteError: the network is down" in error
+    assert not no_room
+
+
+def test_upload_goes_on_when_the_master_can_be_reached_again(
+    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    master.is_reachable = False
+    uploads = OfRun()
+    whole = chunk(save(own_folder, "u1", a="a"))
+
+    async def run() -> None:
+        for _ in range(20):
+            assert uploads.of(whole) is None
+            await asyncio.sleep(0.01)
+        master.is_reachable = True
+        async with asyncio.timeout(10):
+            while uploads.of(whole) is None:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert uploads.broken_off == []
+    assert (master.folder / "u1" / "a").read_text() == "a"
 
 
 def trace(path: Path) -> str:
