@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -34,15 +34,13 @@ from det_jupyter.agent.starting.rank_processes import (
     until_gone,
     write_records,
 )
-from det_jupyter.agent.tunnel.interfaces import find_network
 from det_jupyter.agent.tunnel.listener import GangListener
-from det_jupyter.agent.tunnel.part import Gather, open_part
+from det_jupyter.agent.tunnel.part import Part, open_part
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     CloseRun,
     ExtendGang,
     GangExited,
-    GangNetwork,
     KillGang,
     Leave,
     PassOrders,
@@ -290,22 +288,14 @@ class Runner:
         """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
         async with AsyncExitStack() as held:
-            network = gather = None
-            if run.link is not None:
-                assert run.sockets is not None
-                store, agents = shared_store(run.sockets), self._runs
-                part = open_part(
-                    run.plan, run.link, agents=agents, store=store, listener=self._listener
-                )
-                gather = await held.enter_async_context(part)
-                network = await asyncio.to_thread(self._find_network, run)
-            if not await _completes(self._get_ready(run, gather), active.end_ordered):
+            part = await held.enter_async_context(self._open_part(run)) if run.link else None
+            if not await self._get_ready(active, part):
                 gang.not_started("", is_final=False)
                 return
             specs = partial(
                 make_specs,
                 run,
-                network,
+                part.network if part is not None else None,
                 lifeline_fd=self._lifeline_fd,
                 num_threads=self._num_threads,
             )
@@ -325,19 +315,29 @@ class Runner:
                     active.abandon()
                 gang.rank_exited(rank_exit)
 
-    def _find_network(self, run: Run) -> GangNetwork:
+    def _open_part(self, run: Run) -> AbstractAsyncContextManager[Part]:
         assert run.link is not None
-        homes = list(dict.fromkeys(run.plan.homes))
-        groups = [homes.index(home) for home in homes if home in self._runs]
-        return find_network(run.link, groups, master=self._master)
+        assert run.sockets is not None
+        return open_part(
+            run.plan,
+            run.link,
+            agents=self._runs,
+            store=shared_store(run.sockets),
+            listener=self._listener,
+            master=self._master,
+        )
 
-    async def _get_ready(self, run: Run, gather: Gather | None) -> None:
-        """Prepare all that the ranks here need, and wait for the other parts of the gang."""
-        if self._prepare is not None:
-            await self._prepare(run)
-        await asyncio.to_thread(run.prepare_working_folder)
-        if gather is not None:
-            await gather()
+    async def _get_ready(self, active: _ActiveRun, part: Part | None) -> bool:
+        """Prepare all that the ranks here need, and wait for the other parts of the gang.
+
+        Returns:
+            False if the gang's end was ordered meanwhile.
+        """
+        run, end_ordered = active.run, active.end_ordered
+        if self._prepare is not None and not await _completes(self._prepare(run), end_ordered):
+            return False
+        await asyncio.to_thread(run.prepare_working_folder)  # a thread cannot be cancelled
+        return part is None or await _completes(part.gather(), end_ordered)
 
     async def _exits_too(self) -> bool:
         """Return whether this agent exits as well.

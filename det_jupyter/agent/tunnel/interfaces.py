@@ -52,7 +52,8 @@ def own_address(other: str) -> str:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(target)  # sends nothing
             address: str = probe.getsockname()[0]
-            return address.removeprefix("::ffff:")  # IPv4 in the notation of IPv6
+            # IPv4 in the notation of IPv6; an address of IPv6 with its interface
+            return address.removeprefix("::ffff:").partition("%")[0]
     except OSError as error:  # socket.gaierror is one
         raise LaunchError(
             f"{socket.gethostname()} has no route to {other}, where other ranks of this gang are "
@@ -75,8 +76,8 @@ def interface_of(address: str, interfaces: Mapping[str, Sequence[str]]) -> str:
             return name
     raise LaunchError(
         f"{socket.gethostname()} reaches the other computers of this gang from {address}, but no "
-        f"network interface has that address; there are {', '.join(interfaces)}. Name one with "
-        "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME in environment.environment_variables"
+        f"network interface has that address; there are {', '.join(interfaces)}. Name one in "
+        "pools.yaml, as task_container_defaults.dtrain_network_interface of the pool"
     )
 
 

@@ -31,7 +31,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Corou
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.agent.tunnel.connections import (
@@ -46,21 +46,35 @@ from det_jupyter.agent.tunnel.connections import (
     objects_socket,
     port_file,
 )
+from det_jupyter.agent.tunnel.interfaces import find_network
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import GangLink, GangPlan
+from det_jupyter.contract.messages import GangLink, GangNetwork, GangPlan
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
-
-Gather: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 _REACHED_S = 60.0  # within this time the chief's agent has to answer
 # When the chief's part has ended, the master has the reason, and ends this part within this time.
 _ENDED_S = 15.0
 _ATTEMPT_S = 5.0  # for one connection, its handshake and the answer
 _PAUSES_S = (0.005, 0.5)  # first and longest pause between two attempts
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a gang that is connected with the chief's agent, or is the chief's.
+
+    Args:
+        network: How its ranks reach the others.
+        gather: To call when this part is prepared; returns when all parts are. Raises LaunchError
+            if the chief's agent cannot be reached, StartFailed if another part is not prepared in
+            time.
+    """
+
+    network: GangNetwork
+    gather: Callable[[], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
@@ -71,35 +85,36 @@ async def open_part(
     agents: Container[str],
     store: Path,
     listener: GangListener | None,
-) -> AsyncIterator[Gather]:
+    master: str = "",
+) -> AsyncIterator[Part]:
     """Connect a part with the chief's agent, or accept the other parts, within the block.
 
     Args:
         agents: The agents of this process.
         store: As in the ranks' specs.
         listener: That of this process.
+        master: Address of the master's computer; "": it is this one.
 
-    Yields:
-        A function to call when this part is prepared; it returns when all parts are.
-
-        It raises LaunchError if the chief's agent cannot be reached, and StartFailed if another
-        part is not prepared in time.
+    Raises:
+        LaunchError: This computer has no network to the others.
     """
-    homes = dict.fromkeys(plan.homes)
+    homes = list(dict.fromkeys(plan.homes))
     here = [home for home in homes if home in agents]
+    groups = [homes.index(home) for home in here]
+    network = await asyncio.to_thread(find_network, link, groups, master=master)
     if plan.homes[0] in here:
         if listener is None:  # the master gives rank 0 to an agent that others can reach
             raise LaunchError(f"rank 0 is on {plan.homes[0]}, which accepts no other agents")
         others = {home for home in homes if home not in agents}
         with listener.carrying(plan.allocation_id, link, store=store, waits_for=others) as gang:
-            yield gang.gather
+            yield Part(network, gang.gather)
         return
-    part = PartTunnel(allocation_id=plan.allocation_id, link=link, agents=here)
-    await part.open(store)
+    tunnel = PartTunnel(allocation_id=plan.allocation_id, link=link, agents=here)
+    await tunnel.open(store)
     try:
-        yield part.gather
+        yield Part(network, tunnel.gather)
     finally:
-        part.close()
+        tunnel.close()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -208,17 +208,17 @@ def test_ranks_start_when_all_parts_are_prepared(folder: Path, pair: tuple[str, 
             order: list[str] = []
 
             async def take_part(name: str, after_s: float) -> None:
-                part = open_part(
+                opened_part = open_part(
                     homes,
                     link,
                     agents={name},
                     store=folder / name,
                     listener=listener if name == "a" else None,
                 )
-                async with part as gather:
+                async with opened_part as part:
                     await asyncio.sleep(after_s)
                     order.append(f"{name} is prepared")
-                    await gather()
+                    await part.gather()
                     order.append(f"{name} starts")
                     await asyncio.sleep(0.1)
 
@@ -237,11 +237,11 @@ def test_part_waits_for_an_agent_that_has_not_got_its_order_yet(
     async def scenario() -> None:
         async with opened() as listener:
             parts = Parts(folder, listener, pair)
-            async with parts.other as gather:
-                waiting = asyncio.create_task(gather())
+            async with parts.other as part:
+                waiting = asyncio.create_task(part.gather())
                 await asyncio.sleep(0.1)
-                async with parts.chief as gather_here:
-                    await asyncio.gather(waiting, gather_here())
+                async with parts.chief as here:
+                    await asyncio.gather(waiting, here.gather())
 
     run(scenario)
 
@@ -268,9 +268,9 @@ def test_part_that_cannot_join_ends_with_the_reason(
     async def scenario() -> None:
         async with opened() as listener:
             parts = Parts(folder, listener, pair, **changes)
-            async with parts.chief, parts.other as gather:
+            async with parts.chief, parts.other as part:
                 with pytest.raises(error, match=message):
-                    await gather()
+                    await part.gather()
 
     run(scenario)
 
@@ -282,8 +282,8 @@ def test_part_whose_gang_ended_at_the_chief_fails(folder: Path, pair: tuple[str,
             others = {"b", "c"}
             with listener.carrying(ID, link, store=folder / "a", waits_for=others) as gang:
                 parts = Parts(folder, listener, pair)
-                async with parts.other as gather:
-                    waiting = asyncio.create_task(gather())
+                async with parts.other as part:
+                    waiting = asyncio.create_task(part.gather())
                     while not gang.connections:
                         await asyncio.sleep(0.01)
                     for task in gang.connections:
@@ -379,8 +379,8 @@ def test_listener_takes_the_certificate_of_the_newest_gang(
         async with opened() as listener:
             for each in (pair, newer):
                 parts = Parts(folder, listener, each)
-                async with parts.chief as gather_here, parts.other as gather:
-                    await asyncio.gather(gather_here(), gather())
+                async with parts.chief as here, parts.other as part:
+                    await asyncio.gather(here.gather(), part.gather())
 
     run(scenario)
 
