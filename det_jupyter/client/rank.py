@@ -172,17 +172,19 @@ class Rank:
                 message: dict[str, Any] = get(timeout=min(_CHECK_S, left_s))
                 return message
             except queue.Empty:
-                if not self._is_reachable:
-                    why = self._why_silent(self.view) or "the connection to it was lost"
+                if why := self._why_lost():
                     raise self._silent(why) from None
                 if left_s <= _CHECK_S:
                     raise
 
-    @property
-    def _is_reachable(self) -> bool:
+    def _why_lost(self) -> str:
+        """Return why a rank that was reached cannot be reached any more; "" if it can."""
         if self.view.is_remote:
-            return Path(self.view.connection_file).exists()
-        return self.view.process.is_alive
+            if Path(self.view.connection_file).exists():
+                return ""
+            return self._why_silent(self.view) or "the connection to it was lost"
+        # Its process may run though it is not seen from here, for example from a container.
+        return "" if self.view.process.is_alive else self._why_silent(self.view)
 
     def _silent(self, why: str) -> Conflict:
         return Conflict(f"rank {self.view.rank} of trial {self._trial_id} does not answer: {why}")

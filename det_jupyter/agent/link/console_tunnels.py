@@ -30,7 +30,7 @@ from det_jupyter.errors import DetError
 logger = logging.getLogger(__name__)
 
 _PART_BYTES = 64 * 1024
-_POLL_S = 0.1
+_POLL_S = 0.2
 _CONNECT_S = 5.0
 
 
@@ -47,7 +47,8 @@ async def announce_kernels(link: MasterLink, runs: Mapping[str, Run]) -> None:
             for rank in run.ranks:
                 file = run.dir.connection_file(rank)
                 if file not in done and (kernel := _kernel_of(run.id, rank, file)):
-                    await link.announce(kernel)
+                    if problem := await link.announce(kernel):
+                        logger.warning("run %s: rank %d has no console: %s", run.id, rank, problem)
                     done.add(file)
         await asyncio.sleep(_POLL_S)
 

@@ -97,17 +97,21 @@ class MasterLink:
         """
         return await self._post("reports", reports.model_dump_json())
 
-    async def announce(self, kernel: RankKernel) -> None:
-        """Send the master the kernel of a rank, to which it may then open tunnels."""
+    async def announce(self, kernel: RankKernel) -> str:
+        """Send the master the kernel of a rank, to which it may then open tunnels.
+
+        Returns:
+            Why it is refused, for example because the run is over; "" if it is not.
+        """
         with _raising_unreachable("kernels"):
             answer = await self._http.post(
                 f"{self._base}/kernels",
                 params={"session": self._session},
                 content=kernel.model_dump_json(),
             )
-            if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND):  # it has ended
-                refused = refusal_text(answer.status_code, answer.content)
-                raise MasterUnreachable(f"kernels: {refused}")
+        if answer.status_code == httpx.codes.OK:
+            return ""
+        return refusal_text(answer.status_code, answer.content)
 
     async def _post(self, verb: str, body: str) -> Offsets:
         began_at = since_boot()

@@ -76,7 +76,7 @@ class RankProvisioner(KernelProvisionerBase):
             # Jupyter keeps a failed start as pending, and then the server cannot stop.
             getattr(self.parent.parent, "_pending_kernels", {}).pop(self.kernel_id, None)
             raise HTTPError(409, str(error)) from None
-        self._attached = rank
+        self._attached, self._unreachable_since = rank, None
         self.connection_info = self._link_sockets(connection)
         return self.connection_info
 

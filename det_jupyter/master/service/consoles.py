@@ -29,7 +29,7 @@ from det_jupyter.contract.host.connection_files import (
 )
 from det_jupyter.contract.host.socket_folders import keep_socket_folder, remove_socket_folder
 from det_jupyter.contract.messages import OpenTunnel, RankKernel
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.service.links import AgentLink
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.tunnels import Place, Tunnels
@@ -88,12 +88,12 @@ class Consoles:
                 self._close(place)
             try:
                 await self._open(place, agent_id, link, kernel)
-            except OSError as error:  # no file can be opened, or a disk is full
+            except (OSError, DetError) as error:  # no file can be opened, or a disk is full
                 logger.warning("run %s: rank %d has no console: %s", *place, error)
 
     def _check_place(self, agent_id: str, kernel: RankKernel) -> None:
         found = self._service.machine.state.find_allocation(kernel.allocation_id)
-        if found is None or dict(enumerate(found[1].agent_ids)).get(kernel.rank) != agent_id:
+        if found is None or found[1].agent_of(kernel.rank) != agent_id:
             raise NotFound(
                 f"rank {kernel.rank} of run {kernel.allocation_id} is not on {agent_id}"
             )
@@ -119,7 +119,7 @@ class Consoles:
                 console.servers.append(await asyncio.start_unix_server(serve, sock=listener))
             # Last, because the file shows that the kernel can be reached.
             write_connection_file(console.file, prefix=console.prefix, key=kernel.key)
-        except OSError:
+        except (OSError, DetError):
             self._close(place)
             raise
 
@@ -147,7 +147,7 @@ class Consoles:
 
     async def keep_current(self) -> None:
         """Close the consoles of runs that are over and agents that are away, until cancelled."""
-        with suppress(OSError):
+        with suppress(OSError, DetError):
             self._remove_leftovers()
         while True:
             await asyncio.sleep(_CHECK_S)

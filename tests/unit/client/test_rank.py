@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -115,6 +117,27 @@ def test_rank_that_has_ended_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     view.allocation = None
     with pytest.raises(Conflict, match=r"does not answer: it has ended$"):
         rank.execute("1")
+
+
+def test_rank_is_lost_when_its_file_is_gone_or_the_master_says_that_it_has_ended(
+    tmp_path: Path,
+) -> None:
+    def nothing(**_: float) -> None:
+        raise queue.Empty
+
+    view = trial(allocation=allocation())
+    rank = handle_on(view).ranks[0]  # its process is not seen from here
+    with pytest.raises(queue.Empty):
+        rank._next_message(nothing, time.monotonic())
+    view.allocation = None
+    with pytest.raises(Conflict, match=r"does not answer: it has ended$"):
+        rank._next_message(nothing, time.monotonic() + 60)
+    remote = handle_on(trial(allocation=elsewhere(tmp_path))).ranks[0]
+    with pytest.raises(Conflict, match=r"does not answer: the connection to it was lost$"):
+        remote._next_message(nothing, time.monotonic() + 60)
+    Path(remote.connection_file).touch()
+    with pytest.raises(queue.Empty):
+        remote._next_message(nothing, time.monotonic())
 
 
 def elsewhere(tmp_path: Path) -> AllocationView:

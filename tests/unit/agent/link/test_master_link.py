@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.agent.link import master_link
 from det_jupyter.agent.link.master_link import MasterLink
-from det_jupyter.contract.messages import AgentReports
+from det_jupyter.contract.messages import AgentReports, RankKernel
 
 NOTHING = AgentReports(session="s", reports=[])
 
@@ -62,3 +62,14 @@ def test_heartbeats_of_a_master_that_receives_nothing_do_not_count(clock: list[f
         assert [command async for command in link.commands()] == []
 
     assert play(answer, scenario) == []
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_kernel_that_the_master_refuses_does_not_end_the_link(
+    clock: list[float], status: int
+) -> None:
+    async def scenario(link: MasterLink) -> None:
+        kernel = RankKernel(allocation_id="1.1.1", rank=0, key="0" * 64)
+        assert await link.announce(kernel) == f"the master answered {status}: it is over"
+
+    play(lambda _: httpx.Response(status, content=b"it is over"), scenario)
