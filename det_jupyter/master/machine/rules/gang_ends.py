@@ -3,7 +3,8 @@
 A gang has a part on each agent process. If one fails, is killed or is lost, the others are killed,
 or fail because they have lost a peer. The end of the gang is that of the part that was the cause:
 
-    a failure of its own                  whatever happened to the other parts
+    a failure of its own, or a check-     whatever happened to the other parts
+      point that could not be uploaded
     lost                                  failures of others may follow from it
     killed after the trial was asked      failures of others may follow from it: a part that has
       to leave                            not left by the deadline is killed
@@ -66,6 +67,8 @@ def _precedence(allocation: Allocation, part: GangPart) -> tuple[int, float, int
 
 
 def _kind_of_end(allocation: Allocation, end: GangExited, failures: Sequence[RankFailure]) -> int:
+    if end.not_saved and not end.lost:
+        return 0
     if end.killed:
         return 2 if allocation.state is AllocationState.STOPPING else 5
     if end.lost:

@@ -288,7 +288,7 @@ class Part:
 
 KINDS = [
     "clean", "own failure", "echo", "signal", "abort", "killed", "not started", "killed before",
-    "lost agent", "lost process",
+    "lost agent", "lost process", "not saved",
 ]  # fmt: skip
 
 
@@ -316,6 +316,9 @@ def part_of(agent_id: str, ranks: list[int], kind: str, at: float) -> Part:
             reports = [*up_reports, end(-9, killed=True)]
         case "not started":
             reports = [end(None, error=f"no fork server on {agent_id}", error_is_final=False)]
+        case "not saved":
+            facts = {"error": "the disk is full", "error_is_final": False, "not_saved": True}
+            reports = [*up_reports, end(-9, **facts)]
         case "killed before":
             reports = [end(None, killed=True)]
         case "lost agent":
@@ -452,6 +455,16 @@ def test_part_that_is_killed_at_the_deadline_is_preempted_whatever_follows(other
         order.tell(event)
     trial = order.world.trial()
     assert (trial.state, trial.restarts, trial.failure) == (State.PAUSED, 0, None)
+
+
+def test_checkpoint_that_could_not_be_uploaded_is_the_cause_also_of_a_trial_that_leaves() -> None:
+    parts = [part_of("b", [0, 1], "not saved", 60.0), part_of("c", [2, 3], "killed", 59.0)]
+    order = Order(["b", "c"], is_paused=True)
+    for event in (*parts[1].reports, *parts[0].reports):
+        order.tell(event)
+    view = order.world.trial().failure
+    assert view is not None
+    assert view.error == "the disk is full"
 
 
 def test_end_that_another_rank_reports_does_not_count_without_the_chief(world: World) -> None:
