@@ -19,7 +19,9 @@ from det_jupyter.contract.messages import (
     AgentCredentials,
     AgentView,
     ChangeRequest,
+    CheckAgents,
     CheckpointView,
+    ClusterCheck,
     ClusterStatus,
     ClusterView,
     CodeView,
@@ -144,6 +146,15 @@ class Client:
         """End a cluster's agents, and connect to it no more. Trials there go on elsewhere."""
         answer = self.session.delete(f"/clusters/{_quoted(name)}")
         return RemovedCluster.model_validate(answer)
+
+    def check_agents(self, folder: str = "") -> ClusterCheck:
+        """Measure the connections of agents on other computers, for half a minute at most.
+
+        Args:
+            folder: Also check that they have this folder in common with this computer.
+        """
+        body = make_request(CheckAgents, folder=folder)
+        return ClusterCheck.model_validate(self.session.post("/agents/check", _body(body)))
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""

@@ -34,6 +34,7 @@ from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.routes_checks import check_routes
 from det_jupyter.master.http.routes_joined import joined_cluster_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
@@ -127,6 +128,7 @@ class _Program:
                 access_routes(service, access, self._agent_listener),
                 upload_routes(service, self._agent_listener.inbox),
                 joined_cluster_routes(self._clusters),
+                check_routes(self._agent_listener.checks),
             ],
         )
         self._server = Server(self._app, on_started=self._announce)

@@ -414,6 +414,23 @@ def test_port_that_was_taken_when_the_master_started_is_opened_later(
     nodes["b"].wait_until_connected(client)
 
 
+def test_check_measures_the_connections_and_names_what_is_wrong(
+    client: Client, nodes: dict[str, Node], tmp_path: Path
+) -> None:
+    found = client.check_agents(str(tmp_path))
+    checks = {each.agent: each.measured for each in found.agents}
+    assert checks.keys() == {"b", "c"}
+    for name, other in (("b", "c"), ("c", "b")):
+        got = checks[name]
+        assert got is not None
+        assert got.latency_s > 0
+        assert got.up_bytes_per_s > 0
+        assert got.peers.keys() == {other}
+        assert got.has_folder
+    assert not [text for text in found.problems if "cannot connect" in text]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_removed_agent_is_refused(client: Client, nodes: dict[str, Node]) -> None:
     with pytest.raises(NotFound, match="no agent d was added; those that were: b, c"):
         client.remove_agent("d")

@@ -35,6 +35,7 @@ from det_jupyter.contract.messages import (
     PROTOCOL,
     AgentCredentials,
     AgentReports,
+    CheckConnections,
     DevicesSeen,
     OpenTunnel,
     RegisterAgent,
@@ -99,6 +100,7 @@ class AgentService:
             self._devices_seen.set()
         self._credentials = credentials
         self._address, self._port = address, port
+        self._check: asyncio.Task[None] | None = None  # kept, or it could be collected
         self._leaving = asyncio.Event()
         self._must_register = False  # whether the master has yet to store that there are no slots
         self._is_closed = False
@@ -222,6 +224,8 @@ class AgentService:
             try:
                 if isinstance(command, OpenTunnel):
                     tunnels.open(command)
+                elif isinstance(command, CheckConnections):
+                    self._check = asyncio.create_task(link.check(command))
                 else:
                     self._runner.carry_out(self._adapted(command), agent_id=self._offer.agent_id)
             except Exception:  # a command that fails must not end other gangs

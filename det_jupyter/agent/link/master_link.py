@@ -6,19 +6,21 @@ import json
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TypeAlias
 from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from det_jupyter.agent.link.checking import measure
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import since_boot
 from det_jupyter.contract.messages import (
     AgentCommand,
     AgentCredentials,
     AgentReports,
+    CheckConnections,
     ClockReading,
     MasterInfo,
     Offsets,
@@ -112,6 +114,15 @@ class MasterLink:
         if answer.status_code == httpx.codes.OK:
             return ""
         return refusal_text(answer.status_code, answer.content)
+
+    async def check(self, command: CheckConnections) -> None:
+        """Measure the connections to the master and to other agents, and send the result."""
+        with suppress(httpx.HTTPError):  # then the master shows that there is no answer
+            checked = await measure(self._http, self._base, command)
+            await self._http.post(
+                f"{self._base}/checks/{quote(command.check_id, safe='')}",
+                content=checked.model_dump_json(),
+            )
 
     async def _post(self, verb: str, body: str) -> Offsets:
         began_at = since_boot()

@@ -39,6 +39,14 @@ from det_jupyter.contract.messages.changes import (
     SwitchSlots,
     Unarchive,
 )
+from det_jupyter.contract.messages.checks import (
+    AgentCheck,
+    CheckAgents,
+    CheckConnections,
+    ClusterCheck,
+    ConnectionsChecked,
+    Peer,
+)
 from det_jupyter.contract.messages.clusters import (
     AddCluster,
     AskForNodes,

@@ -13,6 +13,7 @@ from pydantic import (
     WrapValidator,
 )
 
+from det_jupyter.contract.messages.checks import CheckConnections
 from det_jupyter.contract.messages.gang_specs import GangPlan
 from det_jupyter.contract.messages.rank_kernels import OpenTunnel
 from det_jupyter.contract.messages.rank_orders import Order
@@ -112,7 +113,7 @@ class Leave(Wire):
 RunCommand = (
     StartGang | SignalGang | ExtendGang | PassOrders | KillGang | CloseRun | TakeSamples | Leave
 )
-AgentCommand = Annotated[RunCommand | OpenTunnel, Field(discriminator="kind")]
+AgentCommand = Annotated[RunCommand | OpenTunnel | CheckConnections, Field(discriminator="kind")]
 
 
 class RunReport(Wire):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from det_jupyter.contract.messages import ClusterStatus
+from det_jupyter.contract.messages import AgentCheck, ClusterStatus
 from det_jupyter.contract.values.text import count
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, render
@@ -84,3 +84,54 @@ def remove_cluster(call: Call) -> str:
         word = "trial" if len(removed.trial_ids) == 1 else "trials"
         lines.append(f"{word} {ids}: queued again, from the last checkpoint, for other agents")
     return "\n".join(lines)
+
+
+def check(call: Call) -> str:
+    """Measure the connections of agents on other computers; return what is wrong first."""
+    folder = call.options.folder and str(Path(call.options.folder).expanduser().absolute())
+    found = call.client.check_agents(folder)
+    if call.options.json:
+        return found.model_dump_json(indent=2)
+    if not found.agents:
+        return "\n".join(["There is no agent on another computer.", *found.problems])
+    lines = [*found.problems] or ["Nothing is wrong."]
+    return "\n".join([*lines, "", _agents(found.agents), "", *_between(found.agents)]).rstrip()
+
+
+def _agents(checks: list[AgentCheck]) -> str:
+    header = ("Agent ID", "Hostname", "Cluster", "Slots", "Latency (ms)", "From Master (MB/s)",
+              "To Master (MB/s)", "Clock Ahead (ms)", "Versions")  # fmt: skip
+    rows = [
+        (
+            each.agent,
+            each.hostname,
+            each.cluster or None,
+            f"{each.num_slots} {each.slot_kind}",
+            None if (got := each.measured) is None else round(1000 * got.latency_s, 1),
+            None if got is None else round(got.down_bytes_per_s / 1e6, 1),
+            None if got is None else round(got.up_bytes_per_s / 1e6, 1),
+            round(1000 * each.clock_ahead_s, 1),
+            ", ".join(f"{name} {version}" for name, version in sorted(each.versions.items())),
+        )
+        for each in checks
+    ]
+    return Listing(header=header, rows=rows, if_empty="").text()
+
+
+def _between(checks: list[AgentCheck]) -> list[str]:
+    """Return the times to connect between each two agents, as a table below a line."""
+    names = [each.agent for each in checks if each.measured is not None]
+    if len(names) < 2:
+        return []
+    rows = []
+    for each in checks:
+        if (got := each.measured) is not None:
+            times = [
+                round(1000 * got.peers[name], 1)
+                if name in got.peers
+                else ("closed" if name in got.closed else None)
+                for name in names
+            ]
+            rows.append((each.agent, *times))
+    table = Listing(header=("From \\ To", *names), rows=rows, if_empty="").text()
+    return ["Time to connect by TCP, ms:", table]

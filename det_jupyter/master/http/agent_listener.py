@@ -27,12 +27,14 @@ from det_jupyter.master.http.responses import (
     new_routes,
 )
 from det_jupyter.master.http.routes_agents import agent_routes, remote_routes
+from det_jupyter.master.http.routes_checks import checked_agent_routes
 from det_jupyter.master.http.routes_tunnels import is_tunnel, tunnel_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentRemoved
 from det_jupyter.master.service.agent_access import AgentAccess, outward_address
 from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.master.service.connection_checks import ConnectionChecks
 from det_jupyter.master.service.consoles import Consoles
 from det_jupyter.master.service.service import Service
 
@@ -78,6 +80,7 @@ def create_agent_app(
     access: AgentAccess,
     consoles: Consoles,
     inbox: CheckpointInbox,
+    checks: ConnectionChecks,
     data_dir: str,
 ) -> AgentGuard:
     """Return the ASGI application of the listener."""
@@ -92,6 +95,7 @@ def create_agent_app(
     app.include_router(remote_routes(service, inbox), prefix=API)
     app.include_router(tunnel_routes(consoles), prefix=API)
     app.include_router(upload_routes(service, inbox), prefix=API)
+    app.include_router(checked_agent_routes(checks), prefix=API)
     return AgentGuard(app, access.agent_of)
 
 
@@ -100,12 +104,16 @@ class AgentListener:
 
     Attributes:
         inbox: Receives the checkpoints that agents upload.
+        checks: Checks the agents' connections.
     """
 
     def __init__(self, service: Service, access: AgentAccess, data_dir: str) -> None:
         self.consoles = Consoles(service)
         self.inbox = CheckpointInbox(service.store.path.parent)
-        self._app = create_agent_app(service, access, self.consoles, self.inbox, data_dir)
+        self.checks = ConnectionChecks(service)
+        self._app = create_agent_app(
+            service, access, self.consoles, self.inbox, self.checks, data_dir
+        )
         self._access = access
         self._serving: asyncio.Task[None] | None = None
         self._server: Server | None = None

@@ -300,6 +300,10 @@ class Service:
         before = state.agents.get(agent_id) or state.lost_agents.get(agent_id)
         return (before.cluster, before.node) if before else ("", "")
 
+    def clock_ahead_s(self, agent_id: str) -> float:
+        """Return how far the clock of an agent's computer is ahead of this one's."""
+        return self._clocks_ahead_s.get(agent_id, 0.0)
+
     def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
         """Store the reports of an agent; when this returns, they are committed.
 

@@ -1,0 +1,66 @@
+"""Checks of the connections between the master and agents on other computers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from det_jupyter.contract.messages.wire import Wire
+from det_jupyter.contract.values.bounds import PrintableText
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Peer(Wire):
+    """Where an agent accepts others."""
+
+    agent: str
+    address: str
+    port: int
+
+
+class CheckConnections(Wire):
+    """Measure the connections to the master and to other agents, and answer by a request."""
+
+    kind: Literal["check_connections"] = "check_connections"
+    check_id: str
+    peers: list[Peer] = []
+    probe: str = ""  # path of a file that the master has just made; removed if it is found
+
+
+class ConnectionsChecked(Wire):
+    """What an agent has measured."""
+
+    latency_s: Seconds  # from the request to the master's answer; the least of some
+    down_bytes_per_s: Seconds  # from the master
+    up_bytes_per_s: Seconds
+    peers: dict[str, Seconds] = {}  # time to connect to other agents, those that were reached
+    closed: dict[str, PrintableText] = {}  # other agents that were not: why
+    has_folder: bool = True  # whether the probe was found; True without one
+
+
+class CheckAgents(Wire):
+    """A request to check all agents on other computers."""
+
+    folder: str = ""  # also check that they have this folder in common
+
+
+class AgentCheck(Wire):
+    """An agent, as it was checked."""
+
+    agent: str
+    hostname: str
+    cluster: str = ""
+    num_slots: int
+    slot_kind: str = ""
+    versions: dict[str, str] = {}
+    clock_ahead_s: float = 0.0
+    measured: ConnectionsChecked | None = None  # None: it has not answered
+
+
+class ClusterCheck(Wire):
+    """The connections of all agents on other computers."""
+
+    agents: list[AgentCheck]
+    problems: list[str]  # sentences, the most important first

@@ -1,0 +1,61 @@
+"""What a check of connections says is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_jupyter.contract.messages import AgentCheck, ConnectionsChecked
+from det_jupyter.master.machine.model.state import Agent
+from det_jupyter.master.service.connection_checks import find_problems
+
+FINE = ConnectionsChecked(latency_s=0.001, down_bytes_per_s=1e8, up_bytes_per_s=1e8)
+
+
+def agent(name: str) -> Agent:
+    return Agent(
+        id=name, session="s", hostname=f"node-{name}", pid=1, slots=[], address="10.0.0.7", port=41
+    )
+
+
+def check(name: str, found: ConnectionsChecked | None = FINE, **others: object) -> AgentCheck:
+    return AgentCheck.model_validate(
+        {"agent": name, "hostname": f"node-{name}", "num_slots": 2, "slot_kind": "cuda",
+         "measured": found} | others
+    )  # fmt: skip
+
+
+def problems(*checks: AgentCheck) -> list[str]:
+    return find_problems(checks, {each.agent: agent(each.agent) for each in checks}, "/share")
+
+
+def test_nothing_is_wrong_with_agents_that_reach_each_other() -> None:
+    assert problems(check("a"), check("b")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"closed": {"b": "no answer"}},
+            "agent a cannot connect to agent b at 10.0.0.7 port 41 (no answer): if a firewall",
+        ),
+        ({"has_folder": False}, "agent a on node-a does not see what this computer writes to /sh"),
+        ({"up_bytes_per_s": 2e6}, "agent a exchanges 2.0 MB/s with this computer"),
+    ],
+)
+def test_each_problem_is_named(changes: dict[str, object], expected: str) -> None:
+    (problem,) = problems(check("a", FINE.model_copy(update=changes)), check("b"))
+    assert problem.startswith(expected)
+
+
+def test_clocks_that_differ_and_slots_that_differ_are_named() -> None:
+    ahead, other = problems(check("a", clock_ahead_s=-3.0), check("b", num_slots=4))
+    assert ahead.startswith("the clock of node-a is 3.0 s behind this computer's")
+    assert other.startswith("agents differ in their slots (a 2 cuda, b 4 cuda)")
+
+
+def test_what_is_silent_comes_first() -> None:
+    closed = FINE.model_copy(update={"closed": {"b": "refused"}})
+    first, second = problems(check("a", closed), check("b", None))
+    assert first == "agent b on node-b does not answer"
+    assert second.startswith("agent a cannot connect to agent b")
