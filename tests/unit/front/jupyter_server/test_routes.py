@@ -29,6 +29,13 @@ NOT_FOR_PAGES = {
     ("GET", "agents/*/tunnels/*"),
     ("POST", "agents/*/tunnels/*"),
     ("POST", "agents/*/runs/*/checkpoints/*"),  # to here
+    ("GET", "agents/*/probe"),
+    ("POST", "agents/*/probe"),
+    ("POST", "agents/*/checks/*"),
+    ("POST", "agents/check"),  # of notebooks and shells
+    ("GET", "clusters"),
+    ("POST", "clusters"),
+    ("DELETE", "clusters/*"),
     ("GET", "feed"),  # without an end; pages have the socket
 }
 
