@@ -198,6 +198,31 @@ def test_a_checkpoint_that_a_killed_rank_did_not_complete_is_removed(
     begun.discard()
 
 
+def test_a_checkpoint_that_a_killed_rank_did_not_record_is_deleted_with_its_experiment(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "checkpoints"
+    origin = {"experiment_id": 1, "trial_id": 7}
+    others: dict[str, dict[str, Any]] = {
+        "copied by a user": {"uuid": "unrecorded"},
+        "of another experiment": {"experiment_id": 2},
+        "of another trial": {"trial_id": 8},
+        "recorded": {},
+    }
+    of_others = [
+        make_checkpoint(root, name, metadata={"uuid": name, **origin, **changes})
+        for name, changes in others.items()
+    ]
+    of_others.append(make_checkpoint(root, "without origin"))
+    unrecorded = make_checkpoint(root, "unrecorded", metadata={"uuid": "unrecorded", **origin})
+    command = DeleteExperiment(experiment_id=1, trial_ids=(7,), location=None, paths={}, cause=1)
+    elsewhere = replace(command, location=str(root))
+    for each, deletes in ((elsewhere, False), (command, True)):
+        assert remove_files(each, tmp_path, ["recorded"]) == Removed()
+        assert unrecorded.exists() is not deletes
+    assert sorted(root.iterdir()) == sorted(of_others)
+
+
 def test_links_are_not_followed(tmp_path: Path) -> None:
     precious = make_checkpoint(tmp_path / "elsewhere", "linked")
     root = tmp_path / "storage"

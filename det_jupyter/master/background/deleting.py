@@ -3,13 +3,19 @@
 Files are deleted in a thread, one command after the other. A checkpoint is deleted only if its
 recorded path is the one that the experiment's storage has for its uuid, and if it is a checkpoint
 with that uuid; anything else is left as it is, and reported. Commands are idempotent.
+
+A rank that is killed just after it has completed a checkpoint has no time to record it. The master
+does not have its uuid, so such checkpoints are found by their metadata when their experiment is
+deleted, in det_jupyter's own folder: another one may have checkpoints of other masters, whose
+experiments have the same numbers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +28,7 @@ from det_jupyter.master.machine.model.events import CheckpointsDeleted, Experime
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import CheckpointStorage, open_storage, path_of
-from det_jupyter.storage.contract import is_name
+from det_jupyter.storage.contract import is_name, read_metadata
 from det_jupyter.storage.directory import remove_tree
 
 logger = logging.getLogger(__name__)
@@ -60,7 +66,8 @@ async def _carry_out(service: Service, command: Deletion) -> None:
         experiment = service.machine.state.experiments.get(experiment_id)
         if experiment is None or experiment.state is not State.DELETING:
             return  # the command is repeated, or its deletion has failed
-    removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
+    recorded = frozenset(service.machine.state.checkpoints)
+    removed = await asyncio.to_thread(remove_files, command, paths.data_dir(), recorded)
     for problem in removed.problems:
         logger.error("experiment=%d: %s", experiment_id, problem)
     logger.info(
@@ -84,8 +91,14 @@ async def _carry_out(service: Service, command: Deletion) -> None:
     service.take(ExperimentDeleted(experiment_id=experiment_id, error=error))
 
 
-def remove_files(command: Deletion, data_dir: Path) -> Removed:
-    """Delete the files that a command names."""
+def remove_files(
+    command: Deletion, data_dir: Path, recorded: Collection[str] | None = None
+) -> Removed:
+    """Delete the files that a command names.
+
+    Args:
+        recorded: The uuids of all checkpoints in the database; None: delete no others.
+    """
     removed = Removed()
     globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
     try:
@@ -94,6 +107,9 @@ def remove_files(command: Deletion, data_dir: Path) -> Removed:
             _remove_checkpoint(storage, uuid, path, globs, removed)
         if isinstance(command, DeleteExperiment):
             storage.remove_leftovers()  # unfinished files of ranks killed while saving
+            if command.location is None and recorded is not None:
+                for uuid in _unrecorded(command, data_dir / "checkpoints", recorded):
+                    storage.delete(uuid)
     except CheckpointError as error:
         removed.problems.append(str(error))
     if isinstance(command, DeleteExperiment):
@@ -105,6 +121,24 @@ def remove_files(command: Deletion, data_dir: Path) -> Removed:
                     problem = f"cannot remove the folder {folder}: {error.strerror}"
                     removed.problems.append(problem)
     return removed
+
+
+def _unrecorded(
+    command: DeleteExperiment, folder: Path, recorded: Collection[str]
+) -> Iterator[str]:
+    """Yield checkpoints in a folder that are of the experiment's trials, but were not recorded."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name in recorded or not is_name(path.name) or path.is_symlink():
+            continue
+        with suppress(CheckpointError, OSError):  # it is no checkpoint
+            metadata: object = read_metadata(path)
+            if (
+                isinstance(metadata, dict)
+                and metadata.get("uuid") == path.name  # no copy that a user has made
+                and metadata.get("experiment_id") == command.experiment_id
+                and metadata.get("trial_id") in command.trial_ids
+            ):
+                yield path.name
 
 
 def _remove_checkpoint(
