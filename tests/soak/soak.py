@@ -236,7 +236,8 @@ class Soak:
     def _what_lives(self) -> list[str]:
         """Return what is wrong after everything was stopped."""
         told = [f"process {one.pid} lives" for one in processes_of(self._home.path)]
-        others = ("torchinductor_*",)  # torch keeps what it has compiled
+        # torch keeps what it has compiled; ctypes' find_library makes an empty file for a moment.
+        others = ("torchinductor_*", "tmp????????")
         left = [p for p in self._temporary.rglob("*") if not any(map(p.match, others))]
         told += [f"left behind: {path} ({path.stat().st_size} bytes)" for path in left]
         return told + leftovers(read_home(self._home.path))
