@@ -20,7 +20,7 @@ from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run, StepCounter
-from det_jupyter.core.peer_errors import is_lost_peer, is_lost_worker
+from det_jupyter.core.peer_errors import PeerFailed, is_lost_peer, is_lost_worker
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, DetError, InvalidHP, PeerRefused, ProtocolMismatch
 
@@ -69,6 +69,8 @@ def failure_of(
         message = (
             f"no room on the disk{f' of {folder}' if folder else ''}: {message}; {_MAKE_ROOM}"
         )
+    elif isinstance(error, PeerFailed) and error.no_room:  # killed before it has reported that
+        no_room, message = True, f"{message}; {_MAKE_ROOM}"
     is_others = no_room or is_echo or is_lost_worker(error) or isinstance(error, PeerRefused)
     return RankFailure(
         at=time.time(),

@@ -25,12 +25,19 @@ _LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")
 
 
 class PeerFailed(RuntimeError):
-    """Another rank failed in a collective step. That rank raises the cause."""
+    """Another rank failed in a collective step. That rank raises the cause.
 
-    def __init__(self, rank: int, error: str) -> None:
-        super().__init__(rank, error)
+    Attributes:
+        rank: That rank.
+        error: Its error.
+        no_room: Whether its disk was full.
+    """
+
+    def __init__(self, rank: int, error: str, no_room: bool = False) -> None:
+        super().__init__(rank, error, no_room)
         self.rank = rank
         self.error = error
+        self.no_room = no_room
 
     def __str__(self) -> str:
         return f"rank {self.rank} failed: {self.error}"

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.peer_errors import PeerFailed
@@ -28,6 +29,7 @@ class _Failure:
 
     rank: int
     error: str
+    no_room: bool
 
 
 def on_all(
@@ -153,9 +155,9 @@ def _attempt(
     try:
         return compute(), None
     except PeerFailed as failed:  # send on the rank and error that it names
-        return _Failure(failed.rank, failed.error), failed
+        return _Failure(failed.rank, failed.error, failed.no_room), failed
     except catch as error:  # raised again after the collective
-        return _Failure(rank, error_text(error)), error
+        return _Failure(rank, error_text(error), is_no_room(error)), error
 
 
 def _unless_failed(value: T | _Failure, error: BaseException | None) -> T:
@@ -163,5 +165,5 @@ def _unless_failed(value: T | _Failure, error: BaseException | None) -> T:
     if error is not None:
         raise error
     if isinstance(value, _Failure):
-        raise PeerFailed(value.rank, value.error)
+        raise PeerFailed(value.rank, value.error, value.no_room)
     return value

@@ -14,13 +14,16 @@ import pytest
 from det_jupyter.contract.host import disk_space, paths
 from det_jupyter.contract.messages import CheckpointRef, GangPlan
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
+from det_jupyter.core import failures
 from det_jupyter.core.failures import explain, failure_of, report_uncaught
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run, StepCounter
-from det_jupyter.core.peer_errors import PeerLost
+from det_jupyter.core.peer_errors import PeerFailed, PeerLost
+from det_jupyter.core.together import run_on_chief
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from tests.unit.core.run_folder import make_run, records_of
+from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
 
 
 class Unspeakable(ValueError):
@@ -81,6 +84,27 @@ def test_a_full_disk_is_named_and_no_final_failure(tmp_path: Path, number: int) 
         "there, or write to a folder on another disk"
     )
     assert (failure.no_room, failure.final) == (True, False)
+
+
+def test_full_disk_of_another_rank_is_the_cause_if_that_rank_could_not_report_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failures, "_ECHO_DELAY_S", 0.0)
+
+    def save(rank: ThreadRank) -> None:
+        def write() -> None:
+            if rank.rank == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full")
+
+        run_on_chief(rank, write)
+
+    _, error = run_ranks(2, save)
+    assert isinstance(error, PeerFailed)
+    explanation = explain(CodeNames({}, []), error)
+    failure = failure_of(error, explanation, rank=1, is_echo=True, is_early=True)
+    assert (failure.no_room, failure.final, failure.is_echo) == (True, False, True)
+    assert "rank 0 failed: OSError: [Errno 28]" in failure.error
+    assert failure.error.endswith("; make room there, or write to a folder on another disk")
 
 
 def test_a_full_disk_that_the_error_does_not_name_is_found(
