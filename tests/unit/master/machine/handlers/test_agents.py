@@ -213,6 +213,28 @@ def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: Wor
     check_machine(restored)
 
 
+def test_run_that_began_before_gangs_had_parts_goes_on_and_ends(world: World) -> None:
+    world.tell(*running())
+    old = json.loads(world.machine.dump())
+    for new in ("parts", "planned_is_last", "planned_best", "planned_orders", "run_end_rank"):
+        del old["trials"]["1"]["allocation"][new]
+    world.machine = Machine(MachineState.model_validate(old))
+    world.tell(registered(slots=2, runs={"1.1.1": True}))
+    world.tell(*completed(), exited())
+    assert world.trial().state is State.COMPLETED
+
+
+def test_start_from_before_gangs_had_parts_is_repeated(world: World) -> None:
+    old = json.loads(world.machine.dump())
+    for new in ("parts", "planned_is_last", "planned_best", "planned_orders", "run_end_rank"):
+        del old["trials"]["1"]["allocation"][new]
+    world.machine = Machine(MachineState.model_validate(old))
+    (order,) = world.tell(registered(slots=2))
+    assert isinstance(order, ToAgent)
+    assert isinstance(order.command, StartGang)
+    assert order.command.plan.target_is_last
+
+
 # Problems of agents
 
 PROBLEM = "agent box is stopped (process 1)"
