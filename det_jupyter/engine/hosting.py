@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from det_jupyter.contract.messages import AskForNodes, ClusterNode, EndHost
+from det_jupyter.contract.values.text import count
 
 _PAUSES_S = (1.0, 300.0)  # first and longest pause after an agent that has failed
 _CONNECT_S = 60.0  # how long an agent may take to connect
@@ -69,7 +70,8 @@ class Hosting:
             return ""
         if self.slots == "gpu":
             return f"node {node.hostname} has no GPU"
-        return f"node {node.hostname} has {node.cpus:g} CPUs, and an agent needs {self.slots}"
+        cpus = count(int(node.cpus), "CPU")
+        return f"node {node.hostname} has {cpus}, and an agent needs {self.slots}"
 
     def decide(
         self,

@@ -11,7 +11,9 @@ the actor go on then, but another raylet there would start another agent.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,6 +71,7 @@ class AgentHost:
     def _start(self, credentials: str, home: str, python: str, variables: dict[str, str]) -> None:
         folder = Path(tempfile.gettempdir(), f"det-agent-{os.geteuid()}", home)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_siblings(folder)
         self._log = folder / "agent.out"
         # Ray sets the number of threads, and has its token and its internals in variables.
         environment = {
@@ -133,3 +136,16 @@ class AgentHost:
                 break
             time.sleep(0.1)
         os._exit(0)
+
+
+def _remove_siblings(folder: Path) -> None:
+    """Remove folders of this agent's predecessors: the node had other ids before, after restarts.
+
+    Their names differ in the node's id alone. One whose lock is held has a running agent.
+    """
+    name = folder.name.rpartition("-")[0]
+    for other in folder.parent.iterdir():
+        if other != folder and other.name.rpartition("-")[0] == name:
+            with contextlib.suppress(OSError), open(other / "data" / "agent.lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(other, ignore_errors=True)

@@ -1,0 +1,93 @@
+"""The process on a node that runs an agent, without Ray: its class is plain Python."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.engine.ray import agent_host
+from det_jupyter.engine.ray.agent_host import AgentHost
+from tests.processes import wait_until
+
+AGENT = """#!{python}
+import os, sys, time
+if sys.argv[1] == "-c":
+    os.execv(sys.argv[0], [sys.argv[0], *sys.argv[4:]])
+print(sys.stdin.read(), *sys.argv[1:], flush=True)
+print(*(f"{{n}}={{os.environ.get(n)}}" for n in {names}), flush=True)
+if "stays" in os.environ: time.sleep(60)
+"""
+NAMES = ["RAY_AUTH_TOKEN", "OMP_NUM_THREADS", "DET_JUPYTER_CPU_SLOTS", "DET_JUPYTER_HOME"]
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a program that stands for the interpreter, and the agent in it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(AgentHost, "_watch", lambda self: None)  # it would end this process
+    file = tmp_path / "python"
+    file.write_text(AGENT.format(python=sys.executable, names=NAMES))
+    file.chmod(0o700)
+    return str(file)
+
+
+def start(host: AgentHost, python: str, home: str = "m-ray-n-1", **more: str) -> None:
+    host.start("ray-n-1", "secret", home, python, {"DET_JUPYTER_CPU_SLOTS": "2", **more})
+
+
+def ended(host: AgentHost) -> dict[str, Any]:
+    wait_until(lambda: host.state()["code"] is not None, "the agent has ended", 30)
+    return host.state()
+
+
+def test_the_agent_gets_credentials_by_stdin_and_nothing_of_ray(
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    host = AgentHost()
+    start(host, python)
+    state = ended(host)
+    folder = tmp_path / f"det-agent-{os.geteuid()}" / "m-ray-n-1"
+    assert state["agent"] == "ray-n-1"
+    assert state["output"].splitlines() == [
+        "secret -m det_jupyter.agent --credentials",
+        f"RAY_AUTH_TOKEN=None OMP_NUM_THREADS=None DET_JUPYTER_CPU_SLOTS=2 "
+        f"DET_JUPYTER_HOME={folder}",
+    ]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_an_agent_ends_as_ordered_and_is_started_once(python: str) -> None:
+    host = AgentHost()
+    start(host, python, stays="yes")
+    assert host.state() == {"agent": "ray-n-1", "code": None, "output": ""}
+    start(host, "/none")
+    host.end()
+    assert ended(host)["code"] == -15
+
+
+def test_an_interpreter_that_is_missing_is_named() -> None:
+    host = AgentHost.__new__(AgentHost)
+    host._process, host._problem = None, ""
+    host.start("ray-n-1", "secret", "m-ray-n-1", "/none/python", {})
+    assert host.state()["code"] == 1
+    assert "/none/python" in host.state()["output"]
+
+
+def test_folders_of_a_nodes_former_ids_are_removed_unless_in_use(tmp_path: Path) -> None:
+    for name in ("m-ray-n-1", "m-ray-n-2", "m-ray-n-3", "m-ray-n-b-2", "k-ray-n-2"):
+        (tmp_path / name / "data").mkdir(parents=True)
+        (tmp_path / name / "data" / "agent.lock").touch()
+    with open(tmp_path / "m-ray-n-3" / "data" / "agent.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        agent_host._remove_siblings(tmp_path / "m-ray-n-1")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["k-ray-n-2", "m-ray-n-1", "m-ray-n-3", "m-ray-n-b-2"]
