@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,32 @@ def test_what_a_program_has_started_ends_with_its_run_alone(tmp_path: Path) -> N
         assert kill_run_processes(each) == [process.pid]
         assert process.wait(60) == -9
     assert kill_run_processes(run) == []
+
+
+def test_processes_are_killed_even_if_finding_them_takes_longer_than_the_timeout(
+    tmp_path: Path,
+) -> None:
+    environment = {RUN_VARIABLE: str(make_run(tmp_path / "1.1.1").path), "PATH": "/bin"}
+    with subprocess.Popen(["sleep", "100"], env=environment) as process:
+        kill_processes_below(tmp_path, timeout_s=0)
+        assert process.wait(60) == -9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has mount namespaces")
+def test_processes_that_have_another_folder_at_this_path_are_left_alone(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "1.1.1").path
+    mount = 'mount -t tmpfs none "$0" && mkdir "$1" && echo ready && exec sleep 100'
+    with subprocess.Popen(
+        ["unshare", "-rm", "sh", "-c", mount, str(tmp_path), str(run)],
+        env=os.environ | {RUN_VARIABLE: str(run)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            pytest.skip("mount namespaces cannot be made here")
+        assert kill_processes_below(tmp_path) == ([], [])
+        process.kill()
 
 
 def test_what_does_not_end_is_not_said_to_have_ended(

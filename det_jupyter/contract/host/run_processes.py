@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -57,9 +58,10 @@ def _end_all(
 ) -> tuple[list[int], list[int]]:
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while True:
+    for attempt in count():
         found = _find(folder, mapped, (pid for pid in psutil.pids() if pid not in spared))
-        if not found or time.monotonic() > deadline:
+        # On a busy computer, finding them alone may take longer than the timeout.
+        if not found or (attempt > 0 and time.monotonic() > deadline):
             break
         for process in found:
             with suppress(psutil.Error):
@@ -80,9 +82,18 @@ def _find(folder: str, mapped: bytes, pids: Iterable[int]) -> list[psutil.Proces
     for pid in pids:
         with suppress(psutil.Error, OSError):  # the process is another user's, or has exited
             process = psutil.Process(pid)
-            if pid != os.getpid() and _belongs(process, folder, mapped):
+            is_ours = pid != os.getpid() and _belongs(process, folder, mapped)
+            if is_ours and not _has_another(pid, folder):
                 found.append(process)
     return found
+
+
+def _has_another(pid: int, folder: str) -> bool:
+    """Return whether this path is another folder for that process, as with a /tmp of its own."""
+    try:
+        return not os.path.samestat(os.stat(f"/proc/{pid}/root{folder}"), os.stat(folder))
+    except OSError:  # it does not see the folder (a container), or the folder was removed
+        return False
 
 
 def _belongs(process: psutil.Process, folder: str, mapped: bytes) -> bool:
