@@ -27,17 +27,21 @@ AGENT = """
 import asyncio, os, signal, subprocess, sys
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.clock_steps import since_boot
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, runs_root
 
 async def main():
-    lease = Lease(fence_s=0.5)
-    rank = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    stopped = subprocess.Popen(["sleep", "600"])
+    lease = Lease()
+    await lease.hold()
+    rank = subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=-3, stderr=-3)
+    stopped = subprocess.Popen(["sleep", "600"], stdout=-3, stderr=-3)
     stopped.send_signal(signal.SIGSTOP)
     run = {RUN_VARIABLE: str(runs_root(paths.data_dir()) / "run")}
     daemon = subprocess.check_output(
         "setsid sleep 600 > /dev/null 2>&1 & echo $!", shell=True, env=os.environ | run
     )
+    lease.fence_s = 1.0
+    lease.renew(since_boot())
     number = await lease.hold()
     if sys.argv[1] == "release":
         lease.release()
@@ -114,18 +118,21 @@ def test_nothing_is_killed_after_the_release_of_the_lease(home: Path) -> None:
     agent.send_signal(signal.SIGSTOP)
     psutil.Process(watcher).send_signal(signal.SIGTERM)  # is ignored
     with pytest.raises(psutil.TimeoutExpired):
-        psutil.Process(watcher).wait(2.0)
+        psutil.Process(watcher).wait(3.0)
     assert alive(ranks) == ranks
     kill(agent)
 
 
-def test_watcher_that_was_killed_is_replaced_and_has_the_lease(home: Path) -> None:
+def test_watcher_that_was_killed_is_replaced_and_has_the_lease(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def act() -> None:
         lease = Lease()
         number = await lease.hold()
         assert lease._watcher is not None
         lease._watcher.kill()
         lease._watcher.wait()
+        monkeypatch.setattr(lease_module, "_PAUSE_S", 0.0)
         lease.keep_watched()
         assert await lease.hold() == number
         lease.renew(since_boot() + 1)

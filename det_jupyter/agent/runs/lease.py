@@ -24,6 +24,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 from det_jupyter.agent.runs.lease_watch import EXPIRED
@@ -37,6 +38,7 @@ FENCE_S = 25.0
 MARGIN_S = 1.0
 _ANSWER_S = 5.0  # for a watcher that has just been started, on a busy computer
 _EXIT_S = 5.0
+_PAUSE_S = 2.0  # between two starts of the watcher
 
 
 class Lease:
@@ -51,6 +53,7 @@ class Lease:
         self._answered_at = since_boot()
         self._is_held = False
         self._watcher: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0  # monotonic
         self._connection: socket.socket | None = None
         self._received = b""
         self._received_until = math.nan  # the latest end of the lease that the watcher has
@@ -107,9 +110,15 @@ class Lease:
 
     def keep_watched(self) -> None:
         """Start the watcher if it does not run."""
-        if self._watcher is not None and self._watcher.poll() is None and self._connection:
-            return
+        if self._watcher is not None:
+            code = self._watcher.poll()
+            if code is None and self._connection is not None:
+                return
+            if time.monotonic() - self._started_at < _PAUSE_S:  # it may never work
+                return
+            logger.warning("the process that ends ranks has exited (%s): started again", code)
         self._disconnect()
+        self._started_at = time.monotonic()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:

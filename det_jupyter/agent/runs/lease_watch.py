@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 
 import psutil
 
@@ -90,7 +91,10 @@ def _end_all(agent_pid: int) -> None:
     """Kill what the agent has started, fork servers included, and all processes of its runs."""
     killed: set[int] = set()
     deadline = time.monotonic() + _KILL_S
-    while (found := _descendants(agent_pid)) and time.monotonic() < deadline:
+    for attempt in count():
+        found = _descendants(agent_pid)
+        if not found or (attempt > 0 and time.monotonic() > deadline):
+            break
         for process in found:
             with suppress(psutil.Error):
                 process.kill()
