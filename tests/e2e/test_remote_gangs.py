@@ -17,6 +17,7 @@ import torch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import RankFailed
+from det_jupyter.master.service.agent_access import AgentAccess
 from tests.e2e.test_remote_agents import Node, final_weights, losses
 from tests.processes import DetHome, det_home, processes_below, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
@@ -151,6 +152,11 @@ def test_gang_is_paused_continued_and_killed_as_a_whole(
 ) -> None:
     experiment = submit(client, spread(0.03))
     wait_for_steps(experiment, 10)
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    secret = AgentAccess(paths.data_dir() / "agents").gang_secret(allocation.id).encode()
+    for path in (path for node in nodes.values() for path in node.home.rglob("*")):
+        assert not path.is_file() or secret not in path.read_bytes(), path
     experiment.pause()
     wait_until(lambda: experiment.view.trials[0].allocation is None, "it has left")
     assert experiment.view.trials[0].steps_completed > 0
