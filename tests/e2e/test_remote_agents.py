@@ -25,7 +25,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import is_frozen
-from det_jupyter.contract.messages import AgentCredentials, State
+from det_jupyter.contract.messages import AgentCredentials, PreviewRequest, State
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.stopping import end_everything
 from tests.processes import DetHome, det_home, processes_below, wait_until
@@ -154,8 +154,11 @@ def losses(experiment: Experiment) -> tuple[list[int], list[float | None]]:
 
 
 def test_trial_trains_elsewhere_and_its_checkpoints_arrive(
-    home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
+    client: Client, home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
 ) -> None:
+    (notice,) = client.preview(PreviewRequest(config=small_config())).notices
+    assert "on agents of other computers (b, c) is uploaded to this one" in notice
+    assert "checkpoints are uploaded from agent" in undisturbed.view.trials[0].notices[0]
     checkpoints = undisturbed.checkpoints()
     assert losses(undisturbed)[0] == list(range(1, STEPS + 1))
     assert all(
