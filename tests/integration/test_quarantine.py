@@ -146,6 +146,7 @@ OF_AGENTS: list[Event] = [
     events.AgentRegistered(agent_id=AGENT, session="x", hostname="h", pid=1, slots=[]),
     events.AgentAway(agent_id=AGENT),
     events.AgentLost(agent_id=AGENT),
+    events.AgentRemoved(agent_id=AGENT),
     events.DevicesReported(agent_id=AGENT, processes={}),
     changes.SetPools(pools=[]),
     events.ClockStepped(by_s=5.0),
