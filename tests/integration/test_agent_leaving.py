@@ -22,7 +22,9 @@ from det_jupyter.contract.messages import (
     Offsets,
     RegisterAgent,
     SlotView,
+    StartGang,
 )
+from tests.integration.agent_support import make_plan
 
 CREDENTIALS = AgentCredentials(agent="b", url="https://127.0.0.1:1", certificate="", token="t")
 
@@ -95,6 +97,17 @@ def test_agent_that_leaves_registers_again_without_slots(
 
     asyncio.run(act())
     assert registered == [1, 0]
+
+
+def test_agent_of_this_computer_that_leaves_has_its_successor_start_gangs(tmp_path: Path) -> None:
+    async def act() -> None:
+        runner = make_service(tmp_path)._runner
+        runner.leave_ordered.set()
+        # Reported as lost, it would be ordered again at once, until the trial is given up.
+        runner.carry_out(StartGang(plan=make_plan("1.1.1", [])), agent_id="b")
+        assert runner.runs_of("b") == {}
+
+    asyncio.run(act())
 
 
 @pytest.mark.parametrize("num_turns", range(4))

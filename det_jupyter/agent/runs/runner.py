@@ -237,6 +237,10 @@ class Runner:
         plan = command.plan
         if any(plan.allocation_id in others for others in self._runs.values()):
             return
+        # The next agent of this computer gets the order when it registers. As a lost run it would
+        # be repeated here at once, until the trial is given up.
+        if self.leave_ordered.is_set() and not self._remote_agent:
+            return
         run = new_run(
             plan,
             command.link,
