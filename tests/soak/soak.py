@@ -230,8 +230,7 @@ class Soak:
         found = read_home(self._home.path)
         told = [f"experiment {view.id} is not deleted" for view in self._experiments()]
         told += [f"not deleted: {path}" for path in found.files if "data/checkpoints" in path]
-        gone = [number for number, state in found.states.items() if state]
-        return told + leftovers(found) if gone else told
+        return told + leftovers(found)
 
     def _what_lives(self) -> list[str]:
         """Return what is wrong after everything was stopped."""
