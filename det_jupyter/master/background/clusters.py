@@ -113,11 +113,11 @@ class _Cluster:
             )
 
     async def _follow(self, bridge: Bridge) -> None:
-        self.problem = ""
         try:
             async for report in bridge.reports(_HUNG_S):
                 self._reported_at, self._silent_since = time.monotonic(), time.time()
                 if report.is_connected:
+                    self.problem = ""
                     self._take(report, bridge)
                     self.connected.set()
                 else:
@@ -261,7 +261,7 @@ class _Cluster:
                 if self.connected.is_set()
                 else "connecting"
             ),
-            num_nodes=len(live) if not problem else 0,
+            num_nodes=len(live) if self.connected.is_set() and not problem else 0,
             num_agents=len(agents),
             num_slots=sum(len(agent.slots) for agent in agents),
             num_asked=self._num_asked,
