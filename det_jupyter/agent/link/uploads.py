@@ -110,8 +110,7 @@ class Uploads:
         It ends before the first record whose files are not uploaded, and starts their upload.
         """
         if run.id in self._failed:
-            end = chunk.text.rfind("\n", 0, max(0, chunk.text.find(self._failed[run.id]))) + 1
-            return chunk.model_copy(update={"text": chunk.text[:end]})
+            return chunk.model_copy(update={"text": self._text_before_failure(run, chunk.text)})
         if not any(kind in chunk.text for kind in _KINDS):
             return chunk
         lines, num_bytes = [], 0
@@ -126,6 +125,15 @@ class Uploads:
         if not num_bytes:
             return None
         return chunk.model_copy(update={"text": "".join(lines), "size_bytes": num_bytes})
+
+    def _text_before_failure(self, run: Run, text: str) -> str:
+        """Return what is before the record of the checkpoint that cannot be uploaded, to be sent.
+
+        The master may not have stored it yet, for example because its disk was full, too.
+        """
+        end = text.rfind("\n", 0, max(0, text.find(self._failed[run.id]))) + 1
+        lines = text[:end].splitlines(keepends=True)
+        return "".join(self._sendable_line(run, line) or "" for line in lines)
 
     def _sendable_line(self, run: Run, line: str) -> str | None:
         """Return the line as it is to be sent; None if its files have not arrived yet."""

@@ -112,6 +112,20 @@ def test_checkpoint_that_has_arrived_is_sent_with_the_masters_path(own_folder: P
     assert sent.size_bytes == len((STEP + line + STEP).encode())
 
 
+def test_checkpoint_before_one_that_cannot_be_uploaded_is_sent_with_the_masters_path(
+    own_folder: Path,
+) -> None:
+    uploads, first = Held(), saved("u1", own_folder)
+    uploads._stored["u1"] = "/master/u1"
+    uploads._failed[uploads.run.id] = "u2"
+    whole = chunk(STEP, first, STEP, saved("u2", own_folder), STEP)
+    sent = uploads.of(whole)
+    assert sent is not None
+    expected = [parse_line(line) for line in (STEP, saved("u1", Path("/master")), STEP)]
+    assert [parse_line(line) for line in sent.text.splitlines()] == expected
+    assert sent.size_bytes == whole.size_bytes
+
+
 def test_checkpoints_in_a_shared_folder_and_lines_that_are_no_records_are_sent(
     own_folder: Path,
 ) -> None:
