@@ -74,10 +74,10 @@ def test_an_agent_ends_as_ordered_and_is_started_once(python: str) -> None:
     assert ended(host)["code"] == -15
 
 
+@pytest.mark.usefixtures("python")
 def test_an_interpreter_that_is_missing_is_named() -> None:
-    host = AgentHost.__new__(AgentHost)
-    host._process, host._problem = None, ""
-    host.start("ray-n-1", "secret", "m-ray-n-1", "/none/python", {})
+    host = AgentHost()
+    start(host, "/none/python")
     assert host.state()["code"] == 1
     assert "/none/python" in host.state()["output"]
 
