@@ -40,17 +40,18 @@ def main() -> int:
         print(json.dumps({"scenarios": 0, "violations": 0, "skipped": reason}))
         return 0
     words = options.words or [""]
+    references = {each.slots: each for each in SCENARIOS if each.name.endswith("undisturbed")}
     chosen = [
         each
         for each in SCENARIOS
-        if each.name == "undisturbed" or any(word in each.name for word in words)
+        if each in references.values() or any(word in each.name for word in words)
     ]
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="det-machines-", dir="/var/tmp"))
     with network() as machines, ThreadPoolExecutor(options.parallel) as pool:
-        places = [_make_place(machines, folder, number) for number in range(len(chosen))]
+        places = [_make_place(machines, folder, *numbered) for numbered in enumerate(chosen)]
         results = list(pool.map(_play, chosen, places))
-    violations = _compare(results, places)
+    violations = _compare(chosen, results, places)
     print(_table(chosen, results))
     for name, reason in NOT_PLAYED.items():
         print(f"not played: {name}: {reason}")
@@ -64,10 +65,11 @@ def main() -> int:
     return 1 if violations else 0
 
 
-def _make_place(machines: Network, folder: Path, number: int) -> Place:
+def _make_place(machines: Network, folder: Path, number: int, scenario: Scenario) -> Place:
     shared = folder / str(number)
     shared.mkdir()
-    master, *agents = (machines.machine(f"{name}{number}") for name in ("master", "b", "c"))
+    names = ["master", *"bcd"[: scenario.agents]]
+    master, *agents = (machines.machine(f"{name}{number}") for name in names)
     return Place(master=master, agents=agents, shared=shared)
 
 
@@ -92,12 +94,15 @@ def _play(scenario: Scenario, place: Place) -> dict[str, Any]:
     return result
 
 
-def _compare(results: Sequence[dict[str, Any]], places: Sequence[Place]) -> int:
-    """Add differences from the undisturbed run to the violations; return their number."""
-    found = [_stored(place) for place in places]
-    for result, stored in zip(results, found, strict=True):
-        if stored is not None and found[0] is not None:
-            told = differences(stored, found[0])
+def _compare(
+    chosen: Sequence[Scenario], results: Sequence[dict[str, Any]], places: Sequence[Place]
+) -> int:
+    """Add differences from the undisturbed runs to the violations; return their number."""
+    expected: dict[int, StoredExperiment] = {}  # by number of slots: the undisturbed run is first
+    for scenario, result, place in zip(chosen, results, places, strict=True):
+        stored = _stored(place)
+        if stored is not None:
+            told = differences(stored, expected.setdefault(scenario.slots, stored))
             known = result["violations"]
             # The source names a file of its place, so the code in the checkpoints differs.
             known += [line for line in told if line not in known and _CODE not in line]
@@ -112,7 +117,7 @@ def _stored(place: Place) -> StoredExperiment | None:
 
 def _table(chosen: Sequence[Scenario], results: Sequence[dict[str, Any]]) -> str:
     lines = [
-        f"{'scenario':<40}{'s':>5}  {'two gangs':>9}  gangs: from, to (s after the fault), where"
+        f"{'scenario':<50}{'s':>5}  {'two gangs':>9}  gangs: from, to (s after the fault), where"
     ]
     for scenario, result in zip(chosen, results, strict=True):
         gangs = "; ".join(
@@ -122,7 +127,7 @@ def _table(chosen: Sequence[Scenario], results: Sequence[dict[str, Any]]) -> str
         overlap = f"{result.get('overlap_s', 0):.1f} s"
         mark = "" if not result["violations"] else "  VIOLATION"
         lines.append(
-            f"{scenario.name:<40}{result.get('seconds', 0):>5.0f}  {overlap:>9}  {gangs}{mark}"
+            f"{scenario.name:<50}{result.get('seconds', 0):>5.0f}  {overlap:>9}  {gangs}{mark}"
         )
     return "\n".join(lines)
 

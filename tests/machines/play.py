@@ -22,7 +22,11 @@ def main() -> int:
     """Play the scenario; return 0 also if it has violations, which are printed."""
     scenario = next(each for each in SCENARIOS if each.name == sys.argv[1])
     place = place_from(sys.stdin.read())
-    world = World(place, with_shared_storage=scenario.with_shared_storage)
+    world = World(
+        place,
+        slots_per_trial=scenario.slots,
+        with_shared_storage=scenario.with_shared_storage,
+    )
     began = time.monotonic()
     violations: list[str] = []
     try:
@@ -86,8 +90,8 @@ def _gang_problems(world: World, scenario: Scenario) -> list[str]:
         found.append(f"two gangs were alive at once for {world.watch.overlaps_s:.1f} s")
     if len(lives) != scenario.gangs:
         found.append(f"got {len(lives)} gangs, expected {scenario.gangs}")
-    if scenario.moves and len(lives) > 1 and lives[0].machines & lives[1].machines:
-        found.append("the second gang was on the first one's machine")
+    if scenario.leaves and len(lives) > 1 and lives[0].machines == lives[1].machines:
+        found.append("the second gang was where the first was")
     if scenario.ends_s is not None and lives:
         ended_s = lives[0].last_s - world.fault_s
         if not scenario.ends_s[0] <= ended_s <= scenario.ends_s[1]:

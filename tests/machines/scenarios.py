@@ -11,8 +11,11 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tests.machines.world import World
+
+Fault: TypeAlias = Callable[[World], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,9 @@ class Scenario:
         name: For tables and the command line.
         fault: What happens, from the slow batches on until all is in order again.
         gangs: How many gangs it takes.
-        moves: Whether the second gang must be on another machine.
+        slots: The trial's; an agent has 2.
+        agents: How many agents there are.
+        leaves: Whether the second gang must not be on all machines of the first.
         ends_s: Limits, in seconds after the fault, between which the first gang ends.
         overlap_s: For how long two gangs may be alive.
         before: What is done before agents are started.
@@ -31,113 +36,152 @@ class Scenario:
     """
 
     name: str
-    fault: Callable[[World], None]
+    fault: Fault
     gangs: int
-    moves: bool = False
+    slots: int = 2
+    agents: int = 2
+    leaves: bool = False
     ends_s: tuple[float, float] | None = None
     overlap_s: float = 0.0
-    before: Callable[[World], None] | None = None
+    before: Fault | None = None
     with_shared_storage: bool = False
 
 
 _FENCED_S = (15.0, 29.0)  # 25 or 26 s after the last answered request
+_GIVEN_UP_S = (15.0, 32.0)  # the master ends the part that it can reach after 30 s
+_CHIEF, _OTHER = 0, 1  # which machine of the gang
 
 
 def _nothing(world: World) -> None:
     time.sleep(1)
 
 
-def _agent_killed(world: World) -> None:
-    first = world.first()
-    world.kill(first.name)
-    time.sleep(2)
-    world.start_agent(first)
+def _agent_killed(which: int) -> Fault:
+    def fault(world: World) -> None:
+        machine = world.machines()[which]
+        world.kill(machine.name)
+        time.sleep(2)
+        world.start_agent(machine)
+
+    return fault
 
 
 def _agent_terminated(world: World) -> None:
-    first = world.first()
-    world.signal(first.name, signal.SIGTERM)
+    machine = world.machines()[_CHIEF]
+    world.signal(machine.name, signal.SIGTERM)
     time.sleep(4)
-    world.start_agent(first)
+    world.start_agent(machine)
 
 
-def _node_lost(world: World) -> None:
-    world.first().switch_off()
-    time.sleep(34)
-
-
-def _cut(seconds: float) -> Callable[[World], None]:
+def _machine_lost(which: int) -> Fault:
     def fault(world: World) -> None:
-        first, master = world.first(), world.place.master
-        world.cut(first, master)
+        world.machines()[which].switch_off()
+        time.sleep(34)
+
+    return fault
+
+
+def _cut(seconds: float, *which: int) -> Fault:
+    def fault(world: World) -> None:
+        machines, master = world.machines(), world.place.master
+        for one in which:
+            world.cut(machines[one], master)
         time.sleep(seconds)
-        world.heal(first, master)
-        world.wait_until_connected(first)
+        for one in which:
+            world.heal(machines[one], master)
+        _wait_for_agents(world)
         time.sleep(12)  # a gang that is ended without need must be seen
 
     return fault
 
 
 def _cut_again_and_again(world: World) -> None:
-    first, master = world.first(), world.place.master
+    machine, master = world.machines()[_CHIEF], world.place.master
     for _ in range(4):
-        world.cut(first, master)
+        world.cut(machine, master)
         time.sleep(7)
-        world.heal(first, master)
+        world.heal(machine, master)
         time.sleep(4)
 
 
-def _lost_to_master(seconds: float) -> Callable[[World], None]:
+def _cut_between(seconds: float) -> Fault:
     def fault(world: World) -> None:
-        first, master = world.first(), world.place.master
-        first.drop(master)
+        chief, other = world.machines()
+        world.cut(chief, other)
         time.sleep(seconds)
-        first.deliver(master)
-        world.wait_until_connected(first)
-        time.sleep(15)  # a gang that is ended too late, or without need, must be seen
+        world.heal(chief, other)
+        time.sleep(12)
+
+    return fault
+
+
+def _cut_off(seconds: float, which: int) -> Fault:
+    def fault(world: World) -> None:
+        machine = world.machines()[which]
+        others = [m for m in (world.place.master, *world.place.agents) if m is not machine]
+        for other in others:
+            world.cut(machine, other)
+        time.sleep(seconds)
+        for other in others:
+            world.heal(machine, other)
+        _wait_for_agents(world)
+
+    return fault
+
+
+def _lost_to_master(seconds: float) -> Fault:
+    def fault(world: World) -> None:
+        machine, master = world.machines()[_CHIEF], world.place.master
+        machine.drop(master)
+        time.sleep(seconds)
+        machine.deliver(master)
+        _wait_for_agents(world)
+        time.sleep(12)
 
     return fault
 
 
 def _lost_from_master(world: World) -> None:
-    first, master = world.first(), world.place.master
-    master.drop(first)
+    machine, master = world.machines()[_CHIEF], world.place.master
+    master.drop(machine)
     time.sleep(40)
-    master.deliver(first)
-    world.wait_until_connected(first)
+    master.deliver(machine)
+    _wait_for_agents(world)
 
 
-def _master_killed(seconds: float) -> Callable[[World], None]:
+def _master_killed(seconds: float) -> Fault:
     def fault(world: World) -> None:
         world.kill("master")
         time.sleep(seconds)
         world.start_master()
-        for machine in world.place.agents:
-            world.wait_until_connected(machine)
+        _wait_for_agents(world)
 
     return fault
 
 
-def _stopped(who: str, seconds: float) -> Callable[[World], None]:
-    def fault(world: World) -> None:
-        name = world.first().name if who == "agent" else "master"
-        world.signal(name, signal.SIGSTOP)
-        time.sleep(seconds)
-        world.signal(name, signal.SIGCONT)
-        for machine in world.place.agents:
-            world.wait_until_connected(machine)
+def _master_stopped(seconds: float) -> Fault:
+    return lambda world: _stop(world, "master", seconds)
 
-    return fault
+
+def _agent_stopped(seconds: float, which: int = _CHIEF) -> Fault:
+    return lambda world: _stop(world, world.machines()[which].name, seconds)
+
+
+def _stop(world: World, name: str, seconds: float) -> None:
+    world.signal(name, signal.SIGSTOP)
+    time.sleep(seconds)
+    world.signal(name, signal.SIGCONT)
+    _wait_for_agents(world)
 
 
 def _machine_frozen(world: World) -> None:
-    first = world.first()
-    first.freeze(True)
-    world.watch.frozen.add(first.name)
+    machine = world.machines()[_CHIEF]
+    machine.freeze(True)
+    world.watch.frozen.add(machine.name)
     time.sleep(40)
     world.watch.frozen.clear()
-    first.freeze(False)
-    world.wait_until_connected(first)
+    machine.freeze(False)
+    _wait_for_agents(world)
 
 
 def _slow_link(world: World) -> None:
@@ -145,20 +189,27 @@ def _slow_link(world: World) -> None:
         machine.slow_down("512kbit", "400ms")
 
 
-SCENARIOS = [
+def _wait_for_agents(world: World) -> None:
+    for machine in world.place.agents:
+        world.wait_until_connected(machine)
+
+
+_ON_ONE_MACHINE = [
     Scenario(name="undisturbed", fault=_nothing, gangs=1),
-    Scenario(name="agent killed, back after 2 s", fault=_agent_killed, gangs=2),
-    Scenario(name="agent terminated", fault=_agent_terminated, gangs=2, moves=True),
-    Scenario(name="machine lost for good", fault=_node_lost, gangs=2, moves=True),
-    Scenario(name="link cut for 5 s", fault=_cut(5), gangs=1),
-    Scenario(name="link cut for 15 s", fault=_cut(15), gangs=1),
+    Scenario(name="agent killed, back after 2 s", fault=_agent_killed(_CHIEF), gangs=2),
+    Scenario(name="agent terminated", fault=_agent_terminated, gangs=2, leaves=True),
+    Scenario(name="machine lost for good", fault=_machine_lost(_CHIEF), gangs=2, leaves=True),
+    Scenario(name="link cut for 5 s", fault=_cut(5, _CHIEF), gangs=1),
+    Scenario(name="link cut for 15 s", fault=_cut(15, _CHIEF), gangs=1),
     Scenario(name="link cut for 7 s, 4 times", fault=_cut_again_and_again, gangs=1),
-    Scenario(name="link cut for 40 s", fault=_cut(40), gangs=2, moves=True, ends_s=_FENCED_S),
+    Scenario(
+        name="link cut for 40 s", fault=_cut(40, _CHIEF), gangs=2, leaves=True, ends_s=_FENCED_S
+    ),
     Scenario(
         name="link cut for 40 s, shared storage",
-        fault=_cut(40),
+        fault=_cut(40, _CHIEF),
         gangs=2,
-        moves=True,
+        leaves=True,
         ends_s=_FENCED_S,
         with_shared_storage=True,
     ),
@@ -168,37 +219,118 @@ SCENARIOS = [
         name="packets to the master lost for 40 s",
         fault=_lost_to_master(40),
         gangs=2,
-        moves=True,
+        leaves=True,
         ends_s=_FENCED_S,
     ),
     Scenario(
         name="packets from the master lost for 40 s",
         fault=_lost_from_master,
         gangs=2,
-        moves=True,
+        leaves=True,
         ends_s=_FENCED_S,
     ),
     Scenario(name="master killed, back after 15 s", fault=_master_killed(15), gangs=1),
     Scenario(
         name="master killed, back after 40 s", fault=_master_killed(40), gangs=2, ends_s=_FENCED_S
     ),
-    Scenario(name="master stopped for 20 s", fault=_stopped("master", 20), gangs=1),
-    Scenario(
-        name="master stopped for 40 s", fault=_stopped("master", 40), gangs=2, ends_s=_FENCED_S
-    ),
+    Scenario(name="master stopped for 20 s", fault=_master_stopped(20), gangs=1),
+    Scenario(name="master stopped for 40 s", fault=_master_stopped(40), gangs=2, ends_s=_FENCED_S),
     Scenario(
         name="agent stopped for 40 s",
-        fault=_stopped("agent", 40),
+        fault=_agent_stopped(40),
         gangs=2,
-        moves=True,
+        leaves=True,
         ends_s=_FENCED_S,
     ),
     # What is frozen can end nothing. It does so within a moment after it continues.
     Scenario(
-        name="machine frozen for 40 s", fault=_machine_frozen, gangs=2, moves=True, overlap_s=1.0
+        name="machine frozen for 40 s", fault=_machine_frozen, gangs=2, leaves=True, overlap_s=1.0
     ),
     Scenario(name="slow link, 512 kbit/s", fault=_nothing, gangs=1, before=_slow_link),
 ]
+_ON_TWO_MACHINES = [
+    Scenario(name="2 machines: undisturbed", fault=_nothing, gangs=1, slots=4),
+    Scenario(
+        name="2 machines: an agent killed, back after 2 s",
+        fault=_agent_killed(_OTHER),
+        gangs=2,
+        slots=4,
+    ),
+    Scenario(
+        name="2 machines: rank 0's lost for good",
+        fault=_machine_lost(_CHIEF),
+        gangs=2,
+        slots=4,
+        agents=3,
+        leaves=True,
+    ),
+    Scenario(
+        name="2 machines: the other lost for good",
+        fault=_machine_lost(_OTHER),
+        gangs=2,
+        slots=4,
+        agents=3,
+        leaves=True,
+    ),
+    Scenario(
+        name="2 machines: cut from each other for 5 s", fault=_cut_between(5), gangs=1, slots=4
+    ),
+    Scenario(
+        name="2 machines: cut from each other for 40 s", fault=_cut_between(40), gangs=1, slots=4
+    ),
+    Scenario(
+        name="2 machines: one cut off for 40 s",
+        fault=_cut_off(40, _OTHER),
+        gangs=2,
+        slots=4,
+        agents=3,
+        leaves=True,
+        ends_s=_GIVEN_UP_S,
+    ),
+    Scenario(
+        name="2 machines: rank 0's cut off for 40 s",
+        fault=_cut_off(40, _CHIEF),
+        gangs=2,
+        slots=4,
+        agents=3,
+        leaves=True,
+        ends_s=_GIVEN_UP_S,
+    ),
+    Scenario(
+        name="2 machines: one cut from the master for 5 s",
+        fault=_cut(5, _OTHER),
+        gangs=1,
+        slots=4,
+    ),
+    Scenario(
+        name="2 machines: one cut from the master for 40 s",
+        fault=_cut(40, _OTHER),
+        gangs=2,
+        slots=4,
+        ends_s=_GIVEN_UP_S,
+    ),
+    Scenario(
+        name="2 machines: both cut from the master for 40 s",
+        fault=_cut(40, _CHIEF, _OTHER),
+        gangs=2,
+        slots=4,
+        ends_s=_GIVEN_UP_S,
+    ),
+    Scenario(
+        name="2 machines: an agent stopped for 40 s",
+        fault=_agent_stopped(40, _OTHER),
+        gangs=2,
+        slots=4,
+        ends_s=_GIVEN_UP_S,
+    ),
+    Scenario(
+        name="2 machines: master killed, back after 15 s",
+        fault=_master_killed(15),
+        gangs=1,
+        slots=4,
+    ),
+]
+SCENARIOS = [*_ON_ONE_MACHINE, *_ON_TWO_MACHINES]
 
 # Scenarios that cannot be played here, and why.
 NOT_PLAYED = {

@@ -34,6 +34,10 @@ _SOURCE = TRIAL_SOURCE.replace(
     """        import os
         if batch_idx >= SLOW_FROM and not os.path.exists("GO"):
             time.sleep(self.pause_s)""",
+).replace(  # the judge examines these lines
+    "        self.context.backward(loss)",
+    """        print(f"batch {batch_idx + 1}: loss {loss.item()!r}", flush=True)
+        self.context.backward(loss)""",
 )
 
 
@@ -57,7 +61,7 @@ class World:
 
     Args:
         place: Where.
-        slots_per_trial: More than an agent has: the trial is on several.
+        slots_per_trial: More than an agent has (2): the trial is on several.
         with_shared_storage: Whether checkpoints are written to a folder that all machines have.
     """
 
@@ -147,16 +151,12 @@ class World:
         """Send a signal to an agent, or to the master."""
         self._processes[name].send_signal(number)
 
-    def has_gang(self, machine: Machine) -> bool:
-        """Return whether the present gang has ranks on a machine."""
-        allocation = self.experiment.view.trials[0].allocation
-        return allocation is not None and machine.name in allocation.agent_ids
-
-    def first(self) -> Machine:
-        """Return the machine of the chief rank. Call it before the fault."""
+    def machines(self) -> list[Machine]:
+        """Return the machines of the gang, that of rank 0 first. Call it before the fault."""
         allocation = self.experiment.view.trials[0].allocation
         assert allocation is not None
-        return next(m for m in self.place.agents if m.name == allocation.agent_ids[0])
+        by_name = {machine.name: machine for machine in self.place.agents}
+        return [by_name[name] for name in dict.fromkeys(allocation.agent_ids)]
 
     def wait_until_connected(self, machine: Machine) -> None:
         client = self.client()
