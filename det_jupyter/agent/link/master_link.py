@@ -86,7 +86,7 @@ class MasterLink:
                 before = time.time()
                 answer = await self._http.get(f"{self._base}/clock")
                 after = time.time()
-                answer.raise_for_status()
+                _check_accepted(answer, "clock")
                 at = ClockReading.model_validate_json(answer.content).at
             readings.append((after - before, (before + after) / 2 - at))
         return min(readings)[1]
@@ -128,9 +128,7 @@ class MasterLink:
         began_at = since_boot()
         with _raising_unreachable(verb):
             answer = await self._http.post(f"{self._base}/{verb}", content=body)
-            if answer.status_code != httpx.codes.OK:
-                refused = refusal_text(answer.status_code, answer.content)
-                raise MasterUnreachable(f"{verb}: {refused}")
+            _check_accepted(answer, verb)
             if self._on_answer is not None:
                 self._on_answer(began_at)
             return Offsets.model_validate_json(answer.content)
@@ -144,9 +142,9 @@ class MasterLink:
                 params={"session": self._session},
                 timeout=httpx.Timeout(_SILENCE_S),
             ) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    refused = refusal_text(answer.status_code, await answer.aread())
-                    raise MasterUnreachable(f"commands: {refused}")
+                if answer.is_error:
+                    await answer.aread()
+                _check_accepted(answer, "commands")
                 async for line in _lines(answer.aiter_bytes()):
                     if line.strip():  # an empty line is a heartbeat
                         yield _COMMAND.validate_json(line)
@@ -171,6 +169,12 @@ def _raising_unreachable(verb: str) -> Iterator[None]:
         raise MasterUnreachable(
             f"{verb}: the agent cannot read the master's answer: {error}"
         ) from None
+
+
+def _check_accepted(answer: httpx.Response, verb: str) -> None:
+    """Raise MasterUnreachable with the master's sentences if it refuses a request."""
+    if answer.status_code != httpx.codes.OK:
+        raise MasterUnreachable(f"{verb}: {refusal_text(answer.status_code, answer.content)}")
 
 
 def refusal_text(status_code: int, content: bytes) -> str:

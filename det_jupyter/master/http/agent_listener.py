@@ -60,7 +60,10 @@ class AgentGuard:
         kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         agent = self._find_agent(token) if kind == "Bearer" else None
         if agent is None:
-            problem = "Authorization: expected the token of an agent that was added"
+            problem = (
+                "this token is of no agent: the agent was removed, or added again, which makes a "
+                "new token; add it on the master's computer, and use the credentials of that"
+            )
             await closing_refusal(401, problem)(scope, receive, send)
         elif not scope["path"].startswith(f"{API}/agents/{agent}/"):
             problem = f"this token is for the routes of agent {agent} only"

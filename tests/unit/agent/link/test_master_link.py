@@ -12,6 +12,7 @@ import pytest
 from det_jupyter.agent.link import master_link
 from det_jupyter.agent.link.master_link import MasterLink
 from det_jupyter.contract.messages import AgentReports, RankKernel
+from det_jupyter.errors import MasterUnreachable
 
 NOTHING = AgentReports(session="s", reports=[])
 
@@ -73,3 +74,20 @@ def test_kernel_that_the_master_refuses_does_not_end_the_link(
         assert await link.announce(kernel) == f"the master answered {status}: it is over"
 
     play(lambda _: httpx.Response(status, content=b"it is over"), scenario)
+
+
+def test_refused_agent_shows_the_masters_sentences() -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        problem = {"path": "", "text": "this token is of no agent"}
+        return httpx.Response(401, json={"problems": [problem]})
+
+    async def scenario(link: MasterLink) -> None:
+        refused = "the master answered 401: this token is of no agent"
+        with pytest.raises(MasterUnreachable, match=f"^clock: {refused}$"):
+            await link.clock_ahead_s()
+        with pytest.raises(MasterUnreachable, match=f"^reports: {refused}$"):
+            await link.report(NOTHING)
+        with pytest.raises(MasterUnreachable, match=f"^commands: {refused}$"):
+            await anext(aiter(link.commands()))
+
+    assert play(answer, scenario) == []
