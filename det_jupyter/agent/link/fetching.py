@@ -90,12 +90,12 @@ class RunFiles:
                 raise
             raise StartFailed(
                 f"what the run needs could not be fetched from {self._credentials.url}: "
-                f"{error_text(error)}"
+                f"{_reason(error)}"
             ) from None
 
     async def _prepare(self, http: httpx.AsyncClient, run: Run) -> None:
         answer = await http.post(f"{self._base}/runs/{run.id}/start")
-        answer.raise_for_status()
+        await _check_accepted(answer)
         start = RemoteStart.model_validate_json(answer.content)
         if start.storage is None:
             run.dir.wanted.mkdir(mode=0o700, exist_ok=True)
@@ -117,7 +117,7 @@ class RunFiles:
         run.environment = {}
         if capsule.environment is not None:
             answer = await http.get(f"{self._base}/blobs/{capsule.environment}")
-            answer.raise_for_status()
+            await _check_accepted(answer)
             run.environment = json.loads(answer.content)["values"]
 
     def _here(self, ref: CheckpointRef | None, start: RemoteStart) -> CheckpointRef | None:
@@ -134,7 +134,7 @@ class RunFiles:
                 os.utime(self._blobs.path(digest))  # for `remove_unused`
                 return
             async with limit, http.stream("GET", f"{self._base}/blobs/{digest}") as answer:
-                answer.raise_for_status()
+                await _check_accepted(answer)
                 with self._blobs.receiving(digest) as take:
                     async for part in answer.aiter_bytes(_PART_BYTES):
                         await asyncio.to_thread(take, part)
@@ -178,10 +178,8 @@ class RunFiles:
         try:
             wanted = json.loads(request.read_bytes())
             await self._fetch_wanted(run, str(wanted["uuid"]), is_saved=bool(wanted["is_saved"]))
-        except httpx.HTTPStatusError as error:
-            problem = refusal_text(error.response.status_code, error.response.content)
         except Exception as error:
-            problem = error_text(error)
+            problem = _reason(error)
         logger.info("allocation=%s has requested a checkpoint: %s", run.id, problem or "fetched")
         with suppress(OSError):  # the run has ended, and its folder was removed
             request.unlink()
@@ -194,7 +192,7 @@ class RunFiles:
                 async with open_http(self._credentials) as http:
                     path = f"{self._base}/runs/{quote(run.id)}/checkpoints/{quote(uuid)}"
                     answer = await http.get(path)
-                    answer.raise_for_status()
+                    await _check_accepted(answer)
                     files = StoredFiles.model_validate_json(answer.content).files
                     limit = asyncio.Semaphore(_AT_ONCE)
                     return await self._fetch_checkpoint(http, uuid, files, limit)
@@ -240,12 +238,26 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
+async def _check_accepted(answer: httpx.Response) -> None:
+    """Raise HTTPStatusError if the master refuses a request; its answer is read for `_reason`."""
+    if answer.is_error:
+        await answer.aread()
+    answer.raise_for_status()
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error of a request, or the sentences of the master's refusal."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return refusal_text(error.response.status_code, error.response.content)
+    return error_text(error)
+
+
 async def _fetch_file(
     http: httpx.AsyncClient, url: str, name: str, folder: Path, limit: asyncio.Semaphore
 ) -> None:
     path = folder / name
     async with limit, http.stream("GET", url, params={"name": name}) as answer:
-        answer.raise_for_status()
+        await _check_accepted(answer)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("wb") as file:
             async for part in answer.aiter_bytes(_PART_BYTES):

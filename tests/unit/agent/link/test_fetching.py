@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -109,6 +110,55 @@ def test_folder_of_which_a_part_could_not_be_removed_is_no_checkpoint(
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # the agent is killed
     remove_folder(folder / "u1")
     assert not (folder / "u1").exists()
+
+
+def refused(_: httpx.Request) -> httpx.Response:
+    """Return a refusal, which arrives in parts as from a network."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b'{"problems": [{"path": "", '
+        yield b'"text": "there is no such file"}]}'
+
+    return httpx.Response(404, content=parts())
+
+
+def test_refusal_of_a_file_is_the_answer_to_the_rank_that_has_requested_the_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/files"):
+            return refused(request)  # the checkpoint was deleted meanwhile
+        return httpx.Response(200, json={"files": {"a": 1}})
+
+    transport = httpx.MockTransport(answer)
+    monkeypatch.setattr(
+        fetching,
+        "open_http",
+        lambda _: httpx.AsyncClient(transport=transport, base_url="http://m"),
+    )
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    run.dir.wanted.mkdir(parents=True)
+    request = run.dir.wanted / "1.json"
+    request.write_text('{"uuid": "u1", "is_saved": false}')
+    asyncio.run(RunFiles(CREDENTIALS)._serve(run, request))
+    assert not request.exists()
+    assert request.with_suffix(".done").read_text() == (
+        "the master answered 404: there is no such file"
+    )
+
+
+def test_start_that_the_master_refuses_fails_with_its_sentences(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = httpx.MockTransport(refused)
+    monkeypatch.setattr(
+        fetching,
+        "open_http",
+        lambda _: httpx.AsyncClient(transport=transport, base_url="http://m"),
+    )
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    with pytest.raises(StartFailed, match=r"the master answered 404: there is no such file$"):
+        asyncio.run(RunFiles(CREDENTIALS).prepare(run))
 
 
 class Unreachable(RunFiles):
