@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from det_jupyter.contract.messages import RankKernel, Wire
+from det_jupyter.master.http.api import API
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.service.consoles import Consoles
 
@@ -47,5 +48,5 @@ def tunnel_routes(consoles: Consoles) -> APIRouter:
 
 def is_tunnel(path: str) -> bool:
     """Return whether a path of the listener for agents is that of a tunnel."""
-    parts = path.split("/")
-    return len(parts) > 2 and parts[-2] == "tunnels"
+    parts = path.removeprefix(f"{API}/agents/").split("/")
+    return len(parts) == 3 and parts[1] == "tunnels"
