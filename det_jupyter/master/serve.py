@@ -119,7 +119,9 @@ class _Program:
         self._info = _describe_master(listener, service.default_storage)
         access = self._access = service.access
         self._agent_listener = AgentListener(service, access, self._info.data_dir)
-        self._clusters = Clusters(service, access, self._agent_listener.open)
+        self._clusters = Clusters(
+            service, access, self._agent_listener.open, self._agent_listener.close_unneeded
+        )
         self._app = create_app(
             service,
             self._info,

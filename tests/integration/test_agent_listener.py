@@ -77,6 +77,18 @@ def test_port_is_closed_and_forgotten_with_the_last_agent(tmp_path: Path) -> Non
     play(tmp_path, scenario)
 
 
+def test_port_stays_open_for_clusters_without_agents(tmp_path: Path) -> None:
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        port = await listener.open("ray")
+        access.remove("b")
+        await listener.close_unneeded()
+        assert (await listener.open(), access.port) == (port, port)
+        await listener.close_unneeded("ray")
+        assert access.port is None
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.parametrize("name", ["certificate.pem", "key.pem"])
 def test_files_that_cannot_be_used_are_named(tmp_path: Path, name: str) -> None:
     async def scenario(listener: AgentListener, access: AgentAccess) -> None:

@@ -32,12 +32,17 @@ class World:
         self.bench = Bench(folder / "det.sqlite3")
         access = self.bench.service.access
 
-        async def open_listener() -> int:
+        async def open_listener(cluster: str) -> int:
             access.set_port(PORT)
+            self.listens_for.add(cluster)
             return PORT
 
+        async def close_listener(cluster: str) -> None:
+            self.listens_for.remove(cluster)
+
         self.access = access
-        self.clusters = Clusters(self.bench.service, access, open_listener)
+        self.listens_for: set[str] = set()
+        self.clusters = Clusters(self.bench.service, access, open_listener, close_listener)
 
     def set_nodes(self, *nodes: ClusterNode) -> None:
         scratch = self.folder / "scratch"
@@ -121,6 +126,7 @@ def test_a_cluster_that_cannot_be_reached_is_not_stored(world: World) -> None:
         with pytest.raises(ConfigError, match="address: got 'a b'"):
             await clusters.add(world.request(address="a b"))
         assert clusters.statuses() == []
+        assert world.listens_for == set()
 
     run(world, script)
     assert read_pools() is None
@@ -154,12 +160,61 @@ def test_removal_ends_the_agents_and_makes_their_tokens_void(world: World) -> No
         removed = await clusters.remove("ray")
         assert (removed.num_agents, removed.trial_ids, removed.problem) == (0, [], "")
         assert world.orders()[-1] == {"kind": "end_bridge"}
+        assert world.listens_for == set()
 
     run(world, script)
     assert world.access.agents == []
     stored = read_pools()
     assert stored is not None
     assert stored.clusters == []
+
+
+def test_a_cluster_that_is_being_added_or_removed_cannot_be_removed(world: World) -> None:
+    world.set_nodes(node(A))
+
+    async def script(clusters: Clusters) -> None:
+        adding = asyncio.create_task(clusters.add(world.request()))
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict, match="cluster ray is being added"):
+            await clusters.remove("ray")
+        await adding
+        removing = asyncio.create_task(clusters.remove("ray"))
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict, match="cluster ray is being removed"):
+            await clusters.remove("ray")
+        await removing
+
+    run(world, script)
+
+
+def test_clusters_that_are_added_at_the_same_time_are_all_stored(world: World) -> None:
+    world.set_nodes(node(A))
+
+    async def script(clusters: Clusters) -> None:
+        await asyncio.gather(*(clusters.add(world.request(name=name)) for name in ("a", "b")))
+
+    run(world, script)
+    stored = read_pools()
+    assert stored is not None
+    assert sorted(each.name for each in stored.clusters) == ["a", "b"]
+
+
+def test_a_cluster_that_cannot_be_stored_is_not_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_nodes(node(A))
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def script(clusters: Clusters) -> None:
+        monkeypatch.setattr(clusters_module, "write_clusters", fail)
+        with pytest.raises(OSError, match="No space left"):
+            await clusters.add(world.request())
+        assert clusters.statuses() == []
+        assert world.access.agents == []
+
+    run(world, script)
 
 
 def test_clusters_of_the_file_are_connected_when_the_master_starts(world: World) -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.messages import (
@@ -62,6 +62,7 @@ class _Cluster:
         self.connected = asyncio.Event()
         self.failed = asyncio.Event()  # set when a bridge has ended
         self.port: int | None = None  # of the listener for agents
+        self.change: Literal["", "added", "removed"] = ""  # what is being done with it
         self._service = service
         self._access = access
         self._bridge: Bridge | None = None
@@ -320,15 +321,22 @@ class Clusters:
     Args:
         service: The master's service.
         access: Stores the tokens of agents.
-        open_listener: Opens the port that agents of other computers connect to; returns it.
+        open_listener: Opens the port that agents of other computers connect to, for the cluster
+            of this name; returns it.
+        close_listener: Closes it, if neither another cluster nor an agent needs it.
     """
 
     def __init__(
-        self, service: Service, access: AgentAccess, open_listener: Callable[[], Awaitable[int]]
+        self,
+        service: Service,
+        access: AgentAccess,
+        open_listener: Callable[[str], Awaitable[int]],
+        close_listener: Callable[[str], Awaitable[None]],
     ) -> None:
         self._service = service
         self._access = access
         self._open_listener = open_listener
+        self._close_listener = close_listener
         self._clusters: dict[str, _Cluster] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -352,7 +360,7 @@ class Clusters:
         while True:
             try:
                 master = self._access.master_id
-                cluster.port = await self._open_listener()
+                cluster.port = await self._open_listener(cluster.config.name)
                 break
             except DetError as error:  # the port is taken, or cryptography is missing
                 cluster.problem = str(error)
@@ -369,23 +377,26 @@ class Clusters:
                 and what to do.
         """
         config = _parse(request)
-        before = read_pools()
+        read_pools()  # a problem of the file is reported before anything is done
         if (known := self._clusters.get(config.name)) is not None:
             raise Conflict(
                 f"there is a cluster {config.name} already, at {known.config.address}; give this "
                 "one another name (--name), or remove that one first"
             )
         cluster = self._start(config)
+        cluster.change = "added"
         try:
             await _first(cluster)
+            if request.pool:
+                pools = _with_pattern(self._pools(), config.agent_pattern, request.pool)
+                self._service.apply(SetPools(pools=pools))
+            stored = read_pools()
+            self._store([*stored.clusters, config] if stored else [config])
         except BaseException:
-            await self._stop(cluster)
-            cluster.close_agents()
+            await self._drop(cluster)
             raise
-        if request.pool:
-            pools = _with_pattern(self._pools(), config.agent_pattern, request.pool)
-            self._service.apply(SetPools(pools=pools))
-        self._store([*before.clusters, config] if before else [config])
+        finally:
+            cluster.change = ""
         return cluster.status()
 
     def _pools(self) -> list[dict[str, Any]]:
@@ -395,27 +406,49 @@ class Clusters:
         write_clusters(self._pools(), clusters, read_pools())
 
     async def _stop(self, cluster: _Cluster) -> None:
-        task = self._tasks.pop(cluster.config.name)
+        task = self._tasks[cluster.config.name]
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        del self._clusters[cluster.config.name]
+
+    async def _drop(self, cluster: _Cluster) -> None:
+        """End a cluster's bridge, make the tokens of its agents void, and forget it."""
+        await self._stop(cluster)
+        cluster.close_agents()
+        del self._clusters[cluster.config.name], self._tasks[cluster.config.name]
+        await self._close_listener(cluster.config.name)
 
     async def remove(self, name: str) -> RemovedCluster:
         """End a cluster's agents, and connect to it no more; return what that does.
 
         Raises:
             NotFound: There is no such cluster.
+            Conflict: It is being added or removed.
         """
         cluster = self._clusters.get(name)
         if cluster is None:
             known = ", ".join(self._clusters) or "none"
             raise NotFound(f"there is no cluster {name}; there are: {known}")
+        if cluster.change:
+            raise Conflict(
+                f"cluster {name} is being {cluster.change}, which takes half a minute at most; "
+                "det cluster list shows when that is done"
+            )
         status = cluster.status()
         answer = RemovedCluster(num_agents=status.num_agents, trial_ids=cluster.trial_ids)
         found = read_pools()
         if found is not None:
             self._store([each for each in found.clusters if each.name != name])
+        cluster.change = "removed"
+        try:
+            await self._end(cluster, status, answer)
+        finally:
+            cluster.change = ""
+        return answer
+
+    async def _end(self, cluster: _Cluster, status: ClusterStatus, answer: RemovedCluster) -> None:
+        """End a cluster's agents and forget it; add to the answer why that is not in order."""
+        name = cluster.config.name
         if status.state == "connected":
             await cluster.end()
             with suppress(TimeoutError):
@@ -423,13 +456,11 @@ class Clusters:
                     await asyncio.shield(self._tasks[name])
         else:
             answer.problem = status.problems[0] if status.problems else "it is not connected"
-        await self._stop(cluster)
         agents = [id for id, node in self._service.nodes.of_agents.items() if node.cluster == name]
-        cluster.close_agents()
+        await self._drop(cluster)
         if status.state == "connected":  # nothing runs there any more
             for agent_id in agents:
                 self._service.take(AgentLost(agent_id=agent_id))
-        return answer
 
     def statuses(self) -> list[ClusterStatus]:
         """Return all clusters."""

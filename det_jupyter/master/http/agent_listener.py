@@ -120,17 +120,28 @@ class AgentListener:
         self._access = access
         self._serving: asyncio.Task[None] | None = None
         self._server: Server | None = None
+        self._clusters: set[str] = set()  # those whose nodes may become agents at any time
+        self._changing = asyncio.Lock()
 
-    async def open(self) -> int:
+    async def open(self, cluster: str = "") -> int:
         """Start to listen on all interfaces, if not done already; return the port.
+
+        Args:
+            cluster: The cluster that needs the port, until `close_unneeded`; "": an agent does.
 
         Raises:
             DetError: Another program uses the port that agents connect to, or the certificate
                 cannot be read.
         """
-        if self._serving is not None and not self._serving.done():
-            assert self._access.port is not None
-            return self._access.port
+        async with self._changing:
+            if self._serving is None or self._serving.done():
+                await self._open()
+            if cluster:
+                self._clusters.add(cluster)
+        assert self._access.port is not None
+        return self._access.port
+
+    async def _open(self) -> None:
         listener = _bind(self._access.port)
         port: int = listener.getsockname()[1]
         started = asyncio.Event()
@@ -153,7 +164,6 @@ class AgentListener:
         self._serving = asyncio.create_task(self._serve(self._server, listener))
         await started.wait()
         logger.info("agents of other computers can connect to port %d", port)
-        return port
 
     async def _serve(self, server: Server, listener: socket.socket) -> None:
         with listener:
@@ -167,11 +177,17 @@ class AgentListener:
             with suppress(asyncio.CancelledError):
                 await self._serving
 
-    async def close_unneeded(self) -> None:
-        """Stop listening if no agent may connect; the next agent gets another port."""
-        if not self._access.agents:
-            await self.close()
-            self._access.set_port(None)
+    async def close_unneeded(self, cluster: str = "") -> None:
+        """Stop listening if no agent may connect; the next agent gets another port.
+
+        Args:
+            cluster: A cluster that needs the port no more.
+        """
+        async with self._changing:
+            self._clusters.discard(cluster)
+            if not self._access.agents and not self._clusters:
+                await self.close()
+                self._access.set_port(None)
 
 
 def _bind(port: int | None) -> socket.socket:
