@@ -6,7 +6,6 @@ import asyncio
 import hmac
 import logging
 import os
-import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from det_jupyter.agent.tunnel.connections import (
     objects_socket,
     port_file,
 )
+from det_jupyter.contract.host.tls_listener import TlsListener, listen_for_tls
 from det_jupyter.contract.messages import GangLink
 from det_jupyter.errors import DetError
 
@@ -91,6 +91,7 @@ class GangListener:
         self._gangs: dict[str, CarriedGang] = {}
         self._num_requests = 0
         self._has_refused = False
+        self._listener: TlsListener | None = None
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -100,7 +101,7 @@ class GangListener:
         Raises:
             DetError: The port cannot be opened.
         """
-        listener = _bind(port)
+        self._listener = listener = _bind(port)
         self.port = listener.getsockname()[1]
         # Without a certificate every handshake fails; the first gang brings one.
         self._server = await asyncio.start_server(
@@ -139,6 +140,8 @@ class GangListener:
             end_soon(gang.connections)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self._listener is not None
+        self._listener.note_handshake(writer.transport)
         try:
             await self._answer((reader, writer))
         except (OSError, asyncio.CancelledError):  # lost; or the gang has ended
@@ -185,22 +188,14 @@ class GangListener:
             self._num_requests -= 1
 
 
-def _bind(port: int) -> socket.socket:
-    is_dual = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if is_dual else socket.AF_INET
-    listener = socket.socket(family, proto=socket.IPPROTO_TCP)
+def _bind(port: int) -> TlsListener:
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_dual:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind(("", port))
+        return listen_for_tls(port)
     except OSError as error:
-        listener.close()
         raise DetError(
             f"port {port}, for other agents, cannot be opened: {error.strerror}; choose another "
             "with `--port N`"
         ) from None
-    return listener
 
 
 def _load(context: ssl.SSLContext, chain: str) -> None:

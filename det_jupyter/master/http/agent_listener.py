@@ -15,6 +15,7 @@ from contextlib import suppress
 from fastapi import APIRouter, FastAPI, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from det_jupyter.contract.host.tls_listener import TlsListener, listen_for_tls
 from det_jupyter.contract.messages import AddAgent, AgentCredentials, Refusal, Wire
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.master.http.api import API
@@ -151,6 +152,7 @@ class AgentListener:
                 on_started=started.set,
                 certificate=self._access.certificate,
                 key=self._access.key,
+                on_connected=listener.note_handshake,
             )
         except OSError as error:  # ssl.SSLError is one
             listener.close()
@@ -190,25 +192,16 @@ class AgentListener:
                 self._access.set_port(None)
 
 
-def _bind(port: int | None) -> socket.socket:
+def _bind(port: int | None) -> TlsListener:
     """Return a socket bound to all interfaces; to any free port if none is given."""
-    is_dual = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if is_dual else socket.AF_INET
-    # With `proto`, asyncio disables Nagle's algorithm (see serve.py).
-    listener = socket.socket(family, proto=socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_dual:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind(("", port or 0))
+        return listen_for_tls(port or 0)
     except OSError as error:
-        listener.close()
         raise DetError(
             f"agents of other computers connect to port {port}, which cannot be opened: "
             f"{error.strerror}; end the program that uses it, or remove all of these agents, and "
             "add them again"
         ) from None
-    return listener
 
 
 def access_routes(service: Service, access: AgentAccess, listener: AgentListener) -> APIRouter:

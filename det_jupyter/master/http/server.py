@@ -44,6 +44,7 @@ class Server(uvicorn.Server):
         on_started: Called once, when the server accepts connections.
         certificate: PEM file of the certificate to serve it over TLS with; None: plain HTTP.
         key: PEM file of the certificate's private key.
+        on_connected: Called with each connection, over TLS when its handshake is over.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Server(uvicorn.Server):
         on_started: Callable[[], None],
         certificate: Path | None = None,
         key: Path | None = None,
+        on_connected: Callable[[asyncio.Transport], None] = lambda _: None,
     ) -> None:
         # Chosen here: uvicorn would try more parsers than the two that are tested.
         parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
@@ -79,7 +81,7 @@ class Server(uvicorn.Server):
         waiting: PendingConnections[asyncio.Transport] = PendingConnections(
             methodcaller("abort"), most=most
         )
-        config.http_protocol_class = with_bounds(config.http_protocol_class, waiting)
+        config.http_protocol_class = with_bounds(config.http_protocol_class, waiting, on_connected)
         super().__init__(config)
         self._on_started = on_started
 
@@ -95,19 +97,23 @@ class Server(uvicorn.Server):
 
 
 def with_bounds(
-    parser: type[asyncio.Protocol], waiting: PendingConnections[asyncio.Transport]
+    parser: type[asyncio.Protocol],
+    waiting: PendingConnections[asyncio.Transport],
+    on_connected: Callable[[asyncio.Transport], None] = lambda _: None,
 ) -> type[asyncio.Protocol]:
     """Return a subclass of uvicorn's connection protocol that closes slow or oversized heads.
 
     Args:
         parser: uvicorn's protocol class for h11 or httptools.
         waiting: The connections whose request head is incomplete.
+        on_connected: Called with each connection.
     """
 
     class Bounded(parser):  # type: ignore[misc, valid-type]  # chosen when uvicorn is loaded
         _head_bytes = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:
+            on_connected(transport)
             waiting.add(transport)
             super().connection_made(transport)
 
