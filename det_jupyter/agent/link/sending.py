@@ -141,14 +141,15 @@ def sizes_in(folder: Path) -> dict[str, int]:
     for parent, _, names in os.walk(folder):
         for path in (Path(parent, name) for name in names):
             name = path.relative_to(folder).as_posix()
-            if path.is_file() and _is_utf8(name):
+            if path.is_file() and is_utf8(name):
                 sizes[name] = path.stat().st_size
             elif os.path.lexists(path):
                 logger.error("%s: %r cannot be uploaded", folder.name, name)
     return sizes
 
 
-def _is_utf8(name: str) -> bool:
+def is_utf8(name: str) -> bool:
+    """Return whether a file's name can be sent."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -2,6 +2,7 @@
 
     event files     only grow: their new bytes are sent
     other files     are sent whole, again after each change
+    names           that are not UTF-8 cannot be sent; these files are left out
 
 The master writes them into its own data folder, at the same path, so TensorBoard shows the curves
 while the trial trains. The end of a run is reported after its files were sent, or could not be for
@@ -22,7 +23,7 @@ from urllib.parse import quote
 import httpx
 
 from det_jupyter.agent.link.master_link import agent_path, open_http
-from det_jupyter.agent.link.sending import Refused, send_file
+from det_jupyter.agent.link.sending import Refused, is_utf8, send_file
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials
@@ -110,7 +111,7 @@ class TrialFiles:
                     str(path.relative_to(folder)),
                     _State(status.st_size, status.st_mtime_ns),
                 )
-                if path.is_file() and sent.get(name) != state:
+                if path.is_file() and is_utf8(name) and sent.get(name) != state:
                     yield name, state
 
     async def _send(self, http: httpx.AsyncClient, run: Run, name: str, state: _State) -> None:

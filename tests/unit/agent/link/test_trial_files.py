@@ -112,6 +112,18 @@ def test_of_event_files_the_new_bytes_are_sent_and_of_others_all(
     ]
 
 
+def test_file_whose_name_is_not_utf8_holds_up_no_other(
+    run: Run, folder: Path, master: Master
+) -> None:
+    def write(_: TrialFiles) -> None:
+        append(folder / os.fsdecode(b"a-\xff"), b"ab")
+        append(folder / "b", b"cd")
+        end(run)
+
+    assert play(run, write).are_sent(run)
+    assert master.files == {"b": b"cd"}
+
+
 def test_end_of_a_run_is_reported_after_its_last_files_were_sent(
     run: Run, folder: Path, master: Master
 ) -> None:
