@@ -439,6 +439,8 @@ def test_removed_agent_is_refused(client: Client, nodes: dict[str, Node]) -> Non
         client.remove_agent("d")
     with pytest.raises(Conflict, match="is the name of an agent of this computer"):
         client.add_agent(next(a.id for a in client.agents() if a.id not in nodes))
+    with pytest.raises(ConfigError, match="agent: got 'a/b', expected up to 63 letters"):
+        client.add_agent("a/b")
     client.remove_agent("c")
     with requests(nodes["c"]) as http:
         assert http.get("/agents/c/clock").status_code == 401

@@ -208,7 +208,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
     """Return the routes with which users add and remove agents of other computers."""
     routes = new_routes()
 
-    @routes.post("/agents/{agent_id}/credentials", response_model=AgentCredentials)
+    @routes.post("/agents/{agent_id:path}/credentials", response_model=AgentCredentials)
     async def add(agent_id: str, body: AddAgent) -> Response:
         """Allow an agent on another computer to connect; return its credentials."""
         agent = service.machine.state.agents.get(agent_id)
@@ -219,7 +219,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
         await listener.open()
         return JsonResponse(access.credentials(agent_id, token, address))
 
-    @routes.delete("/agents/{agent_id}/credentials", response_model=Wire)
+    @routes.delete("/agents/{agent_id:path}/credentials", response_model=Wire)
     async def remove(agent_id: str) -> Response:
         """Refuse an agent of another computer from now on; its trials end there."""
         access.remove(agent_id)
