@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -171,3 +172,25 @@ def test_computer_that_was_suspended_counts_that_time(monkeypatch: pytest.Monkey
     assert lease.unanswered_s > FENCE_S
     lease.renew(later)
     assert lease.unanswered_s == 0
+
+
+@pytest.mark.parametrize("function", ["socket.socketpair", "subprocess.Popen"])
+def test_watcher_that_cannot_be_started_ends_no_loop_and_lets_no_rank_start(
+    home: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def run() -> None:
+        lease = Lease()
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{lease_module.__name__}.{function}", fail)
+            lease.keep_watched()
+            with pytest.raises(StartFailed, match="has not answered"):
+                await lease.hold()
+        monkeypatch.setattr(lease_module, "_ANSWER_S", 5.0)
+        await lease.hold()
+        await lease.close()
+
+    monkeypatch.setattr(lease_module, "_ANSWER_S", 0.1)
+    asyncio.run(run())

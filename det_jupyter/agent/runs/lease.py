@@ -119,26 +119,12 @@ class Lease:
             logger.warning("the process that ends ranks has exited (%s): started again", code)
         self._disconnect()
         self._started_at = time.monotonic()
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            try:
-                self._watcher = subprocess.Popen(
-                    [
-                        *(sys.executable, "-P", "-m", "det_jupyter.agent.runs.lease_watch"),
-                        *(str(theirs.fileno()), str(os.getpid())),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    process_group=0,  # a Ctrl-Z in the agent's terminal must not stop it
-                    cwd=paths.data_dir(),
-                )
-            except OSError as error:  # it is tried again; meanwhile no rank is started
-                logger.error("the process that ends ranks cannot be started: %s", error)
-                ours.close()
-                return
-        self._connection = ours
-        asyncio.get_running_loop().add_reader(ours, self._receive)
+        try:
+            self._watcher, self._connection = _start_watcher()
+        except OSError as error:  # it is tried again; meanwhile no rank is started
+            logger.error("the process that ends ranks cannot be started: %s", error)
+            return
+        asyncio.get_running_loop().add_reader(self._connection, self._receive)
         if self._is_held:
             self._send(self._until())
 
@@ -184,3 +170,29 @@ class Lease:
             self._connection.close()
             self._connection = None
             self._received, self._received_until = b"", math.nan
+
+
+def _start_watcher() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Return a new watcher, and the connection to it.
+
+    Raises:
+        OSError: For example, no file can be opened.
+    """
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        try:
+            watcher = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-m", "det_jupyter.agent.runs.lease_watch"),
+                    *(str(theirs.fileno()), str(os.getpid())),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # a Ctrl-Z in the agent's terminal must not stop it
+                cwd=paths.data_dir(),
+            )
+        except OSError:
+            ours.close()
+            raise
+    return watcher, ours
