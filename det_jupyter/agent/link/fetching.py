@@ -163,9 +163,10 @@ class RunFiles:
         try:
             while True:
                 for run in [run for run in runs.values() if run.is_alive]:
-                    for request in run.dir.wanted.glob("*.json"):
-                        if request not in tasks:
-                            tasks[request] = asyncio.create_task(self._serve(run, request))
+                    with suppress(OSError):  # for example, no file can be opened: looked up again
+                        for request in run.dir.wanted.glob("*.json"):
+                            if request not in tasks:
+                                tasks[request] = asyncio.create_task(self._serve(run, request))
                 for request in [request for request, task in tasks.items() if task.done()]:
                     del tasks[request]
                 await asyncio.sleep(_REQUESTS_S)

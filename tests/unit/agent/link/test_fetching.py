@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -145,6 +146,32 @@ def test_refusal_of_a_file_is_the_answer_to_the_rank_that_has_requested_the_chec
     assert request.with_suffix(".done").read_text() == (
         "the master answered 404: there is no such file"
     )
+
+
+def test_requests_are_looked_up_again_after_no_file_could_be_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    run.dir.wanted.mkdir(parents=True)
+    request = run.dir.wanted / "1.json"
+    request.write_text("")  # is no request
+    glob, failures = Path.glob, [OSError(errno.EMFILE, "Too many open files")]
+
+    def fail_once(path: Path, pattern: str) -> Iterator[Path]:
+        if failures:
+            raise failures.pop()
+        return glob(path, pattern)
+
+    async def serve() -> None:
+        task = asyncio.create_task(RunFiles(CREDENTIALS).serve_ranks({run.id: run}))
+        async with asyncio.timeout(10):
+            while not request.with_suffix(".done").exists():
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+    monkeypatch.setattr(fetching, "_REQUESTS_S", 0.01)
+    monkeypatch.setattr(Path, "glob", fail_once)
+    asyncio.run(serve())
 
 
 def test_start_that_the_master_refuses_fails_with_its_sentences(
