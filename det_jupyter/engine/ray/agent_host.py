@@ -15,6 +15,7 @@ import fcntl
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -70,7 +71,8 @@ class AgentHost:
 
     def _start(self, credentials: str, home: str, python: str, variables: dict[str, str]) -> None:
         folder = Path(tempfile.gettempdir(), f"det-agent-{os.geteuid()}", home)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private(folder.parent)
+        _make_private(folder)
         _remove_siblings(folder)
         self._log = folder / "agent.out"
         # Ray sets the number of threads, and has its token and its internals in variables.
@@ -136,6 +138,20 @@ class AgentHost:
                 break
             time.sleep(0.1)
         os._exit(0)
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder, unless it is there.
+
+    Raises:
+        OSError: It cannot be made, or another user has made it, and could put links into it.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is not a folder of this user; remove it there")
+    folder.chmod(0o700)
 
 
 def _remove_siblings(folder: Path) -> None:

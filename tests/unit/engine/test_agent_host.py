@@ -82,6 +82,25 @@ def test_an_interpreter_that_is_missing_is_named() -> None:
     assert "/none/python" in host.state()["output"]
 
 
+@pytest.mark.parametrize("kind", ["link", "of another user"])
+def test_nothing_is_written_to_a_folder_that_another_user_has_made(
+    python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    parent, target = tmp_path / f"det-agent-{os.geteuid()}", tmp_path / "target"
+    target.mkdir()
+    if kind == "link":
+        parent.symlink_to(target)
+    else:
+        uid = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: uid)
+        parent = tmp_path / f"det-agent-{uid}"
+        parent.mkdir()
+    host = AgentHost()
+    start(host, python)
+    assert host.state()["output"] == f"{parent} is not a folder of this user; remove it there"
+    assert list(parent.iterdir()) == []
+
+
 def test_folders_of_a_nodes_former_ids_are_removed_unless_in_use(tmp_path: Path) -> None:
     for name in ("m-ray-n-1", "m-ray-n-2", "m-ray-n-3", "m-ray-n-b-2", "k-ray-n-2"):
         (tmp_path / name / "data").mkdir(parents=True)
