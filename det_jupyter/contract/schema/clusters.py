@@ -14,6 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[1-9]\d{0,4}))?")
 _MAX_NAME = 63  # characters of an agent's name
 _NUM_DIGITS = 6  # of a node's id, in the agent's name
+_MOST_PORT = 65535
 _PORTS = {"ray": 6379}
 
 
@@ -29,7 +30,8 @@ def _address(value: Any) -> Any:
             "address",
             "expected HOST:PORT of the cluster's head (6379, not the client server's 10001)",
         )
-    if isinstance(value, str) and _ADDRESS.fullmatch(value):
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is not None and int(match["port"] or 1) <= _MOST_PORT:
         return value
     raise PydanticCustomError("address", "expected HOST:PORT of the cluster's head")
 

@@ -40,6 +40,7 @@ def test_an_address_has_the_engines_port_if_it_gives_none(
         ({"engine": "slurm"}, r"clusters\[0\].engine"),
         ({"address": "ray://head:10001"}, r"HOST:PORT of the cluster's head \(6379, not"),
         ({"address": "head:0"}, "HOST:PORT"),
+        ({"address": "head:65536"}, "HOST:PORT"),
         ({"slots": "all"}, "expected gpu, or a number of CPU places"),
         ({"slots": 0}, "expected gpu, or a number of CPU places"),
         ({"slots": True}, "expected gpu, or a number of CPU places"),
