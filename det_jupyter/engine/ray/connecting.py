@@ -49,9 +49,10 @@ def check_port(config: ClusterConfig) -> None:
     except socket.gaierror:
         raise DetError(f"{config.address}: there is no computer of the name {host}") from None
     except OSError as error:
-        why = "does not answer" if isinstance(error, TimeoutError) else f"({error.strerror})"
+        is_silent = isinstance(error, TimeoutError) and error.errno is None
+        why = f"no answer within {_PORT_S:g} s" if is_silent else error.strerror
         raise DetError(
-            f"{config.address}: nothing can be reached at port {port} of {host} {why}; give the "
+            f"{config.address}: nothing can be reached at port {port} of {host} ({why}); give the "
             "address of the cluster's head, as `ray start --head` prints it, and see that no "
             "firewall closes the port"
         ) from None
@@ -177,7 +178,8 @@ def _read_versions(
         given = "refuses the token" if sends_token else "needs a token, and there is none here"
         raise DetError(
             f"{config.address}: the cluster {given}; copy the head's ~/.ray/auth_token to the "
-            "same place here, or name its copy: --token-file FILE"
+            f"same place here, or name its copy: --token-file FILE ({_TOKEN_VARIABLE} counts only "
+            "if the master was started with it)"
         ) from None
     except Exception as error:
         raise DetError(f"{_no_head(config)} ({error_line(error)})") from None
