@@ -170,8 +170,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             # After it was asked to leave: nothing is lost, whatever happens until it exits.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
-            agent = turn.state.agents.get(agent_of(allocation, event.rank) or "")
-            if agent is not None and agent.is_remote:
+            # Of several computers: it may be one that the master has made of their shares.
+            if any(part.is_remote for part in allocation.parts):
                 delete_uploaded(turn, record.uuid)
             record_deleted(turn, [record.uuid])
         case TargetReached():

@@ -23,9 +23,10 @@ from det_jupyter.contract.messages import (
     StartGang,
     State,
 )
-from det_jupyter.contract.run.journal import RankFailure
+from det_jupyter.contract.run.journal import CheckpointDeleted, RankFailure
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.master.machine.model.events import (
     AgentAway,
     AgentLost,
@@ -94,6 +95,15 @@ def failure(rank: int, at: float, *, is_echo: bool = False) -> RecordArrived:
 
 def both_up() -> list[Event]:
     return [started(ranks=[0, 1]), started(ranks=[2, 3]), *(up(rank) for rank in range(4))]
+
+
+def test_checkpoint_of_several_computers_that_a_rank_of_this_one_deletes_is_deleted_here() -> None:
+    world = world_of("b", "a")
+    world.tell(*both_up(), first_step(), saved(10))
+    record = CheckpointDeleted(at=80.0, uuid="ckpt10")
+    (deletion,) = world.tell(RecordArrived(allocation_id=RUN, rank=2, record=record))
+    assert isinstance(deletion, DeleteCheckpoints)
+    assert world.machine.state.checkpoints["ckpt10"].state == "DELETED"
 
 
 # Start
