@@ -22,7 +22,7 @@ from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.together import local_chief_first, on_all
-from det_jupyter.core.wanted import fetch
+from det_jupyter.core.wanted import await_shares, fetch
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, path_of, read_metadata
 
@@ -269,6 +269,8 @@ class CheckpointContext(ContextPart):
         name = _check_uuid(call, uuid)
         if self._wanted is not None and self.is_uploaded and not self._storage.files(name):
             fetch(self._wanted, name, is_saved=name in self._in_shares)
+        elif name in self._in_shares:
+            await_shares(self._storage, name)
         return self._storage.reading(name, takes)
 
 

@@ -1,9 +1,12 @@
-"""Requests checkpoints that are not on this computer, from the agent of a run on another computer.
+"""Reads of checkpoints that are not on this computer yet.
+
+On another computer than the master's, a rank requests them from the agent of its run:
 
     wanted/X.json    written by a rank: the uuid
     wanted/X.done    written by the agent: why the checkpoint could not be fetched, or nothing
 
-The folder exists only in runs on other computers than the master's.
+The folder exists only in runs on other computers than the master's. On the master's own computer
+a checkpoint of several computers comes by itself, when all agents have uploaded their shares.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from pathlib import Path
 
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import CheckpointError
+from det_jupyter.storage import CheckpointStorage
 
 _POLL_S = 0.05
-_LONGEST_S = 24 * 3600.0  # the agent limits its attempts; without the agent, ranks are ended
+_LONGEST_S = 24 * 3600.0  # agents limit their attempts; without an agent, its ranks are ended
 
 
 def fetch(wanted: Path, uuid: str, *, is_saved: bool) -> None:
@@ -51,3 +55,22 @@ def fetch(wanted: Path, uuid: str, *, is_saved: bool) -> None:
             )
         return
     raise CheckpointError(f"checkpoint {uuid}: the agent has not fetched it within a day")
+
+
+def await_shares(storage: CheckpointStorage, uuid: str) -> None:
+    """Wait until the master has made a checkpoint of the shares of several computers.
+
+    Args:
+        storage: The master's own folder, on its computer.
+        uuid: The checkpoint.
+
+    Raises:
+        CheckpointError: The shares have not arrived.
+    """
+    deadline = time.monotonic() + _LONGEST_S
+    while not storage.files(uuid):
+        if time.monotonic() > deadline:
+            raise CheckpointError(
+                f"checkpoint {uuid}: the agents have not uploaded all files of it within a day"
+            )
+        time.sleep(_POLL_S)

@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Timer
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -535,6 +537,27 @@ def test_checkpoint_in_shares_is_deleted_by_its_record(
 
     results(4, body)
     assert [type(record) for record in computers.sinks[1].records] == [CheckpointDeleted]
+
+
+def test_checkpoint_in_shares_is_read_on_the_masters_computer_when_it_is_there(
+    computers: Computers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(rank: ThreadRank) -> dict[str, str]:
+        checkpoint = computers.of(rank)
+        folder = write(tmp_path / str(rank.rank), {str(rank.rank): "x"})
+        uuid = checkpoint.upload(folder, STEPS, shard=True)
+        if rank.local_rank == 1:  # as the master does, a moment later
+            draft = write(tmp_path / f"made-{rank.rank}-{uuid}", {"a": "1"})
+            Timer(0.2, draft.rename, [computers.folder(rank.cross_rank) / uuid]).start()
+        with checkpoint.restore_path(uuid) as path:
+            return tree(path)
+
+    assert results(4, body) == [{"a": "1"}] * 4
+    monkeypatch.setattr("det_jupyter.core.wanted._LONGEST_S", 0.0)
+    monkeypatch.setattr(f"{__name__}.Timer", Mock())
+    for error in run_ranks(4, body):
+        assert isinstance(error, CheckpointError | PeerFailed)
+        assert "the agents have not uploaded all files of it" in str(error)
 
 
 def test_folder_of_the_configuration_that_a_computer_does_not_see_is_refused(
