@@ -2,7 +2,7 @@
 
 A gang may be on several agents of this process (devices/offered_slots.py). These are on one
 computer, so the ranks connect over its loopback interface. A gang on several computers has a part
-on each (gang_tunnel.py), and the specs here are those of this process's ranks. In both cases the
+on each (tunnel/part.py), and the specs here are those of this process's ranks. In both cases the
 places have torchrun's terms:
 
     rank              0      1      2      3
