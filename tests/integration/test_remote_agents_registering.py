@@ -55,3 +55,11 @@ def test_process_without_the_runs_of_the_one_before_waits_until_they_are_lost(
 def test_next_process_in_the_same_folder_and_a_reconnection_are_accepted(bench: Bench) -> None:
     register(bench, "first", [RunReport(allocation_id=RUN, alive=True)])
     register(bench, "second", [RunReport(allocation_id=RUN, alive=False)])
+
+
+def test_an_agent_of_a_cluster_that_is_not_connected_yet_is_shown_with_the_cluster(
+    bench: Bench,
+) -> None:
+    bench.service.access.add(AGENT, cluster="ray")
+    register(bench, "first", [RunReport(allocation_id=RUN, alive=True)])
+    assert bench.service.machine.state.agents[AGENT].cluster == "ray"

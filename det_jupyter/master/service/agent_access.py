@@ -97,6 +97,10 @@ class AgentAccess:
         """Return the agents on nodes of a cluster that may connect."""
         return [name for name, of in self._access.clusters.items() if of == cluster]
 
+    def cluster_of(self, agent_id: str) -> str:
+        """Return the cluster that an agent's computer is a node of; "" if it is in none."""
+        return self._access.clusters.get(agent_id, "")
+
     @property
     def master_id(self) -> str:
         """An id of this master, by which a cluster distinguishes its agents from another's.

@@ -290,7 +290,7 @@ class Service:
         return {name: size for name, size in offsets.items() if rank_of(name) in part.ranks}
 
     def _node_of(self, agent_id: str) -> tuple[str, str]:
-        """Return an agent's cluster and node; "" if it is on none.
+        """Return an agent's cluster and node; "" if it is on none, or if the node is not known.
 
         After a start of the master, agents register before their cluster is connected.
         """
@@ -298,7 +298,9 @@ class Service:
             return known.cluster, known.node_id
         state = self.machine.state
         before = state.agents.get(agent_id) or state.lost_agents.get(agent_id)
-        return (before.cluster, before.node) if before else ("", "")
+        if before is not None and before.cluster:
+            return before.cluster, before.node
+        return self.access.cluster_of(agent_id), ""
 
     def clock_ahead_s(self, agent_id: str) -> float:
         """Return how far the clock of an agent's computer is ahead of this one's."""
