@@ -87,8 +87,6 @@ class CheckpointInbox:
                 arriving = self._arriving[uuid] = _Arriving(draft, time.monotonic())
         arriving.changed_at = time.monotonic()
         try:
-            if shutil.disk_usage(arriving.draft.path).free < len(part) + _RESERVE_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             write_part(arriving.draft.path / name, offset, part)
         except OSError as error:
             self._discard(uuid, arriving)
@@ -173,8 +171,11 @@ def write_part(path: Path, offset: int, part: bytes) -> None:
 
     Raises:
         Conflict: The file ends before `offset`.
+        OSError: The part cannot be written, or leaves no room for the master's database.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if shutil.disk_usage(path.parent).free < len(part) + _RESERVE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         if offset > os.fstat(file.fileno()).st_size:

@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.errors import CheckpointError, Conflict
 from det_jupyter.master.service import checkpoint_inbox
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, write_part
 from det_jupyter.storage.directory import DirectoryStorage
 
 
@@ -107,6 +107,17 @@ def test_upload_for_which_there_is_no_room_leaves_nothing(
     assert found(tmp_path) == []
     with pytest.raises(Conflict, match="not all files have arrived"):
         inbox.commit("u1", {"a": 1})
+
+
+def test_other_files_leave_room_for_the_database_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events"
+    write_part(path, 0, b"a")
+    monkeypatch.setattr(checkpoint_inbox, "_RESERVE_BYTES", 2 * shutil.disk_usage(tmp_path).free)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        write_part(path, 1, b"b")
+    assert path.read_bytes() == b"a"
 
 
 def test_checkpoint_of_several_agents_is_there_when_each_has_committed_its_files(
