@@ -17,6 +17,7 @@ from det_jupyter.contract.messages import CheckConnections, ConnectionsChecked, 
 _SIZE_BYTES = 4 * 2**20
 _NUM_TRIES = 3
 _CONNECT_S = 3.0
+_FOLDER_S = 5.0  # how long a folder may take to answer; one on a network may never
 
 
 async def measure(
@@ -44,8 +45,16 @@ async def measure(
         up_bytes_per_s=_SIZE_BYTES / up_s,
         peers={agent: found for agent, found in named.items() if isinstance(found, float)},
         closed={agent: found for agent, found in named.items() if isinstance(found, str)},
-        has_folder=not command.probe or _take(Path(command.probe)),
+        has_folder=not command.probe or await _finds(Path(command.probe)),
     )
+
+
+async def _finds(probe: Path) -> bool:
+    try:
+        async with asyncio.timeout(_FOLDER_S):
+            return await asyncio.to_thread(_take, probe)
+    except TimeoutError:
+        return False
 
 
 async def _timed(

@@ -23,6 +23,7 @@ from det_jupyter.master.machine.model.state import Agent
 from det_jupyter.master.service.service import Service
 
 _ANSWER_S = 25.0
+_FOLDER_S = 5.0  # how long a folder may take to answer; one on a network may never
 _MOST_AHEAD_S = 1.0  # the difference of clocks that is worth mending
 _SLOW_BYTES_PER_S = 10e6  # of checkpoints: 1 GB takes 100 s
 _PREFIX = ".det-probe-"
@@ -82,7 +83,7 @@ class ConnectionChecks:
         self, agent: Agent, others: Sequence[Agent], folder: str
     ) -> ConnectionsChecked | None:
         check_id = uuid.uuid4().hex
-        probe = make_probe(folder) if folder else None
+        probe = await _probe_in(folder) if folder else None
         answer: asyncio.Future[ConnectionsChecked] = asyncio.get_running_loop().create_future()
         self._answers[check_id] = answer
         peers = [
@@ -102,8 +103,25 @@ class ConnectionChecks:
         finally:
             del self._answers[check_id]
             if probe is not None:
-                with suppress(OSError):
-                    probe.unlink(missing_ok=True)
+                with suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(_FOLDER_S):
+                        await asyncio.to_thread(probe.unlink, missing_ok=True)
+
+
+async def _probe_in(folder: str) -> Path:
+    """Make a file in a folder; return its path.
+
+    Raises:
+        DetError: That is not possible, or the folder does not answer.
+    """
+    try:
+        async with asyncio.timeout(_FOLDER_S):
+            return await asyncio.to_thread(make_probe, folder)
+    except TimeoutError:
+        raise DetError(
+            f"{folder}: does not answer within {_FOLDER_S:g} s; if it is on a network, see "
+            "whether its server can be reached"
+        ) from None
 
 
 def make_probe(folder: str) -> Path:

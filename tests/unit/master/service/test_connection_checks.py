@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from det_jupyter.contract.messages import AgentCheck, ConnectionsChecked
+from det_jupyter.errors import DetError
 from det_jupyter.master.machine.model.state import Agent
+from det_jupyter.master.service import connection_checks
 from det_jupyter.master.service.connection_checks import find_problems
 
 FINE = ConnectionsChecked(latency_s=0.001, down_bytes_per_s=1e8, up_bytes_per_s=1e8)
@@ -59,3 +64,18 @@ def test_what_is_silent_comes_first() -> None:
     first, second = problems(check("a", closed), check("b", None))
     assert first == "agent b on node-b does not answer"
     assert second.startswith("agent a cannot connect to agent b")
+
+
+def test_a_folder_that_does_not_answer_does_not_hold_up_the_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = threading.Event()
+
+    def hang(_: str) -> None:
+        threading.Timer(0.5, answers.set).start()
+        answers.wait(30)
+
+    monkeypatch.setattr(connection_checks, "make_probe", hang)
+    monkeypatch.setattr(connection_checks, "_FOLDER_S", 0.05)
+    with pytest.raises(DetError, match=r"^/share: does not answer within 0\.05 s"):
+        asyncio.run(connection_checks._probe_in("/share"))

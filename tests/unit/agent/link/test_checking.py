@@ -1,0 +1,44 @@
+"""A check of an agent's connections never holds up what the agent does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from det_jupyter.agent.link import checking
+from det_jupyter.contract.messages import CheckConnections, ConnectionsChecked
+
+
+def measured(probe: Path) -> ConnectionsChecked:
+    async def measure() -> ConnectionsChecked:
+        master = httpx.MockTransport(lambda _: httpx.Response(200))
+        async with httpx.AsyncClient(transport=master, base_url="http://master") as http:
+            command = CheckConnections(check_id="c", peers=[], probe=str(probe))
+            return await checking.measure(http, "/agents/b", command)
+
+    return asyncio.run(measure())
+
+
+def test_a_folder_is_in_common_if_the_masters_file_is_there(tmp_path: Path) -> None:
+    probe = tmp_path / "probe"
+    probe.touch()
+    assert measured(probe).has_folder
+    assert not measured(probe).has_folder
+
+
+def test_a_folder_that_does_not_answer_counts_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def hang(_: Path) -> bool:
+        threading.Timer(0.5, answers.set).start()
+        return answers.wait(30)
+
+    monkeypatch.setattr(checking, "_take", hang)
+    monkeypatch.setattr(checking, "_FOLDER_S", 0.05)
+    assert not measured(tmp_path / "probe").has_folder
