@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _RETRIED_S = 60.0  # longer than the master may be away before the gang is ended (FENCE_S)
 _UPLOADED_S = 600.0  # how long to wait for a checkpoint that is on its way to the master
+_FOLDER_S = 30.0  # how long a shared folder may take to answer; it may never
 _PAUSE_S = 0.5
 _REQUESTS_S = 0.1
 _AT_ONCE = 4
@@ -100,7 +101,7 @@ class RunFiles:
         if start.storage is None:
             run.dir.wanted.mkdir(mode=0o700, exist_ok=True)
         if start.storage is not None and start.probe:
-            _check_shared(self._credentials.agent, Path(start.storage), start.probe)
+            await _check_shared(self._credentials.agent, Path(start.storage), start.probe)
         limit = asyncio.Semaphore(_AT_ONCE)
         capsule = run.plan.capsule
         await _all(self._fetch_blob(http, digest, limit) for digest in blobs_of(capsule))
@@ -275,10 +276,20 @@ async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
         raise errors.exceptions[0] from None
 
 
-def _check_shared(agent: str, folder: Path, probe: str) -> None:
-    """Check that the folder contains the file that the master has created, and remove the file."""
+async def _check_shared(agent: str, folder: Path, probe: str) -> None:
+    """Check that the folder contains the file that the master has created, and remove the file.
+
+    Raises:
+        LaunchError: It does not, or does not answer.
+    """
     try:
-        (folder / probe).unlink()
+        async with asyncio.timeout(_FOLDER_S):
+            await asyncio.to_thread((folder / probe).unlink)
+    except TimeoutError:
+        raise LaunchError(
+            f"checkpoint_storage: {folder} on agent {agent} does not answer within "
+            f"{_FOLDER_S:g} s; see there whether its server can be reached"
+        ) from None
     except OSError as error:
         raise LaunchError(
             f"checkpoint_storage: {folder} on agent {agent} is not the folder that the master's "

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import AgentCredentials
+from det_jupyter.errors import LaunchError
 from tests.integration.agent_support import make_plan
 
 CREDENTIALS = AgentCredentials(agent="b", url="https://127.0.0.1:1", certificate="", token="t")
@@ -213,3 +215,25 @@ def test_start_is_tried_again_while_the_master_cannot_be_reached(
     monkeypatch.setattr(fetching, "_RETRIED_S", -1.0)
     with pytest.raises(StartFailed, match="could not be fetched from https"):
         asyncio.run(Unreachable(1).prepare(run))
+
+
+def test_a_shared_folder_has_to_have_the_masters_file(tmp_path: Path) -> None:
+    (tmp_path / "probe").touch()
+    asyncio.run(fetching._check_shared("b", tmp_path, "probe"))
+    with pytest.raises(LaunchError, match=r"on agent b is not the folder .*No such file"):
+        asyncio.run(fetching._check_shared("b", tmp_path, "probe"))
+
+
+def test_a_shared_folder_that_does_not_answer_does_not_hold_up_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def hang(_: Path) -> None:
+        threading.Timer(0.5, answers.set).start()
+        answers.wait(30)
+
+    monkeypatch.setattr(Path, "unlink", hang)
+    monkeypatch.setattr(fetching, "_FOLDER_S", 0.05)
+    with pytest.raises(LaunchError, match=r"on agent b does not answer within 0\.05 s"):
+        asyncio.run(fetching._check_shared("b", tmp_path, "probe"))
