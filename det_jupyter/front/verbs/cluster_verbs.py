@@ -104,12 +104,16 @@ def add_agent(call: Call) -> str:
 
 def remove_agents(call: Call) -> str:
     """Refuse agents of other computers from now on."""
+    lines: list[str] = []
     for agent in call.options.agents:
-        call.client.remove_agent(agent)
-    return "\n".join(
-        f"agent {agent} cannot connect any more; what runs there ends, and starts elsewhere"
-        for agent in call.options.agents
-    )
+        try:
+            call.client.remove_agent(agent)
+        except NotFound as error:
+            raise NotFound("\n".join([*lines, str(error)])) from None
+        lines.append(
+            f"agent {agent} cannot connect any more; what runs there ends, and starts elsewhere"
+        )
+    return "\n".join(lines)
 
 
 def list_tasks(call: Call) -> str:

@@ -98,6 +98,10 @@ class Master:
             agent=agent_id, url=url, certificate="PEM", token=f"secret of {agent_id}"
         )
 
+    def remove_agent(self, agent_id: str) -> None:
+        if agent_id == "unknown":
+            raise NotFound(f"no agent {agent_id} was added")
+
     def templates(self) -> list[TemplateView]:
         config = {"resources": {"slots_per_trial": 2}}
         return [TemplateView(name="digits", config=config, created_at=1.0, updated_at=2.0)]

@@ -91,3 +91,12 @@ def test_file_that_cannot_be_written_is_named(det: Typed, tmp_path: Path) -> Non
     added = det("agent", "add", "b", "-o", str(tmp_path / "folder"))
     assert added.status == 1
     assert added.err == f"--output: {tmp_path / 'folder'} cannot be written: Is a directory\n"
+
+
+def test_agents_that_were_removed_before_an_unknown_one_are_named(det: Typed) -> None:
+    removed = det("agent", "remove", "a", "unknown", "b")
+    assert removed.status == 1
+    assert removed.err.splitlines() == [
+        "agent a cannot connect any more; what runs there ends, and starts elsewhere",
+        "no agent unknown was added",
+    ]
