@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.config import Length, parse_config
-from det_jupyter.contract.messages import Capsule, GangPlan
+from det_jupyter.contract.messages import Capsule, GangPlan, SlotView
 from det_jupyter.core.journal import Journal
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from det_jupyter.pytorch.training.planned_run import PlannedRun
@@ -117,7 +117,7 @@ def run(
         run=1,
         python=sys.executable,
         cwd=str(folder),
-        slots=[],
+        slots=[SlotView(id=0, kind="cpu", index=0, name="CPU")] * distributed.size,
         config=config.to_document(),
         hparams=config.hyperparameters,
         seed=1,

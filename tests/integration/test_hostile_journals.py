@@ -21,6 +21,7 @@ from det_jupyter.contract.run.journal import (
     ChangeMade,
     CheckpointDeleted,
     CheckpointSaved,
+    CheckpointShare,
     Notice,
     PartTimes,
     Record,
@@ -66,6 +67,7 @@ GOOD: list[Record] = [
     progress(2),
     CheckpointSaved(at=1.0, uuid="u", steps_completed=2, path="/u", size_bytes=1, metadata={}),
     CheckpointDeleted(at=1.0, uuid="u"),
+    CheckpointShare(at=1.0, uuid="u", share=0, num_shares=2, path="/u"),
     TargetReached(at=1.0, steps_completed=2, target=Length("batches", 2)),
     last_words()[1],
     failed().record,
@@ -135,7 +137,7 @@ def test_every_kind_of_record_is_damaged_here() -> None:
     assert {type(record) for record in GOOD} == kinds
     assert {record.kind for record in GOOD} - NEEDED == {
         "batch_metrics", "timings", "step_times", "metrics", "progress", "notice", "trace",
-        "change", "checkpoint_deleted",
+        "change", "checkpoint_deleted", "checkpoint_share",
     }  # fmt: skip
 
 

@@ -60,6 +60,10 @@ class NoProcesses:
 Scenario = Callable[[HandClock, Runner, NoProcesses], Awaitable[None]]
 
 
+async def fetch_nothing(run: Run) -> None:
+    """What an agent elsewhere does before a run: here it fetches no files."""
+
+
 class EndlessLease:
     """The lease of an agent elsewhere, whose master always answers."""
 
@@ -75,7 +79,10 @@ class EndlessLease:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
-    """Return what starts a gang of one rank, plays a scenario and returns the run."""
+    """Return what starts a gang of one rank, plays a scenario and returns the run.
+
+    With a lease, the agent is on another computer than the master.
+    """
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
 
     def play_one(scenario: Scenario, *, lease: EndlessLease | None = None) -> Run:
@@ -88,6 +95,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
                 lifeline_fd=-1,
                 socket_dir=tmp_path,
                 num_threads=1,
+                prepare=fetch_nothing if lease else None,
                 lease=cast(Lease | None, lease),
             )
 
@@ -281,7 +289,7 @@ def test_rank_that_ends_by_a_signal_to_its_agent_too_is_lost_and_has_not_failed(
 
 
 def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
-    play: Callable[[Scenario], Run],
+    play: Callable[..., Run],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         runner.leave_ordered.set()
@@ -290,6 +298,20 @@ def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
         exited = runner.runs_of("a")["1.1.2"].exited
         assert exited is not None
         assert (exited.lost, exited.killed, exited.error) == (True, False, "")
+        runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
+        await loop.advance(0)
+
+    play(scenario, lease=EndlessLease())
+
+
+def test_gang_that_is_ordered_while_the_agent_of_the_master_exits_is_left_to_its_successor(
+    play: Callable[[Scenario], Run],
+) -> None:
+    async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
+        runner.leave_ordered.set()
+        late = make_plan("1.1.2", [], slots=1, agent_ids=["a"])
+        runner.carry_out(StartGang(plan=late), agent_id="a")
+        assert list(runner.runs_of("a")) == [ID]
         runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
         await loop.advance(0)
 
