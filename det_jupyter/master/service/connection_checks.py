@@ -155,12 +155,12 @@ def find_problems(
             silent.append(f"agent {check.agent} on {check.hostname} does not answer")
             continue
         for peer, why in found.closed.items():
-            to = agents[peer]
-            closed.append(
-                f"agent {check.agent} cannot connect to agent {peer} at {to.address} port "
-                f"{to.port} ({shortened(why)}): if a firewall closes ports between the two, open "
-                "them; a trial cannot span both"
-            )
+            if (to := agents.get(peer)) is not None:  # the agent may have left meanwhile
+                closed.append(
+                    f"agent {check.agent} cannot connect to agent {peer} at {to.address} port "
+                    f"{to.port} ({shortened(why)}): if a firewall closes ports between the two, "
+                    "open them; a trial cannot span both"
+                )
         if not found.has_folder:
             unshared.append(
                 f"agent {check.agent} on {check.hostname} does not see what this computer writes "

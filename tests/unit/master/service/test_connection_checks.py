@@ -66,6 +66,11 @@ def test_what_is_silent_comes_first() -> None:
     assert second.startswith("agent a cannot connect to agent b")
 
 
+def test_a_peer_that_has_left_is_no_problem() -> None:
+    closed = FINE.model_copy(update={"closed": {"gone": "refused"}})
+    assert problems(check("a", closed), check("b")) == []
+
+
 def test_a_folder_that_does_not_answer_does_not_hold_up_the_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
