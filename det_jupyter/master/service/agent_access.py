@@ -56,6 +56,8 @@ class AgentAccess:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._gang_certificate = folder / "gang-certificate.pem"
+        self._gang_key = folder / "gang-key.pem"
         self._access = self._read()
 
     def _read(self) -> _Access:
@@ -154,7 +156,7 @@ class AgentAccess:
         _make_certificate(self.certificate, self.key, _COMMON_NAME)
 
     def remove(self, agent_id: str) -> None:
-        """Make an agent's token void.
+        """Make an agent's token void; later gangs get another certificate, whose key it lacks.
 
         Raises:
             NotFound: No agent of this name was added.
@@ -165,6 +167,8 @@ class AgentAccess:
         digests = _without(self._access.digests, agent_id)
         clusters = _without(self._access.clusters, agent_id)
         self._write(self._access.model_copy(update={"digests": digests, "clusters": clusters}))
+        for path in (self._gang_certificate, self._gang_key):
+            path.unlink(missing_ok=True)
 
     def agent_of(self, token: str) -> str | None:
         """Return the agent with this token; None if there is none."""
@@ -177,11 +181,9 @@ class AgentAccess:
         Raises:
             DetError: It has to be made, and cannot be.
         """
-        certificate = self._folder / "gang-certificate.pem"
-        key = self._folder / "gang-key.pem"
         make_private(self._folder, "")
-        _make_certificate(certificate, key, _GANG_NAME)
-        return paths.read_private(certificate), paths.read_private(key)
+        _make_certificate(self._gang_certificate, self._gang_key, _GANG_NAME)
+        return paths.read_private(self._gang_certificate), paths.read_private(self._gang_key)
 
     def gang_secret(self, allocation_id: str) -> str:
         """Return the secret of a gang, in hex digits: the same each time."""

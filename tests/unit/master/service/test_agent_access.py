@@ -50,6 +50,17 @@ def test_certificate_serves_tls_and_is_kept(tmp_path: Path) -> None:
     assert access.certificate.read_text() == certificate
 
 
+def test_certificate_of_gangs_is_another_one_after_an_agent_was_removed(tmp_path: Path) -> None:
+    access = AgentAccess(tmp_path / "agents")
+    access.add("b")
+    access.add("c")
+    before, kept = access.gang_certificate(), access.gang_certificate()
+    access.remove("b")
+    after = access.gang_certificate()
+    assert kept == before
+    assert not set(after) & set(before)
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".b", "a b", "a\n", "x" * 64])
 def test_name_that_could_be_a_path_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="expected up to 63 letters"):
