@@ -129,7 +129,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         config.searcher, config.hyperparameters, config.reproducibility.experiment_seed
     )
     warnings = notices(config.to_document())
-    elsewhere = [agent.id for agent in state.agents.values() if agent.is_remote]
+    elsewhere = sorted(agent.id for agent in state.agents.values() if agent.is_remote)
     if elsewhere and config.checkpoint_storage.location is None:
         warnings.append(
             f"checkpoint_storage: what trials save on agents of other computers "
