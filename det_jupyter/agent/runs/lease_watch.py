@@ -19,18 +19,16 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 
 import psutil
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import since_boot
 from det_jupyter.contract.host.locks import take_lock
-from det_jupyter.contract.host.run_processes import kill_processes_below
+from det_jupyter.contract.host.run_processes import kill_processes_below, kill_until_gone
 from det_jupyter.contract.host.rundir import runs_root
 
 logger = logging.getLogger(__name__)
@@ -40,7 +38,6 @@ EXPIRED = b"expired"  # the line that is sent to the agent when the lease has en
 _CHECK_S = 0.1  # a timeout would not count the time in which the computer is suspended
 _AGAIN_S = 1.0
 _KILL_S = 2.0  # for what is killed to exit; it can do nothing meanwhile
-_POLL_S = 0.01
 _LOCK_S = 1.0
 
 
@@ -89,20 +86,10 @@ def watch(connection: socket.socket, end: Callable[[], None]) -> bool:
 
 def _end_all(agent_pid: int) -> None:
     """Kill what the agent has started, fork servers included, and all processes of its runs."""
-    killed: set[int] = set()
-    deadline = time.monotonic() + _KILL_S
-    for attempt in count():
-        found = _descendants(agent_pid)
-        if not found or (attempt > 0 and time.monotonic() > deadline):
-            break
-        for process in found:
-            with suppress(psutil.Error):
-                process.kill()
-                killed.add(process.pid)
-        time.sleep(_POLL_S)
+    started, _ = kill_until_gone(partial(_descendants, agent_pid), _KILL_S)
     runs = runs_root(paths.data_dir())
-    killed.update(kill_processes_below(runs, _KILL_S, spared=[agent_pid])[0])
-    _log(killed, "the lease has ended")
+    of_runs, _ = kill_processes_below(runs, _KILL_S, spared=[agent_pid])
+    _log(sorted({*started, *of_runs}), "the lease has ended")
 
 
 def _descendants(agent_pid: int) -> list[psutil.Process]:

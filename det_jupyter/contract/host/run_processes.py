@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -56,10 +56,26 @@ def pids_below(runs: Path) -> list[int]:
 def _end_all(
     folder: str, mapped: bytes, timeout_s: float, spared: Collection[int] = ()
 ) -> tuple[list[int], list[int]]:
+    return kill_until_gone(
+        lambda: _find(folder, mapped, (pid for pid in psutil.pids() if pid not in spared)),
+        timeout_s,
+    )
+
+
+def kill_until_gone(
+    find: Callable[[], list[psutil.Process]], timeout_s: float
+) -> tuple[list[int], list[int]]:
+    """Kill the processes that `find` returns, again and again until it returns none.
+
+    They are killed at least once, however long finding them takes.
+
+    Returns:
+        The pids of those that exited, and of those that did not within the timeout.
+    """
     killed: set[int] = set()
     deadline = time.monotonic() + timeout_s
     for attempt in count():
-        found = _find(folder, mapped, (pid for pid in psutil.pids() if pid not in spared))
+        found = find()
         # On a busy computer, finding them alone may take longer than the timeout.
         if not found or (attempt > 0 and time.monotonic() > deadline):
             break
