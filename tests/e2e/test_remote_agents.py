@@ -93,6 +93,22 @@ class Node:
         wait_until(is_connected, f"{self.credentials.agent} is connected")
 
 
+def running_nodes(client: Client, nodes: list[Node]) -> Iterator[dict[str, Node]]:
+    """Start the agents, yield them by name, and end them; closes the client."""
+    for node in nodes:
+        node.start()
+    try:
+        for node in nodes:
+            node.wait_until_connected(client)
+        yield {node.credentials.agent: node for node in nodes}
+    finally:
+        for node in nodes:
+            if node.processes[-1].poll() is None:
+                node.end()
+        client.session.close()
+        assert not any([processes_below(node.home) for node in nodes])
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """Return a private det_jupyter whose own agent has too few slots for the trials here."""
@@ -104,19 +120,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
 def nodes(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
     """Return the agents `b` and `c`, with two slots each."""
     client, folder = home.client(), tmp_path_factory.mktemp("nodes")
-    nodes = {name: Node(client.add_agent(name, "127.0.0.1"), folder / name) for name in ("b", "c")}
-    for node in nodes.values():
-        node.start()
-    try:
-        for node in nodes.values():
-            node.wait_until_connected(client)
-        yield nodes
-    finally:
-        for node in nodes.values():
-            if node.processes[-1].poll() is None:
-                node.end()
-        client.session.close()
-        assert not processes_below(folder)
+    yield from running_nodes(
+        client, [Node(client.add_agent(n, "127.0.0.1"), folder / n) for n in "bc"]
+    )
 
 
 @pytest.fixture(scope="module")

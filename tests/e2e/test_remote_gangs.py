@@ -18,8 +18,8 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import RankFailed
 from det_jupyter.master.service.agent_access import AgentAccess
-from tests.e2e.test_remote_agents import Node, final_weights, losses
-from tests.processes import DetHome, det_home, processes_below, wait_until
+from tests.e2e.test_remote_agents import Node, final_weights, losses, running_nodes
+from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
@@ -39,22 +39,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
 @pytest.fixture(scope="module")
 def nodes(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
     client, folder = home.client(), tmp_path_factory.mktemp("nodes")
-    nodes = {
-        name: Node(client.add_agent(name, "127.0.0.1"), folder / name, slots=1)
-        for name in ("b", "c")
-    }
-    for node in nodes.values():
-        node.start()
-    try:
-        for node in nodes.values():
-            node.wait_until_connected(client)
-        yield nodes
-    finally:
-        for node in nodes.values():
-            if node.processes[-1].poll() is None:
-                node.end()
-        client.session.close()
-        assert not processes_below(folder)
+    yield from running_nodes(
+        client, [Node(client.add_agent(n, "127.0.0.1"), folder / n, slots=1) for n in "bc"]
+    )
 
 
 @pytest.fixture
