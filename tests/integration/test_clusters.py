@@ -17,6 +17,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AddCluster, ClusterNode
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.background import clusters as clusters_module
+from det_jupyter.master.background import one_cluster
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.service.pools_file import read_pools
 from tests.integration.master_support import Bench
@@ -65,7 +66,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Return a master whose bridges are `tests.fake_bridge`."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.setattr(clusters_module, "BRIDGES", {"ray": "tests.fake_bridge"})
+    monkeypatch.setattr(one_cluster, "BRIDGES", {"ray": "tests.fake_bridge"})
     world = World(tmp_path)
     yield world
     world.bench.service.close()

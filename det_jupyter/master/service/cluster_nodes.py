@@ -1,6 +1,6 @@
 """What is known of clusters: which agent is on which node, and sentences about both.
 
-`background/clusters.py` writes it; registration, supervision and reasons read it.
+`background/one_cluster.py` writes it; registration, supervision and reasons read it.
 """
 
 from __future__ import annotations
