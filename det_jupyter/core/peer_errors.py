@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from pathlib import Path
 
 from det_jupyter.core.ranks import RankEnded
@@ -21,6 +22,7 @@ _LOST_PEER = re.compile(
 SOURCE_POSITION = re.compile(
     r"^\s*\[[^\]]*\]"
 )  # "[file:line]" of gloo's or NCCL's source in a message
+_RECEIVES_TENSOR = "rebuild_storage_fd"  # torch's function in torch/multiprocessing/reductions.py
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")
 
 
@@ -64,8 +66,20 @@ def is_lost_peer(error: BaseException) -> bool:
 
 
 def is_lost_worker(error: BaseException) -> bool:
-    """Return whether this is torch's error for a data-loader worker that was killed or exited."""
-    return isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)) is not None
+    """Return whether the error follows from the end of a data-loader worker.
+
+    torch raises an error of its own for a worker that was killed or exited. If the worker ends
+    while it hands a tensor over, the error is one of the connection instead: torch checks whether
+    workers are alive a moment too early. Its thread for pinned memory puts the traceback of that
+    error into the message.
+    """
+    if isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)):
+        return True
+    if not isinstance(error, ConnectionError | EOFError | FileNotFoundError):
+        return False
+    frames = traceback.walk_tb(error.__traceback__)
+    names = {frame.f_code.co_name for frame, _ in frames}
+    return _RECEIVES_TENSOR in names or f"in {_RECEIVES_TENSOR}" in str(error)
 
 
 def _was_raised_in_torch(error: BaseException) -> bool:
@@ -73,7 +87,5 @@ def _was_raised_in_torch(error: BaseException) -> bool:
     import torch
 
     folder = str(Path(torch.__file__).parent) + os.sep
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(folder)
+    *_, (frame, _line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+    return frame is not None and frame.f_code.co_filename.startswith(folder)

@@ -6,11 +6,13 @@ import linecache
 import os
 import signal
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._utils import ExceptionWrapper
 
 from det_jupyter import core
 from det_jupyter.core.peer_errors import is_lost_peer, is_lost_worker
@@ -160,6 +162,31 @@ def test_a_killed_loader_worker_is_no_mistake_of_the_trials() -> None:
         next(iter(torch.utils.data.DataLoader(Killed(), num_workers=1)))
     assert is_lost_worker(caught.value)
     assert not is_lost_worker(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def hand_over(target: Connection) -> None:
+    target.send(torch.ones(3))
+    signal.pause()
+
+
+def test_a_worker_killed_while_it_hands_a_tensor_over_is_no_mistake_either() -> None:
+    """The worker ends between its message and the connection for the tensor's descriptor."""
+    context = torch.multiprocessing.get_context("fork")
+    source, target = context.Pipe(duplex=False)
+    worker = context.Process(target=hand_over, args=(target,))
+    worker.start()
+    assert source.poll(60)
+    worker.kill()
+    worker.join()
+    with pytest.raises((ConnectionError, EOFError, FileNotFoundError)) as caught:
+        source.recv()
+    assert is_lost_worker(caught.value)
+    info = (caught.type, caught.value, caught.tb)
+    wrapper = ExceptionWrapper(info, where="in pin memory thread for device 0")
+    with pytest.raises(caught.type) as again:
+        wrapper.reraise()
+    assert is_lost_worker(again.value)
+    assert not is_lost_worker(caught.type("a download in the dataset"))
 
 
 def test_unspeakable_errors_can_be_compared_with_what_sharding_raises() -> None:
