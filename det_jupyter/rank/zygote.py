@@ -229,11 +229,13 @@ class ForkServer:
             prepare_process(spec, self._pid)
             self._run_rank(spec)
         except BaseException:
-            traceback.print_exc()
+            with suppress(BaseException):  # the disk is full, or user code has closed the stream
+                traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+            try:
+                _flush_streams()
+            finally:  # a rank never returns: it would go on as a copy of this server
+                os._exit(1)
 
     def _reap(self) -> None:
         while self._running:
@@ -247,6 +249,12 @@ class ForkServer:
             is_killed = ended.si_code != os.CLD_EXITED
             exit_code = -ended.si_status if is_killed else ended.si_status
             _send(self._connection, RankExited(pid=pid, exit_code=exit_code))
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):  # as above
+            stream.flush()
 
 
 def _kill_group(pid: int) -> None:
