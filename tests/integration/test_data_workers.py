@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -16,6 +18,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from det_jupyter.pytorch.data import BatchStream, DataLoader
+from det_jupyter.pytorch.data.loader import report_unsent_batches
 from det_jupyter.pytorch.rng import seed_everything
 from tests.processes import wait_until
 from tests.unit.pytorch.data_support import (
@@ -149,6 +152,29 @@ def test_a_worker_that_fails_is_told_with_the_batch(how: str, error: Any, words:
     note = caught.value.__notes__[-1]
     assert note.startswith("This was while rank 0 loaded batch ")
     assert note.endswith(" of Failing in 1 worker.")
+
+
+def lock_instead(records: list[int]) -> Any:
+    return threading.Lock()
+
+
+@pytest.mark.parametrize("make", [DataLoader, TorchDataLoader])
+def test_a_batch_that_a_worker_cannot_send_is_an_error(make: Any) -> None:
+    stream = training(make(Failing("never"), 2, num_workers=1, collate_fn=lock_instead))
+    with pytest.raises(TypeError, match=r"cannot send its batch to the rank: .*cannot pickle"):
+        taken(stream, 1)
+    stream.close()
+
+
+def test_other_queues_report_what_they_cannot_send_as_before(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    report_unsent_batches()
+    queue = multiprocessing.get_context("fork").Queue()
+    queue.put((0, threading.Lock()))
+    queue.close()
+    queue.join_thread()
+    assert "TypeError: cannot pickle" in capfd.readouterr().err
 
 
 class Looking(Counting):

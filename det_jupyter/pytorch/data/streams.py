@@ -38,7 +38,7 @@ from det_jupyter.pytorch.data.batches import pin
 from det_jupyter.pytorch.data.division import Division, RankPart, Share, divide
 from det_jupyter.pytorch.data.fetch import Rows
 from det_jupyter.pytorch.data.generators import OwnGenerators
-from det_jupyter.pytorch.data.loader import DataLoader, shut_down
+from det_jupyter.pytorch.data.loader import DataLoader, report_unsent_batches, shut_down
 from det_jupyter.pytorch.data.order import call_set_epoch, can_jump
 from det_jupyter.pytorch.rng import derive_seed
 
@@ -283,6 +283,7 @@ class PlainLoaderStream:
             pass_idx += 1
 
     def _pass(self, pass_idx: int, step: int) -> Iterator[Any]:
+        report_unsent_batches()
         stream = OwnGenerators(derive_seed(self._seed, pass_idx))
         with stream.in_use():
             for shuffled in self._with_epochs():
