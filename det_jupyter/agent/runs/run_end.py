@@ -48,7 +48,7 @@ from det_jupyter.contract.values.lengths import Length
 _LINES = 20  # lines of output shown if there is no stack
 _LINES_BEFORE = 5  # a fatal error: they may contain its cause
 _FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.MULTILINE)
+_THREAD = re.compile(r"^(Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.MULTILINE)
 _FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
 _WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _SIZES_DIFFER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
@@ -94,18 +94,19 @@ def crash_output(text: str, labels: Mapping[str, str], cwd: str) -> CrashOutput 
 
 
 def _user_stack(text: str, labels: Mapping[str, str], cwd: str) -> list[_Frame]:
-    """Return the stack of the thread that ran user code, innermost frame last.
+    """Return the stack of the thread that crashed, or else of one that ran user code.
 
-    Frames of this package are left out.
+    The innermost frame is last; frames of this package are left out.
     """
-    stacks = []
-    for thread in _THREAD.findall(text):
+    stacks, crashed = [], []
+    for kind, thread in _THREAD.findall(text):
         frames = [_Frame(m["file"], m["line"], m["name"]) for m in _FRAME.finditer(thread)]
         end = next((i for i, f in enumerate(frames) if f.file == "<frozen runpy>"), None)
         stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(_OURS)])
-    # The last is the thread that crashed, or the main thread if no Python thread did.
+        crashed += [stacks[-1]] if kind == "Current thread" else []
+    # The main thread is the last. Of a thread of a C++ library there is no stack.
     theirs = [s for s in stacks if any(_is_user_code(frame, labels, cwd) for frame in s)]
-    return [*[[]], *stacks, *theirs][-1]
+    return [*[[]], *stacks, *theirs, *(s for s in crashed if s in theirs)][-1]
 
 
 def _is_user_code(frame: _Frame, labels: Mapping[str, str], cwd: str) -> bool:

@@ -224,6 +224,21 @@ Stack of the crash (most recent call last):
     )
 
 
+def test_a_crash_in_a_thread_is_placed_in_that_thread() -> None:
+    main = '  File "<cell 5>", line 40 in train_batch\n'
+    text = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f99c17fa6c0 (most recent "
+        f'call first):\n  File "<cell 5>", line 31 in work\n\nThread 0x01:\n{main}'
+    )
+    words = crash_output(text, LABELS, "/home/me/notebooks")
+    assert words is not None
+    assert words.where == "Cell In[5], line 31, in work"
+    of_a_library = text.replace('"<cell 5>", line 31 in work', '"/usr/lib/x.py", line 3 in run')
+    words = crash_output(of_a_library, LABELS, "/home/me/notebooks")
+    assert words is not None
+    assert words.where == "Cell In[5], line 40, in train_batch"
+
+
 def test_an_exception_of_cpp_is_the_cause_and_a_mismatch_is_put_into_words() -> None:
     words = crash_output(MISMATCH, LABELS, "/home/me/notebooks")
     assert words is not None
