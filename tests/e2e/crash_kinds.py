@@ -1,0 +1,435 @@
+"""The kinds of end that a trial can come to, and what has to be said about each.
+
+A row replaces comments of CRASHING, such as `# train_batch`, with code. The line of it that ends
+in `# here` is the one that has to be named.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+BATCH = 3  # in which the code at train_batch runs
+FILE = "<ipython-input-5-crashing>"
+LABEL = "Cell In[5]"
+
+CRASHING = """
+import ctypes, faulthandler, os, resource, signal, sys, threading, time
+import torch
+from torch import nn
+from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial
+
+# globals
+
+class Records(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        # record
+        return torch.ones(2), torch.zeros(1)
+
+
+class Callback(PyTorchCallback):
+    def on_training_epoch_start(self, epoch_idx):
+        # callback
+        pass
+
+    def on_validation_end(self, metrics):
+        # callback after validation
+        pass
+
+    def state_dict(self):
+        # checkpoint
+        return {"seen": 1}
+
+    def load_state_dict(self, state):
+        # load
+        pass
+
+
+class Crashing(PyTorchTrial):
+    def __init__(self, context):
+        # init
+        self.context = context
+        self.model = context.wrap_model(nn.Linear(2, 1))
+        sgd = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.optimizer = context.wrap_optimizer(sgd)
+
+    def build_callbacks(self):
+        return {"callback": Callback()}
+
+    def build_training_data_loader(self):
+        # build training
+        return DataLoader(Records(), self.context.get_per_slot_batch_size(), num_workers=WORKERS)
+
+    def build_validation_data_loader(self):
+        # build validation
+        return DataLoader(Records(), 32)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):  # method
+        rank = self.context.distributed.rank
+        x, y = batch
+        if batch_idx == BATCH and rank == RANK:
+            pass
+            # train_batch
+        loss = nn.functional.mse_loss(self.model(x), y)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch, batch_idx):
+        x, y = batch
+        # evaluate_batch
+        return {"error": nn.functional.mse_loss(self.model(x), y)}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """A kind of end, and what is said of it.
+
+    Args:
+        name: The kind.
+        code: Code by the comment that it replaces.
+        error: Pattern of the error; None: the trial completes.
+        where: The function whose line `# here` is named; "": no line is named.
+        exit_code: Exit code of the rank that is named.
+        batch: The batch that is named.
+        rank: The rank that runs the code at train_batch, and is named.
+        ranks: How many there are.
+        workers: Loader workers of each rank.
+        restarts: max_restarts of the trial.
+        times: How often it has occurred in a row when the trial is given up.
+        notice: Pattern of a notice of the trial.
+        changes: Of the configuration.
+    """
+
+    name: str
+    code: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+    where: str = ""
+    exit_code: int = 1
+    batch: int | None = None
+    rank: int = 0
+    ranks: int = 1
+    workers: int = 0
+    restarts: int = 0
+    times: int = 1
+    notice: str = ""
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The trial."""
+        text = CRASHING
+        for place, code in self.code.items():
+            found = re.search(rf"^( *)# {place}$", text, re.MULTILINE)
+            assert found is not None, place
+            lines = "\n".join(found[1] + line for line in code.strip("\n").splitlines())
+            text = text[: found.start()] + lines + text[found.end() :]
+        numbers = {"BATCH": BATCH, "RANK": self.rank, "WORKERS": self.workers}
+        for name, number in numbers.items():
+            text = re.sub(rf"\b{name}\b", str(number), text)
+        return text
+
+    @property
+    def place(self) -> str:
+        """The place as it is said; "" if it is not known."""
+        if not self.where:
+            return ""
+        lines = self.source.splitlines()
+        mark = "# here" if any(line.endswith("# here") for line in lines) else "# method"
+        (here,) = [number for number, line in enumerate(lines, 1) if line.endswith(mark)]
+        return f"{LABEL}, line {here}, in {self.where}"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration: 8 batches of 4 records for each rank."""
+        return {
+            "name": self.name,
+            "entrypoint": "Crashing",
+            "hyperparameters": {"global_batch_size": 4 * self.ranks},
+            "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 8}},
+            "min_validation_period": {"batches": 8},
+            "resources": {"slots_per_trial": self.ranks},
+            "max_restarts": self.restarts,
+            "profiling": {"enabled": False},
+        } | self.changes
+
+
+def raising(place: str, where: str, batch: int | None = None, **changes: Any) -> Crash:
+    workers = " in a loader worker" if changes.get("workers") else ""
+    return Crash(
+        name=f"an exception in {place}{workers}",
+        code={place: 'raise KeyError("lost")  # here'},
+        error="^KeyError: 'lost'$",
+        where=where,
+        batch=batch,
+        **changes,
+    )
+
+
+def training(name: str, *lines: str, error: str | None, **changes: Any) -> Crash:
+    has_line = any(line.endswith("# here") for line in lines)
+    said = {"where": "train_batch" if has_line else "", "batch": BATCH} | changes
+    return Crash(name=name, code={"train_batch": "\n".join(lines)}, error=error, **said)
+
+
+def killed(number: signal.Signals, *lines: str, name: str = "", **changes: Any) -> Crash:
+    rank = changes.get("rank", 0)
+    error = rf"^rank {rank} was killed by {number.name} (\(.*\) )?in batch {BATCH}"
+    name = name or f"killed by {number.name}"
+    return training(name, *lines, error=error, exit_code=-number, **changes)
+
+
+def worker(name: str, *lines: str, error: str, **changes: Any) -> Crash:
+    return Crash(name=name, code={"record": "\n".join(lines)}, error=error, **changes)
+
+
+SEGFAULT = "ctypes.string_at(0)  # here"
+HOOKED = (
+    "def hook(gradient):",
+    "    raise KeyError('lost')  # here",
+    "y = self.model(x).sum()",
+    "y.register_hook(hook)",
+    "y.backward()",
+)
+OVERFLOW = (
+    "sys.setrecursionlimit(10**8)",
+    "def deeper(_):",
+    "    list(map(deeper, [0]))  # here",
+    "deeper(0)",
+)
+GONE_PAGES = (
+    "import mmap, tempfile",
+    "file = tempfile.TemporaryFile()",
+    "file.truncate(4096)",
+    "pages = mmap.mmap(file.fileno(), 4096)",
+    "file.truncate(0)",
+    "pages[0]  # here",
+)
+LARGE_FILE = (
+    "import tempfile",
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))",
+    "tempfile.TemporaryFile(buffering=0).truncate(1 << 21)  # here",
+)
+MUTE = (
+    "class Mute(Exception):",
+    "    def __str__(self):",
+    "        raise ValueError",
+    "raise Mute  # here",
+)
+CAUSED = (
+    "try:",
+    "    raise KeyError('lost')",
+    "except KeyError as error:",
+    "    raise ValueError('not found') from error  # here",
+)
+IN_THREAD = (
+    "def work():",
+    "    {}  # here",
+    "threading.Thread(target=work, name='feeder').start()",
+    "time.sleep({})",
+)
+
+
+def in_thread(act: str, sleep_s: float) -> tuple[str, ...]:
+    return tuple(line.format(act if "here" in line else sleep_s) for line in IN_THREAD)
+
+
+UNSENT = (
+    "return DataLoader(Records(), 4, num_workers=1, collate_fn=lambda records: threading.Lock())"
+)
+KINDS = [
+    raising("init", "__init__", restarts=5),
+    raising("build training", "build_training_data_loader"),
+    raising("build validation", "build_validation_data_loader"),
+    raising("train_batch", "train_batch", BATCH, restarts=5, times=2),
+    raising("evaluate_batch", "evaluate_batch", 7),
+    raising("callback", "on_training_epoch_start", 0),
+    raising("callback after validation", "on_validation_end", 7),
+    raising("checkpoint", "state_dict", 7),
+    raising("record", "__getitem__"),
+    raising("record", "__getitem__", workers=1),
+    training("an error in rank 1", "1 / 0  # here", error="^ZeroDivisionError", rank=1, ranks=2),
+    Crash(
+        name="an error while a checkpoint is loaded",
+        code={
+            "load": "raise KeyError('lost')  # here",
+            "train_batch": "time.sleep(0.5); os._exit(5)",
+        },
+        error="^KeyError: 'lost'$",
+        where="load_state_dict",
+        restarts=1,
+        changes={"min_checkpoint_period": {"batches": 1}},
+    ),
+    training(
+        "an error in a thread",
+        *in_thread("1 / 0", 0),
+        error=None,
+        notice=r"the thread 'feeder' ended with ZeroDivisionError: division by zero \(Cell In",
+    ),
+    killed(
+        signal.SIGSEGV, *in_thread(SEGFAULT[:19], 60), name="a segfault in a thread", where="work"
+    ),
+    training("sys.exit(0)", "sys.exit(0)  # here", error="^SystemExit: 0$"),
+    training("sys.exit(1)", "sys.exit(1)  # here", error="^SystemExit: 1$"),
+    training("sys.exit with a text", "sys.exit('no data')  # here", error="^SystemExit: no data$"),
+    training(
+        "os._exit(0)",
+        "os._exit(0)",
+        error="^rank 0 ended with exit code 0 in batch 3, before the trial was over",
+        exit_code=0,
+    ),
+    training(
+        "os._exit(3) in rank 1",
+        "os._exit(3)",
+        error="^rank 1 ended with exit status 3 in batch 3",
+        exit_code=3,
+        rank=1,
+        ranks=2,
+    ),
+    training(
+        "exec", "os.execv('/bin/true', ['true'])", error="or became another program", exit_code=0
+    ),
+    killed(signal.SIGSEGV, SEGFAULT, restarts=5, times=2),
+    killed(signal.SIGSEGV, SEGFAULT, name="a segfault in rank 1", rank=1, ranks=2),
+    killed(signal.SIGABRT, "os.abort()  # here"),
+    killed(signal.SIGBUS, *GONE_PAGES),
+    killed(signal.SIGFPE, "signal.raise_signal(signal.SIGFPE)  # here"),
+    killed(signal.SIGILL, "signal.raise_signal(signal.SIGILL)  # here"),
+    killed(signal.SIGKILL, "os.kill(os.getpid(), signal.SIGKILL)", restarts=5, times=3),
+    killed(signal.SIGTERM, "os.kill(os.getpid(), signal.SIGTERM)"),
+    killed(signal.SIGSEGV, *OVERFLOW, name="a stack overflow in C", where="deeper"),
+    training(
+        "RecursionError",
+        "def deeper(): deeper()  # here",
+        "deeper()",
+        error="^RecursionError: maximum",
+        where="deeper",
+    ),
+    training("MemoryError", "bytearray(1 << 60)  # here", error="^MemoryError"),
+    training(
+        "a tensor without memory",
+        "torch.empty(1 << 60)  # here",
+        error="^RuntimeError: .*allocate memory",
+    ),
+    training(
+        "ulimit -v",
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))",
+        "bytearray(1 << 30)  # here",
+        error="^MemoryError",
+    ),
+    training(
+        "ulimit -n",
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
+        "open('/dev/null')  # here",
+        error="^OSError: .*Too many open files",
+    ),
+    training("ulimit -f", *LARGE_FILE, error="^OSError: .*File too large"),
+    killed(signal.SIGXCPU, "signal.raise_signal(signal.SIGXCPU)", name="ulimit -t"),
+    training(
+        "a closed descriptor of everything",
+        "os.closerange(0, 999); raise KeyError",
+        error="^rank 0 ended with exit status 1 in batch 3",
+    ),
+    training(
+        "closed streams",
+        "sys.stderr = sys.stdout = None",
+        "os.close(2)",
+        "1 / 0  # here",
+        error="^ZeroDivisionError",
+    ),
+    training(
+        "NaN",
+        "x = x * float('nan')",
+        error="^train_batch: loss became NaN at batch 3 on rank 0; on_nan_loss is stop",
+        where="train_batch",
+        batch=7,
+        changes={"on_nan_loss": "stop"},
+    ),
+    training(
+        "ImportError",
+        "import nowhere  # here",
+        error="^ModuleNotFoundError: No module named 'nowhere'",
+    ),
+    training(
+        "wrong shape",
+        "self.model(torch.ones(3))  # here",
+        error="^RuntimeError: .*shapes cannot be multiplied",
+    ),
+    training("KeyboardInterrupt", "raise KeyboardInterrupt  # here", error="^KeyboardInterrupt$"),
+    training(
+        "an exception group",
+        "raise ExceptionGroup('both', [KeyError('one'), ValueError('two')])  # here",
+        error="^ExceptionGroup: both",
+    ),
+    training(
+        "an error whose __str__ raises", *MUTE, error="^Mute: <its __str__ raised ValueError>$"
+    ),
+    training("an error with a cause", *CAUSED, error="^ValueError: not found$"),
+    training("StopIteration", "raise StopIteration  # here", error="^StopIteration$"),
+    training("an error in a hook of autograd", *HOOKED, error="^KeyError: 'lost'$", where="hook"),
+    training(
+        "a signal's handler that raises",
+        "signal.signal(signal.SIGUSR1, lambda *_: 1 / 0)  # here",
+        "signal.raise_signal(signal.SIGUSR1)",
+        error="^ZeroDivisionError",
+        where="<lambda>",
+    ),
+    training(
+        "an error in __del__",
+        "class Left:",
+        "    def __del__(self): raise KeyError",
+        "Left()",
+        error=None,
+    ),
+    training("a fork that raises", "if os.fork() == 0: raise KeyError", error=None),
+    training(
+        "a thread that never ends",
+        "threading.Thread(target=time.sleep, args=(600,)).start()",
+        error=None,
+    ),
+    training(
+        "an exit handler that hangs",
+        "import atexit",
+        "atexit.register(time.sleep, 600)",
+        error=None,
+    ),
+    worker(
+        "a loader worker killed",
+        "if index == 2: os.kill(os.getpid(), 9)",
+        error="DataLoader worker",
+        workers=2,
+    ),
+    worker(
+        "a loader worker that crashes",
+        "if index == 2: ctypes.string_at(0)",
+        error="DataLoader worker",
+        workers=2,
+    ),
+    worker(
+        "a loader worker that exits",
+        "if index == 2: os._exit(3)",
+        error="DataLoader worker",
+        workers=2,
+    ),
+    Crash(
+        name="a batch that cannot be sent",
+        code={"build training": UNSENT},
+        error="^TypeError: a loader worker cannot send its batch to the rank: .*cannot pickle",
+    ),
+    Crash(
+        name="an exception of the cell's in a loader worker",
+        workers=1,
+        where="__getitem__",
+        error="^Mine: m$",
+        code={
+            "globals": "class Mine(Exception): pass",
+            "record": "if index == 2: raise Mine('m')  # here",
+        },
+    ),
+]
