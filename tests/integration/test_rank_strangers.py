@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,9 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # see torch's stubs
 
+from tests.another_user import as_another_user
 from tests.integration.rank_support import Lab
 from tests.integration.test_rank_failures import FRAIL, frail
-
-NOBODY = 65534
 
 SEND = """
 import json
@@ -124,26 +121,6 @@ def play_another_user(ports: list[int], paths: list[Path]) -> dict[str, str]:
     looks = {str(path): as_another_user(partial(look_into, path)) for path in paths}
     joins = {f"port {port}": as_another_user(partial(join, port)) for port in ports}
     return looks | joins
-
-
-def as_another_user(attempt: Callable[[], str]) -> str:
-    """Return what the attempt says; "refused" if it gets no answer."""
-    reader, writer = os.pipe()
-    if (pid := os.fork()) == 0:
-        try:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            os.write(writer, attempt().encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        is_answered, _, _ = select.select([pipe], [], [], 3.0)
-        told = pipe.read() if is_answered else "refused"
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return told
 
 
 def look_into(path: Path) -> str:
