@@ -18,6 +18,8 @@ from det_jupyter.contract.messages import (
     AddCluster,
     AgentCredentials,
     AgentView,
+    AlertsView,
+    AlertTested,
     ChangeRequest,
     CheckAgents,
     CheckpointView,
@@ -50,6 +52,7 @@ from det_jupyter.contract.messages import (
     TemplateView,
     TimingsView,
     TrialView,
+    TryAlerts,
     Wire,
 )
 from det_jupyter.errors import (
@@ -321,6 +324,23 @@ class Client:
     def delete_template(self, name: str) -> TemplateView:
         """Delete a template, and return it."""
         return TemplateView.model_validate(self.session.delete(_template_path(name)))
+
+    def alerts(self) -> AlertsView:
+        """Return where alerts go, and the last ones."""
+        return self._get(AlertsView, "/alerts")
+
+    def test_alerts(
+        self, name: str | None = None, experiment_id: int | None = None
+    ) -> list[AlertTested]:
+        """Send a test to the destinations; return what became of it.
+
+        Args:
+            name: Only to the destination of this name.
+            experiment_id: To those of an experiment too.
+        """
+        request = TryAlerts(name=name, experiment_id=experiment_id)
+        answer = self.session.post("/alerts/test", _body(request))
+        return [AlertTested.model_validate(each) for each in answer]
 
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         """Yield the feed items of an experiment, numbers above `after`; None is a heartbeat."""

@@ -1,9 +1,10 @@
 """Environment variables that a configuration names without a value: sent from this process.
 
     environment: {environment_variables: [HF_TOKEN]}
+    alerts: [{slack: "${SLACK_WEBHOOK}"}]
 
 Their values are in no configuration, view, log or checkpoint: only in a blob of the data folder,
-which only its owner can read, and in the ranks.
+which only its owner can read, and in the ranks: there, only those of environment_variables.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from typing import Any
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.values.alerts import variable_of
 
 
 def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:
     """Return the capsule with the values of variables that the configuration names without one."""
-    values = {name: os.environ[name] for name in _names(document) if name in os.environ}
-    if not values:
+    values, of_alerts = (
+        {name: os.environ[name] for name in names if name in os.environ}
+        for names in (_names(document), _names_of_alerts(document))
+    )
+    if not values and not of_alerts:
         return capsule
     # The blob's name is a digest of its content: without a salt it would verify guesses.
-    text = json.dumps({"salt": secrets.token_hex(16), "values": values})
-    return capsule.model_copy(update={"environment": blobs.put(text.encode())})
+    kept = {"salt": secrets.token_hex(16), "values": values, "alerts": of_alerts}
+    return capsule.model_copy(update={"environment": blobs.put(json.dumps(kept).encode())})
 
 
 def find_unset(document: Mapping[str, Any], *, in_notebook: bool = True) -> list[str]:
@@ -53,6 +58,13 @@ def assigned_values(document: Mapping[str, Any]) -> dict[str, str]:
 
 def _names(document: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(line for line in _lines(document) if "=" not in line))
+
+
+def _names_of_alerts(document: Mapping[str, Any]) -> list[str]:
+    """Return the variables that hold addresses of alerts; ranks do not get them."""
+    alerts = [each for each in document.get("alerts") or () if isinstance(each, Mapping)]
+    texts = [value for each in alerts for value in each.values() if isinstance(value, str)]
+    return [name for text in texts if (name := variable_of(text)) is not None]
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:

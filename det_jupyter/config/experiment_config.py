@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 
 from det_jupyter.config.sections import (
+    Alert,
     Environment,
     LogPolicy,
     Optimizations,
@@ -93,6 +94,8 @@ class ExperimentConfig(Section):
     """What the ranks find around them."""
     log_policies: Annotated[list[LogPolicy], Field(max_length=100)] | None = None
     """What to do when a rank prints something."""
+    alerts: Annotated[list[Alert], Field(max_length=20)] | None = None
+    """Messages to people who are elsewhere, besides those in alerts.yaml."""
     retention_policy: RetentionPolicy | None = None
     """How long things are kept."""
     workspace: Ignored = None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from det_jupyter.contract.schema.key_paths import enclosing_paths
+from det_jupyter.contract.values.alerts import HIDDEN, shown
 from det_jupyter.searcher.methods import FREE_FIELDS
 
 TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # key that selects a section's kind
@@ -58,3 +62,21 @@ FREE_FORM = {
 def is_free(path: str) -> bool:
     """Return whether a null at this path is a value; elsewhere it counts as absent."""
     return any(place in FREE_FORM for place in enclosing_paths(path))
+
+
+_SECRET = re.compile(
+    r"data\.secrets\..*"
+    r"|checkpoint_storage\.(access_key|secret_key|connection_string|credential)"
+    r"|environment\.registry_auth\.(password|auth|identitytoken|registrytoken)"
+    r"|integrations\.pachyderm\.dataset\.token"
+)
+_ADDRESS = re.compile(r"alerts(\[\d+\](\.(slack|ntfy|webhook|command))?)?")
+
+
+def masked(path: str, value: Any) -> Any:
+    """Return a value as it may be shown: of secrets, that there is one."""
+    if value is None:
+        return value
+    if _ADDRESS.fullmatch(path):  # also where a text is in the place of a list or mapping
+        return shown(value) if isinstance(value, str) else HIDDEN
+    return HIDDEN if _SECRET.fullmatch(path) else value

@@ -5,6 +5,7 @@
     list                            the template's entries, then the configuration's
     entrypoint                      the configuration's if there is one, as text or as a list
     labels                          a set
+    alerts                          entries of one name are one; an address replaces the other's
     bind_mounts, devices, ports     the template's entries except those that the configuration
                                     has too (by container_path, ...), then the configuration's
     length, hyperparameter          all of it from one side; nested hyperparameters key by key,
@@ -40,6 +41,7 @@ _KEYED_BY: dict[str, tuple[str, ...]] = {
     "resources.devices": ("container_path",),
     "environment.proxy_ports": ("proxy_port",),
     "log_policies": ("name",),
+    "alerts": ("name",),
 }
 _VARIABLES = "environment.environment_variables"
 
@@ -128,7 +130,18 @@ def _merge_lists(template: Sequence[Any], config: Sequence[Any], path: str) -> l
     if path not in _KEYED_BY:
         return [*template, *config]
     taken = {_identity(item, path) for item in config} - {None}
+    if path == "alerts":  # an entry may have only what differs
+        before = {_identity(item, path): item for item in template}
+        config = [_with_address(before.get(_identity(item, path)), item) for item in config]
     return [*(item for item in template if _identity(item, path) not in taken), *config]
+
+
+def _with_address(before: Any, item: Any) -> Any:
+    """Return an alert merged over the one of the same name; an address replaces the other."""
+    if not isinstance(before, Mapping) or not isinstance(item, Mapping):
+        return item
+    kept = before if item.keys() <= {"name", "on"} else {"on": before.get("on")}
+    return {key: value for key, value in {**kept, **item}.items() if value is not None}
 
 
 def _identity(item: Any, path: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from det_jupyter.config.keys import NO_MEANING, TAGS
+from det_jupyter.config.keys import NO_MEANING, TAGS, masked
 from det_jupyter.config.migrate import explain_unmigrated
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
@@ -26,6 +26,10 @@ _GONE = {
     "searcher.step_budget": "training is limited by max_trials and max_length",
     "searcher.train_stragglers": "trials that were not promoted never train on",
     "searcher.unit": "max_length has its unit with it, such as {epochs: 6}",
+}
+_NOT_HERE = {
+    "alerts.command": "only alerts.yaml has commands; name it there, and write {name: ...} here",
+    "alerts.pools": "only alerts.yaml has it: these are alerts of one experiment",
 }
 _MOST_LISTED = 16
 _MAPPING = "a mapping (`key: value` lines)"
@@ -106,7 +110,7 @@ def _problem(
         case "union_tag_invalid":
             tag = details["ctx"]["discriminator"].strip("'")
             return _wrong_kind(path, tag, details["input"].get(tag))
-    given = details["input"]
+    given = masked(path, details["input"])
     return Problem(
         path, f"got {format_value(given)}, expected {_expected(details)}{_quoting(details)}"
     )
@@ -172,8 +176,8 @@ def _expected(details: ErrorDetails) -> str:
 def _explain_unknown(loc: Sequence[int | str], document: Mapping[str, Any]) -> Problem:
     parts = [part for part in loc if isinstance(part, str)]
     path, here = ".".join(parts), join_all(loc)
-    if path in _GONE:
-        return Problem(here, f"unknown key; {_GONE[path]}")
+    if explained_by := (_GONE | _NOT_HERE).get(path):
+        return Problem(here, f"unknown key; {explained_by}")
     if explained := explain_unmigrated(here, document):
         return explained
     *above, key = parts

@@ -44,6 +44,7 @@ _AMOUNT = "Amount of training."
 _FREE_TYPES = {
     "entrypoint": "class, function or command",
     "environment.environment_variables": "list of NAME=value",
+    "alerts.on": "list of failed, hang, nan, disk, ended",
 }
 
 

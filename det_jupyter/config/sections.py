@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +14,7 @@ from pydantic import (
     Field,
     Tag,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -25,8 +27,10 @@ from det_jupyter.contract.schema.fields import (
     PositiveInt,
     Section,
     Text,
+    Title,
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
+from det_jupyter.contract.values.alerts import file_of, is_url, stored_number, variable_of
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 
@@ -216,3 +220,55 @@ class RetentionPolicy(Section):
 
     log_retention_days: Annotated[Int, Field(ge=-1, le=32767)] | None = None
     """Days that logs are kept; -1: for ever."""
+
+
+def _address(value: Any) -> Any:
+    if isinstance(value, str):
+        is_reference = any(of(value) is not None for of in (variable_of, file_of, stored_number))
+        if is_reference or is_url(value):
+            return value
+    raise PydanticCustomError(
+        "address", "expected ${NAME} of a variable, file:/PATH of a file, or https://..."
+    )
+
+
+def _topic(value: str) -> str:
+    if is_url(value) and not urlsplit(value).path.strip("/"):
+        raise PydanticCustomError(
+            "address", "expected the address with its topic, https://HOST/TOPIC"
+        )
+    return value
+
+
+Address = Annotated[str, BeforeValidator(_address)]
+Subject = Literal["failed", "hang", "nan", "disk", "ended"]  # AlertKind's values
+
+
+class Alert(Section):
+    """Where alerts go, and about what."""
+
+    name: Title | None = None
+    """A name of your own; one in alerts.yaml, without an address here: that one."""
+    slack: Address | None = None
+    """Address of a webhook that accepts Slack's form, as Mattermost's do."""
+    ntfy: Annotated[Address, AfterValidator(_topic)] | None = None
+    """Address of a topic of ntfy."""
+    webhook: Address | None = None
+    """Address that gets the alert as JSON."""
+    on: list[Subject] | None = None
+    """What it is about: all if not given, nothing if empty."""
+
+    WAYS: ClassVar[tuple[str, ...]] = ("slack", "ntfy", "webhook")
+
+    @property
+    def way(self) -> str:
+        """The field with its address or command; "": it has none."""
+        return next((way for way in self.WAYS if getattr(self, way) is not None), "")
+
+    @model_validator(mode="after")
+    def _has_one_way(self) -> Self:
+        given = [way for way in self.WAYS if getattr(self, way) is not None]
+        if len(given) > 1 or not (given or self.name):
+            reason = f"expected one of {', '.join(self.WAYS)}; or the name of one in alerts.yaml"
+            raise PydanticCustomError("alert", "{reason}", {"reason": reason})
+        return self

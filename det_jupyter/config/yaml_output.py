@@ -10,16 +10,10 @@ from typing import Any
 import yaml
 
 from det_jupyter.config.experiment_config import ExperimentConfig
-from det_jupyter.config.keys import is_free
+from det_jupyter.config.keys import is_free, masked
 from det_jupyter.contract.schema.key_paths import join
 
 _FIRST = {"searcher": ("name", "metric"), "checkpoint_storage": ("type",)}
-_SECRET = re.compile(
-    r"data\.secrets\..*"
-    r"|checkpoint_storage\.(access_key|secret_key|connection_string|credential)"
-    r"|environment\.registry_auth\.(password|auth|identitytoken|registrytoken)"
-    r"|integrations\.pachyderm\.dataset\.token"
-)
 _PLAIN = re.compile(r"[A-Za-z_/](?:[\w ./@+=-]*[\w/@+=-])?", re.ASCII)
 _NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none", "nan", "inf"}
 _WIDEST = 60  # characters of a list or mapping on one line
@@ -115,7 +109,7 @@ def _flow(value: Any, path: str) -> str:
         return "{" + ", ".join(inner) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_flow(item, join(path, i)) for i, item in enumerate(value)) + "]"
-    return '"********"' if _SECRET.fullmatch(path) and value is not None else _scalar(value)
+    return _scalar(masked(path, value))
 
 
 def _scalar(value: Any) -> str:

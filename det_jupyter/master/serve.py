@@ -27,6 +27,7 @@ from det_jupyter.contract.values.text import error_line
 from det_jupyter.engine import Engine
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.agent_supervisor import AgentSupervisor, shut_down
+from det_jupyter.master.background.alerts import Alerting
 from det_jupyter.master.background.cleanup import clean_up, keep_series
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.consult import consult
@@ -34,6 +35,7 @@ from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.routes_alerts import alert_routes
 from det_jupyter.master.http.routes_checks import check_routes
 from det_jupyter.master.http.routes_joined import joined_cluster_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
@@ -122,6 +124,7 @@ class _Program:
         self._clusters = Clusters(
             service, access, self._agent_listener.open, self._agent_listener.close_unneeded
         )
+        self._alerting = Alerting(service)
         self._app = create_app(
             service,
             self._info,
@@ -131,6 +134,7 @@ class _Program:
                 upload_routes(service, self._agent_listener.inbox),
                 joined_cluster_routes(self._clusters),
                 check_routes(self._agent_listener.checks),
+                alert_routes(service, self._alerting),
             ],
         )
         self._server = Server(self._app, on_started=self._announce)
@@ -155,6 +159,7 @@ class _Program:
             asyncio.create_task(keep_trimmed(paths.master_output().name, "bridge-*.log")),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
+            asyncio.create_task(self._alerting.run()),
             asyncio.create_task(clean_up(self._service)),
             asyncio.create_task(keep_series(self._service)),
         ]
@@ -293,6 +298,7 @@ def _write_log() -> None:
         "det_jupyter": logging.INFO,
         "uvicorn": logging.ERROR,  # uvicorn warns of each bad request, which anyone can send
         "asyncio": logging.WARNING,
+        "httpx": logging.WARNING,  # its lines on requests contain addresses of alerts
         "py.warnings": logging.WARNING,
     }
     for name, level in levels.items():

@@ -1,7 +1,7 @@
 """The paths of our files. Folders have mode 0700, files 0600.
 
     runtime_dir()   master.json feeder-PID.lock consoles/            may be deleted at a reboot
-    data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
+    data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ *.yaml
 
 Lock files are in the same folder as what they protect: no second master can open the database.
 `DET_JUPYTER_HOME` moves both folders; tests set it to run beside the user's own master.
@@ -18,6 +18,7 @@ from det_jupyter.contract.host.ownership import make_private, open_own
 from det_jupyter.errors import DetError
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
+ALERTS_FILE = "alerts.yaml"
 
 
 def _private(folder: Path) -> Path:
@@ -119,6 +120,11 @@ def feeder_locks() -> list[Path]:
 def pools_file() -> Path:
     """Return the file in which the user defines resource pools."""
     return data_dir() / "pools.yaml"
+
+
+def alerts_file() -> Path:
+    """Return the file in which the user says where alerts of all experiments go."""
+    return data_dir() / ALERTS_FILE
 
 
 def find_full_folder() -> str:

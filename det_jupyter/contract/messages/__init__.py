@@ -11,6 +11,14 @@ Times are UTC seconds since the epoch. `PROTOCOL` is raised when a peer of the f
 not read a message, or would do something else.
 """
 
+from det_jupyter.contract.messages.alerts import (
+    AlertDelivery,
+    AlertDestination,
+    AlertNews,
+    AlertsView,
+    AlertTested,
+    TryAlerts,
+)
 from det_jupyter.contract.messages.changes import (
     LIFE,
     Activate,

@@ -47,8 +47,9 @@ class Capsule(Wire):
     packages: dict[str, str] = {}  # versions of Python and of the imported distributions, by name
     # The context directory; None: ranks work in the notebook's folder itself.
     context: ContextRef | None = None
-    # Blob with JSON `{"salt": ..., "values": {name: value}}`: the environment variables of which
-    # the configuration has only the names. Their values are stored nowhere else and never shown.
+    # Blob with JSON `{"salt": ..., "values": {name: value}, "alerts": {...}}`: variables of
+    # which the configuration has only the names; those of ranks, and those with addresses of
+    # alerts. Their values are stored nowhere else and never shown.
     environment: str | None = None
     notices: list[str] = []  # for the user: that a CUDA tensor was copied to the CPU, for example
 

@@ -164,7 +164,8 @@ def _secrets(client: Client, views: list[ExperimentView], collected: _Collected)
         if view.capsule.environment is not None:
             try:
                 blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
-                yield from json.loads(blobs.read(view.capsule.environment))["values"].values()
+                kept = json.loads(blobs.read(view.capsule.environment))
+                yield from (*kept["values"].values(), *kept.get("alerts", {}).values())
             except (DetError, ValueError, KeyError) as error:
                 collected.problems.append(f"variables of {view.id}: {error_text(error)}")
 

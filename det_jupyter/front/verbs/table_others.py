@@ -209,6 +209,22 @@ TEMPLATE_GROUP = Group(
     ),
 )  # fmt: skip
 
+ALERT_GROUP = Group(
+    name="alerts",
+    help="messages to people who are elsewhere",
+    default="list",
+    members=(
+        Verb("list", "a row for each of the last, and where alerts go",
+             verbs.alerts.list_alerts, TABLE, aliases=("ls",)),
+        Verb("test", "send a test to each destination, or to one",
+             verbs.alerts.test_alerts,
+             (argument("name", nargs="?", help="name of a destination"),
+              argument("--experiment", type=experiment_number, metavar="ID",
+                       help="also to those of this experiment")),
+             starts_master=True),
+    ),
+)  # fmt: skip
+
 SLOTS_NOW = Verb(
     "slots", "who is on which slot, agent by agent", verbs.cluster_verbs.show_slots,
     (flag("-a", "--all", help="every slot, however many"),),
@@ -316,6 +332,7 @@ OTHERS: tuple[Verb | Group, ...] = (
     QUEUE,
     WHY,
     TEMPLATE_GROUP,
+    ALERT_GROUP,
     PREVIEW,
 )
 

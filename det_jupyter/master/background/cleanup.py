@@ -4,7 +4,7 @@
     every minute           states in the feed that newer ones replace are deleted (store.py), and
                            pages that the database does not use are returned to the file system
     at the start, every    blobs and unpacked modules that no experiment refers to are deleted, and
-      hour, and after a    incomplete checkpoints of ranks that were killed
+      hour, and after a    incomplete checkpoints of ranks that were killed; addresses of alerts
       deletion
 
 A client stores the blobs of an experiment before it submits it; if a blob exists already, it sets
@@ -28,6 +28,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
 from det_jupyter.errors import CheckpointError
+from det_jupyter.master.service.alert_addresses import addresses_in
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import open_storage
 
@@ -58,6 +59,7 @@ async def clean_up(service: Service) -> None:
                 await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
                 locations = {location_of(e.config["checkpoint_storage"]) for e in experiments}
                 await asyncio.to_thread(remove_leftovers, locations, paths.data_dir())
+                _sweep_alerts(service, now)
             num_swept = max(num_swept, num)
         except Exception:  # a full disk, for example; it is tried again in a minute
             logger.exception("tidying up failed")
@@ -103,6 +105,16 @@ async def _clean_up_database(service: Service, *, since: float, now: float) -> N
     service.published.drop_deleted(service.machine.state)
     while service.store.give_back():
         await asyncio.sleep(0)
+
+
+def _sweep_alerts(service: Service, now: float) -> None:
+    """Delete old alerts, and addresses that no experiment, template or alert refers to."""
+    store, state = service.store, service.machine.state
+    store.alerts.prune()
+    configs = [experiment.config for experiment in state.experiments.values()]
+    configs += [template.config for template in store.templates()]
+    used = {number for config in configs for number in addresses_in(config)}
+    store.alert_addresses.sweep(used | store.alerts.addresses(), now)
 
 
 def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:

@@ -143,6 +143,22 @@ CREATE INDEX IF NOT EXISTS series_chunks_of
     ON series_chunks (owner, kind, run, source, step_s, id);
 CREATE INDEX IF NOT EXISTS series_chunks_in ON series_chunks (rolled_into);
 CREATE INDEX IF NOT EXISTS series_cuts_of ON series_cuts (trial_id);
+CREATE TABLE IF NOT EXISTS alerts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    news TEXT NOT NULL,
+    destination TEXT NOT NULL DEFAULT '',
+    state TEXT NOT NULL DEFAULT 'raised',
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next_at REAL NOT NULL DEFAULT 0,
+    problem TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS alert_addresses (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    address TEXT NOT NULL UNIQUE
+);
+CREATE INDEX IF NOT EXISTS alerts_open ON alerts (next_at) WHERE state IN ('raised', 'waiting');
 CREATE TABLE IF NOT EXISTS verdicts (trial_id INTEGER PRIMARY KEY, json TEXT NOT NULL);
 DROP INDEX IF EXISTS logs_of_trial;
 CREATE INDEX IF NOT EXISTS logs_found ON logs (trial_id, id, rank, level, at);

@@ -28,7 +28,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
 from det_jupyter.contract.values.text import error_line
-from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound
+from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachable, NotFound
 from det_jupyter.master.machine.model.commands import (
     ConsultSampler,
     DeleteCheckpoints,
@@ -82,6 +82,7 @@ class Service:
         self.nodes = ClusterNodes()
         self.commits = CommitSignal()
         self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # for consult.py
+        self.alert_raised = asyncio.Event()  # for alerts.py
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
         self.views = Views(self.machine, store, self.links, self.nodes, clock)
@@ -152,6 +153,8 @@ class Service:
                 self.machine.take_over(restore_machine(self.store))
             raise
         self.commits.notify()
+        if transaction.has_alerts:
+            self.alert_raised.set()
 
     def _act(self, transaction: Transaction) -> None:
         state, now = self.machine.state, transaction.now
@@ -185,12 +188,19 @@ class Service:
         """
         if (known := self.submitted(request.key)) is not None:
             return known
+        addresses = self.store.alert_addresses
         config, origins = resolve_config(
-            request.config,
+            addresses.hide(request.config),
             self.find_template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
             storage=self.default_storage,
         )
+        capsule = request.capsule
+        if request.parent_id is not None:  # a fork uses its parent's, which views shorten
+            capsule = self.machine.state.experiment(request.parent_id).capsule
+        environment = capsule.environment
+        if problems := await addresses.find_problems(config.alerts or (), environment):
+            raise ConfigError(problems)
         await check_patterns(config)
         await check_sampler(config)
         await self.wait_for_first_agent()
@@ -198,9 +208,6 @@ class Service:
             return known
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
-        capsule = request.capsule
-        if request.parent_id is not None:  # a fork uses its parent's, which views shorten
-            capsule = self.machine.state.experiment(request.parent_id).capsule
         self.apply(
             ExperimentSubmitted.built_from(
                 request, config=config.to_document(), origins=origins, capsule=capsule
@@ -355,9 +362,18 @@ class Service:
             "traceback"
             for name, error in stuck.items()
         ]
-        of_files = [f"not followed: {problem}" for problem in self.file_problems]
+        files = [*self.file_problems, *self.store.alert_addresses.own_problems()]
+        of_files = [f"not followed: {problem}" for problem in files]
+        of_alerts = self.store.alerts.problems()
         of_listener = [self.listener_problem] if self.listener_problem else []
-        return [*of_files, *of_listener, *dict.fromkeys(of_agents), *refused, *undecided]
+        return [
+            *of_files,
+            *of_listener,
+            *of_alerts,
+            *dict.fromkeys(of_agents),
+            *refused,
+            *undecided,
+        ]
 
     # the end
 

@@ -1,5 +1,6 @@
 """The master's storage: one SQLite file. It stores rows and does not interpret them.
 
+    alerts      messages to people who are elsewhere (alert_outbox.py)
     history     events in order, and snapshots of the state, from which the machine is restored
     feed        numbered items that clients follow (feed.py)
     logs        lines that ranks printed (stored_logs.py)
@@ -25,6 +26,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
+from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.alert_outbox import AlertOutbox
 from det_jupyter.master.service.database import (
     delete_in_parts,
     open_database,
@@ -56,6 +59,8 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = open_database(path)
+        self.alerts = AlertOutbox(self._db)
+        self.alert_addresses = AlertAddresses(self._db, path.parent)
         self.history = History(self._db)
         self.feed = Feed(self._db)
         self.logs = Logs(self._db)

@@ -74,6 +74,7 @@ class Transaction:
         self.store = store
         self.now = now
         self.commands: list[ToAgent | ConsultSampler | Deletion] = []
+        self.has_alerts = False  # whether an alert was raised
         self.is_machine_ahead = False  # whether a rollback must restore the machine
 
     def request(self, event: Request) -> None:
@@ -231,7 +232,11 @@ class Transaction:
                 self._truncate(command)
             else:
                 self.commands.append(command)
-        self.publisher.publish(self.machine.changes())
+        changes = self.machine.changes()
+        for alert in changes.alerts:
+            self.store.alerts.add(state, alert, self.now)
+            self.has_alerts = True
+        self.publisher.publish(changes)
         self._take_snapshot_if_due(seq)
 
     def _take_snapshot_if_due(self, seq: int) -> None:

@@ -26,6 +26,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.schema.fields import Title
+from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import ClockStepped, ExperimentSubmitted
@@ -37,6 +38,7 @@ from det_jupyter.master.machine.model.state import (
     why_one_computer,
 )
 from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.alerts import withdraw
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import (
     pause_experiment,
@@ -166,6 +168,7 @@ def on_activate(turn: Turn, event: Activate) -> None:
     _check_state(experiment, State.PAUSED, "activated")
     move(experiment, State.ACTIVE)
     experiment.message = ""
+    withdraw(experiment, AlertKind.DISK)
     turn.touch(experiment)
     for trial in trials_not_stopping(turn, experiment):
         move(trial, State.ACTIVE)

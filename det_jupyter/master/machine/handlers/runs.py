@@ -45,6 +45,7 @@ from det_jupyter.contract.run.journal import (
     TargetReached,
     TraceSaved,
 )
+from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.text import count, printable
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
@@ -57,6 +58,7 @@ from det_jupyter.master.machine.model.events import (
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.alerts import raise_alert
 from det_jupyter.master.machine.rules.gang_ends import merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.log_policies import agent_of, is_applied, policy_label
@@ -185,6 +187,10 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             kept = trial.alarms if record.is_alarm else trial.notices
             if record.text not in kept and len(kept) < _MAX_NOTICES:
                 kept.append(record.text)
+            if record.is_alarm:
+                experiment = turn.state.experiment(trial.experiment_id)
+                text = f"trial {trial.id}: {record.text}"
+                raise_alert(turn, AlertKind.NAN, experiment, text, trial)
         case TraceSaved():
             record_trace(trial, event.rank, record)
         case ChangeMade():
@@ -216,6 +222,7 @@ def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
     if event.metric is not None:
         record_metric(turn, trial, event.steps_completed, event.metric)
         _set_metric_of_checkpoints(turn, trial, event.steps_completed, event.metric)
+        _raise_divergence(turn, trial)
     turn.touch(trial)
     if not is_stopping(trial.state):
         report_validation(turn, trial, time=event.time, metric=event.metric)
@@ -229,6 +236,14 @@ def on_loss_reported(turn: Turn, event: LossReported) -> None:
             found[0], "training", event.metric, event.steps_completed - 1, event.value
         )
         turn.touch(found[0])
+        _raise_divergence(turn, found[0])
+
+
+def _raise_divergence(turn: Turn, trial: Trial) -> None:
+    if trial.divergence is not None:
+        experiment = turn.state.experiment(trial.experiment_id)
+        text = f"trial {trial.id}: {trial.divergence}"
+        raise_alert(turn, AlertKind.NAN, experiment, text, trial)
 
 
 def _set_metric_of_checkpoints(
@@ -395,6 +410,7 @@ def _on_disk_full(
         pause_experiment(turn, experiment)
         trial.message = f"{trial.failure.error}; then activate experiment {experiment.id}"
         experiment.message = f"paused: trial {trial.id}: {trial.message}"
+        raise_alert(turn, AlertKind.DISK, experiment, experiment.message, trial)
 
 
 def _give_up(turn: Turn, trial: Trial, error: str) -> None:

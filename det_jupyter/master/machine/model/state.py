@@ -19,6 +19,7 @@ from det_jupyter.contract.messages import (
     StoredTrial,
     Wire,
 )
+from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
 from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
@@ -76,6 +77,7 @@ class Experiment(StoredExperiment):
     num_set_aside: int = 0  # events about it that could not be handled (giving_up.py)
     set_aside: str = ""  # the first of them
     is_given_up: bool = False  # because of such an event
+    alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
 
     @cached_property
     def settings(self) -> ExperimentConfig:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from det_jupyter.contract.messages import AgentCommand
+from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.commands import Command, ToAgent
@@ -90,13 +91,31 @@ class Searches:
             state.experiments[experiment_id].searcher = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A fact that people who are elsewhere should hear of (rules/alerts.py).
+
+    Args:
+        kind: What it is about.
+        experiment_id: The experiment that it is about.
+        trial_id: The trial that it is about, if it is about one.
+        text: What has happened, as a sentence; "": the kind says it.
+    """
+
+    kind: AlertKind
+    experiment_id: int
+    trial_id: int | None
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an event has changed: ids of experiments and trials, uuids of checkpoints."""
+    """What an event has changed: ids of experiments and trials, uuids of checkpoints; alerts."""
 
     experiments: set[int] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
     checkpoints: set[str] = field(default_factory=set)
+    alerts: list[Alert] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.lifecycle import OVER, move
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.alerts import withdraw
 from det_jupyter.master.machine.rules.retention import usable_checkpoint
 from det_jupyter.master.machine.rules.trial_orders import settle_changes
 from det_jupyter.searcher import Action, Create, ExitReason
@@ -123,6 +124,7 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
     experiment.message = ""
     experiment.search_progress = 0.0
     experiment.is_given_up = False
+    withdraw(experiment)
     turn.touch(experiment)
     for trial in incomplete:
         settle_changes(trial, keep_period=keep_period)

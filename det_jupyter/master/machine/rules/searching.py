@@ -27,6 +27,7 @@ from det_jupyter.master.machine.model.commands import ConsultSampler
 from det_jupyter.master.machine.model.lifecycle import ENDS_AS, is_stopping, move
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
+from det_jupyter.master.machine.rules.alerts import raise_end
 from det_jupyter.master.machine.rules.continuing import report_existing_trial
 from det_jupyter.master.machine.rules.placing import queue_trial, send_target, stop_run
 from det_jupyter.master.machine.rules.retention import delete_unneeded, finished_sources_of
@@ -155,6 +156,7 @@ def end_experiment(turn: Turn, experiment: Experiment) -> None:
     experiment.ended_at = turn.now
     turn.searches.discard(experiment)
     turn.touch(experiment)
+    raise_end(turn, experiment)
 
 
 def _final_message(experiment: Experiment, trials: list[Trial]) -> str:

@@ -36,6 +36,8 @@ NOT_FOR_PAGES = {
     ("GET", "clusters"),
     ("POST", "clusters"),
     ("DELETE", "clusters/*"),
+    ("GET", "alerts"),
+    ("POST", "alerts/test"),
     ("GET", "feed"),  # without an end; pages have the socket
 }
 

@@ -1,0 +1,222 @@
+"""Sends one alert: a POST request, or a command. Errors say what failed, never an address.
+
+A URL may come from a configuration that somebody else has written, so a request can do little:
+redirects are not followed, the answer is not read but for its status, and addresses that only this
+computer's network has a meaning for (link-local, where clouds have their metadata; multicast) are
+refused. The name is resolved once, and the connection is made to the address that was checked.
+
+Commands come from alerts.yaml only. They are started without a shell, and get the alert as JSON on
+their standard input and in environment variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.request import getproxies, proxy_bypass
+
+from det_jupyter._version import __version__
+from det_jupyter.contract.messages import AlertNews
+from det_jupyter.contract.values.alerts import shown
+from det_jupyter.errors import DetError
+from det_jupyter.master.background.alert_forms import is_passing, request_of, variables_of
+from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.alert_outbox import Destination
+
+if TYPE_CHECKING:
+    import httpx
+
+logger = logging.getLogger(__name__)
+
+LIMIT_S = 10.0  # of an attempt
+_MOST_ADDRESSES = 3  # of a host, that are tried
+_PORTS = {"http": 80, "https": 443}
+_REASONS = {
+    errno.ECONNREFUSED: ": it refuses connections",
+    errno.ENETUNREACH: ": its network cannot be reached",
+    errno.EHOSTUNREACH: ": its computer cannot be reached",
+}
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt has failed.
+
+    Args:
+        problem: A sentence without secrets.
+        is_final: Whether another attempt cannot succeed.
+        asked_s: How long the receiver asks to wait.
+    """
+
+    problem: str
+    is_final: bool = False
+    asked_s: float | None = None
+
+
+class _Refused(Exception):
+    """The request must not be made."""
+
+
+async def send(
+    addresses: AlertAddresses, destination: Destination, news: AlertNews
+) -> Failure | None:
+    """Send an alert; return why it failed, None if it was sent."""
+    alert = destination.alert
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            if alert.command is not None:
+                return await _run(alert.command, news)
+            address = addresses.stored(getattr(alert, alert.way))
+            url = await _in_thread(lambda: addresses.follow(address, destination.environment))
+            return await _post(*request_of(alert.way, url, news), shown_as=shown(url))
+    except TimeoutError:
+        return Failure(problem=f"no answer within {LIMIT_S:g} s")
+    except (DetError, _Refused) as error:
+        return Failure(problem=str(error), is_final=isinstance(error, _Refused))
+    except Exception as error:  # its text may contain the address
+        logger.error("an alert could not be sent: %s", type(error).__name__)
+        return Failure(problem=f"it could not be sent ({type(error).__name__})")
+
+
+async def _post(url: str, body: dict[str, Any], *, shown_as: str) -> Failure | None:
+    import httpx  # takes 0.1 s, and most masters send nothing
+
+    target = httpx.URL(url)
+    proxy = None if proxy_bypass(target.host) else getproxies().get(target.scheme)
+    hosts = [target.host] if proxy else await _resolve(target.host, target.port, target.scheme)
+    headers = {"user-agent": f"det_jupyter/{__version__}", "host": target.netloc.decode("ascii")}
+    async with httpx.AsyncClient(
+        trust_env=False, proxy=proxy, timeout=LIMIT_S, headers=headers
+    ) as client:
+        problem = f"{shown_as} cannot be reached"
+        for host in hosts[:_MOST_ADDRESSES]:
+            request = client.build_request(
+                "POST",
+                target.copy_with(host=host),
+                json=body,
+                extensions={"sni_hostname": target.host},
+            )
+            try:
+                return _judge(await _status_of(client, request), shown_as)
+            except httpx.ConnectError as error:
+                problem = f"{shown_as} cannot be reached{_reason(error)}"
+            except httpx.HTTPError as error:
+                return Failure(problem=f"{shown_as} did not answer ({type(error).__name__})")
+    return Failure(problem=problem)
+
+
+async def _status_of(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, str | None]:
+    """Send a request; return the status, and the header Retry-After. The body is not read."""
+    answer = await client.send(request, stream=True, follow_redirects=False)
+    try:
+        return answer.status_code, answer.headers.get("retry-after")
+    finally:
+        await answer.aclose()
+
+
+def _judge(answer: tuple[int, str | None], shown_as: str) -> Failure | None:
+    status, retry_after = answer
+    if 200 <= status < 300:
+        return None
+    problem = f"{shown_as} answered {status}"
+    if 300 <= status < 400:
+        return Failure(problem=f"{problem}, a redirect; give its target", is_final=True)
+    asked_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    return Failure(problem=problem, is_final=not is_passing(status), asked_s=asked_s)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection could not be made, as far as it is known without an address."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return ": its certificate is not accepted"
+        if isinstance(cause, OSError) and cause.errno in _REASONS:
+            return _REASONS[cause.errno]
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
+async def _resolve(host: str, port: int | None, scheme: str) -> list[str]:
+    """Return the addresses of a host.
+
+    Raises:
+        _Refused: One of them is of a kind that requests are not made to.
+        DetError: There is none.
+    """
+    number = port or _PORTS[scheme]
+
+    def look_up() -> Sequence[Any]:
+        return socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
+
+    try:
+        found = list(dict.fromkeys(str(entry[4][0]) for entry in await _in_thread(look_up)))
+    except (OSError, UnicodeError):
+        raise DetError(f"the host {host} is not known") from None
+    for text in found:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None) or address
+        if mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified:
+            raise _Refused(f"the host {host} is {text}, where no alerts are sent")
+    return found
+
+
+async def _in_thread(function: Callable[[], Result]) -> Result:
+    """Return the function's result, from a thread of its own.
+
+    The name service, or a drive, may hang for minutes. The threads of `asyncio.to_thread` are few,
+    and a program waits for them when it exits.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def finish(set_it: Callable[[Any], None], value: Any) -> None:
+        if not done.done():
+            set_it(value)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Any, Any] = (done.set_result, function())
+        except BaseException as error:
+            outcome = (done.set_exception, error)
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(finish, *outcome)
+
+    threading.Thread(target=run, name="alert", daemon=True).start()
+    return await done
+
+
+async def _run(command: Sequence[str], news: AlertNews) -> Failure | None:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, **variables_of(news)},
+            cwd=os.path.expanduser("~"),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its words are not valid"
+        return Failure(problem=f"the command cannot be started: {reason}", is_final=True)
+    try:
+        await process.communicate(news.model_dump_json().encode() + b"\n")
+    finally:
+        with suppress(ProcessLookupError, PermissionError):  # also what it has left running
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.shield(process.wait())
+    status = process.returncode
+    return None if status == 0 else Failure(problem=f"the command ended with status {status}")

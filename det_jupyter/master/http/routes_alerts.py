@@ -1,0 +1,56 @@
+"""Routes for alerts: where they go, what has become of them, and a test."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from det_jupyter.config.sections import Alert
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import AlertDestination, AlertsView, AlertTested, TryAlerts
+from det_jupyter.contract.values.alerts import shown
+from det_jupyter.master.background.alerts import Alerting
+from det_jupyter.master.http.responses import JsonResponse, new_routes
+from det_jupyter.master.service.service import Service
+
+_SHOWN = 100  # deliveries
+
+
+def alert_routes(service: Service, alerting: Alerting) -> APIRouter:
+    """Return the routes."""
+    routes = new_routes()
+
+    @routes.get("/alerts", response_model=AlertsView)
+    async def alerts() -> Response:
+        """Return where alerts go, and the last ones; addresses without what is secret."""
+        addresses = service.store.alert_addresses
+        found = [_view(alert, None) for alert in addresses.own().alerts]
+        for experiment in service.machine.state.unfinished_experiments():
+            own = experiment.config.get("alerts") and experiment.settings.alerts
+            found += [_view(alert, experiment.id) for alert in own or ()]
+        return JsonResponse(
+            AlertsView(
+                file=str(paths.alerts_file()),
+                problems=addresses.own_problems(),
+                destinations=found,
+                deliveries=service.store.alerts.deliveries(_SHOWN),
+            )
+        )
+
+    @routes.post("/alerts/test", response_model=list[AlertTested])
+    async def test(body: TryAlerts) -> Response:
+        """Send a test to the destinations, once each; return what became of it."""
+        return JsonResponse(await alerting.test(body.name, body.experiment_id))
+
+    return routes
+
+
+def _view(alert: Alert, experiment_id: int | None) -> AlertDestination:
+    value = getattr(alert, alert.way) if alert.way else ""
+    return AlertDestination(
+        name=alert.name or "",
+        way=alert.way,
+        address=value[0] if alert.way == "command" else shown(value) if value else "",
+        on=None if alert.on is None else list(alert.on),
+        pools=getattr(alert, "pools", None),
+        experiment_id=experiment_id,
+    )

@@ -1,0 +1,267 @@
+"""The outbox of alerts: stored with the event that raises them, sent by background/alerts.py.
+
+    raised ── route ──► waiting, a row for each destination ──► sent
+                           │      ▲                        └──► failed: refused, or too old
+                           └──────┘ an attempt has failed
+
+An alert is stored in the transaction of its event, so it is there exactly once. A row is changed
+right after each attempt: an alert can only arrive twice if the master is killed in between, or
+if a receiver has accepted it without answering; both then have the same id.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from det_jupyter.config.alerts import UserAlert
+from det_jupyter.contract.messages import AlertDelivery, AlertNews
+from det_jupyter.contract.messages.status import api_name, experiment_status
+from det_jupyter.contract.values.alerts import AlertKind, shown, stored_number
+from det_jupyter.contract.values.json_numbers import to_finite
+from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.master.machine.model.turn import Alert
+from det_jupyter.master.service.database import transaction
+from det_jupyter.master.service.stored_rows import readable
+
+_SOME_ATTEMPTS = 3  # after which a destination counts as a problem
+_KEPT = 1000  # rows that are sent or failed
+_LONGEST_TEXT = 1000  # characters
+_LONGEST_NAME = 100
+_WORDS = {
+    AlertKind.FAILED: "failed",
+    AlertKind.HANG: "makes no progress",
+    AlertKind.NAN: "diverges",
+    AlertKind.DISK: "has no room on a disk",
+    AlertKind.ENDED: "has completed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a waiting alert goes.
+
+    Args:
+        alert: Its address, which is a reference; or its alert.
+        environment: The blob with the variables that the experiment was submitted with.
+    """
+
+    alert: UserAlert
+    environment: str | None
+
+    def dump(self) -> str:
+        """Return it as JSON; equal destinations give equal texts."""
+        fields = self.alert.model_dump(mode="json", exclude_none=True, exclude={"on", "pools"})
+        return json.dumps({"alert": fields, "environment": self.environment}, sort_keys=True)
+
+    @classmethod
+    def load(cls, text: str) -> Destination:
+        """Return the destination of which `dump` has made the text."""
+        fields = json.loads(text)
+        return cls(alert=UserAlert(**fields["alert"]), environment=fields["environment"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An alert that is to be sent to a destination."""
+
+    id: int
+    at: float
+    news: AlertNews
+    destination: str  # as `Destination.dump` returns it
+    attempts: int
+    next_at: float
+
+
+def label_of(alert: UserAlert) -> str:
+    """Return how a destination is named: by its name, or by its way and its shown address."""
+    value = getattr(alert, alert.way)
+    return alert.name or f"{alert.way} {value[0] if alert.way == 'command' else shown(value)}"
+
+
+def make_news(
+    state: MachineState,
+    kind: AlertKind,
+    experiment_id: int,
+    *,
+    at: float,
+    text: str = "",
+    trial_id: int | None = None,
+    is_test: bool = False,
+) -> AlertNews:
+    """Return what is sent about an experiment as it is now."""
+    experiment = state.experiment(experiment_id)
+    name = experiment.name[:_LONGEST_NAME]
+    best = to_finite(experiment.best_metric)
+    metric = str(experiment.config["searcher"]["metric"])
+    if not text and kind is AlertKind.ENDED and best is not None:
+        text = f"best {metric}: {best:.6g}"
+    status = experiment_status(experiment.state, [], len(experiment.trial_ids))
+    title = f"experiment {experiment.id} ({name}) {_WORDS[kind]}"
+    return AlertNews(
+        id=uuid.uuid4().hex,
+        event=kind,
+        is_test=is_test,
+        at=at,
+        title=f"test: {title}" if is_test else title,
+        text=text[:_LONGEST_TEXT],
+        experiment_id=experiment.id,
+        name=name,
+        state=api_name(status),
+        trial_id=trial_id,
+        num_trials=len(experiment.trial_ids),
+        metric=metric,
+        best_metric=best,
+        pool=state.pool_of(experiment),
+        computer=socket.gethostname(),
+    )
+
+
+class AlertOutbox:
+    """The table `alerts`."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def add(self, state: MachineState, alert: Alert, at: float) -> None:
+        """Store an alert; must be called within the transaction of its event."""
+        news = make_news(
+            state,
+            alert.kind,
+            alert.experiment_id,
+            at=at,
+            text=alert.text,
+            trial_id=alert.trial_id,
+        )
+        self._db.execute("INSERT INTO alerts (at, news) VALUES (?, ?)",
+                         (at, news.model_dump_json()))  # fmt: skip
+
+    def raised(self) -> list[tuple[int, AlertNews]]:
+        """Return the alerts that were not routed yet, oldest first; remove unreadable ones."""
+        rows = self._db.execute("SELECT id, news FROM alerts WHERE state = 'raised' ORDER BY id")
+        found = rows.fetchall()
+        read = list(readable(found, lambda row: (row[0], AlertNews.model_validate_json(row[1]))))
+        for number in {row[0] for row in found} - {number for number, _ in read}:
+            self._db.execute("DELETE FROM alerts WHERE id = ?", (number,))
+        return read
+
+    def route(self, number: int, destinations: Sequence[str]) -> None:
+        """Replace a raised alert by one for each destination."""
+        with transaction(self._db):
+            self._db.executemany(
+                "INSERT INTO alerts (at, news, destination, state, next_at) "
+                "SELECT at, news, ?, 'waiting', 0 FROM alerts WHERE id = ?",
+                [(each, number) for each in destinations],
+            )
+            self._db.execute("DELETE FROM alerts WHERE id = ?", (number,))
+
+    def due(self, destination: str, now: float) -> Waiting | None:
+        """Return the oldest alert that waits for a destination, if it is due."""
+        rows = self._db.execute(
+            "SELECT id, at, news, destination, attempts, next_at FROM alerts "
+            "WHERE state = 'waiting' AND destination = ? ORDER BY id LIMIT 1",
+            (destination,),
+        )
+        found = next(readable(rows.fetchall(), _as_waiting), None)
+        return found if found is not None and found.next_at <= now else None
+
+    def waiting(self) -> dict[str, float]:
+        """Return when the oldest alert of each destination is due, by destination."""
+        rows = self._db.execute(
+            "SELECT destination, next_at FROM alerts WHERE id IN "
+            "(SELECT min(id) FROM alerts WHERE state = 'waiting' GROUP BY destination)"
+        )
+        return dict(rows.fetchall())
+
+    def set_sent(self, number: int) -> None:
+        """Record that an alert was sent."""
+        self._db.execute(
+            "UPDATE alerts SET state = 'sent', attempts = attempts + 1, problem = '' WHERE id = ?",
+            (number,),
+        )
+
+    def set_failed(self, number: int, problem: str, next_at: float | None) -> None:
+        """Record that an attempt has failed.
+
+        Args:
+            next_at: When to try again; None: never.
+        """
+        self._db.execute(
+            "UPDATE alerts SET state = ?, attempts = attempts + 1, next_at = ?, problem = ? "
+            "WHERE id = ?",
+            ("failed" if next_at is None else "waiting", next_at or 0.0, problem, number),
+        )
+
+    def deliveries(self, limit: int) -> list[AlertDelivery]:
+        """Return the last alerts by destination, newest first."""
+        rows = self._db.execute(
+            "SELECT id, at, news, destination, state, attempts, next_at, problem FROM alerts "
+            "WHERE state <> 'raised' ORDER BY id DESC LIMIT ?",
+            (limit,),
+        )
+        return list(readable(rows.fetchall(), _as_delivery))
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each destination that alerts have failed to reach repeatedly."""
+        rows = self._db.execute(
+            "SELECT destination, problem FROM alerts WHERE state = 'waiting' AND attempts >= ? "
+            "GROUP BY destination",
+            (_SOME_ATTEMPTS,),
+        )
+        return [
+            f"alerts do not reach {label_of(Destination.load(destination).alert)}: {problem}; "
+            "they are tried again"
+            for destination, problem in rows.fetchall()
+        ]
+
+    def addresses(self) -> set[int]:
+        """Return the numbers of the stored addresses that waiting alerts go to."""
+        found = set()
+        for text in self.waiting():
+            alert = Destination.load(text).alert
+            value = getattr(alert, alert.way)
+            if isinstance(value, str) and (number := stored_number(value)) is not None:
+                found.add(number)
+        return found
+
+    def prune(self) -> None:
+        """Delete alerts that are sent or failed, except for the last ones."""
+        self._db.execute(
+            "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE state IN "
+            "('sent', 'failed') ORDER BY id DESC LIMIT -1 OFFSET ?)",
+            (_KEPT,),
+        )
+
+
+def _as_waiting(row: tuple[int, float, str, str, int, float]) -> Waiting:
+    number, at, news, destination, attempts, next_at = row
+    return Waiting(
+        id=number,
+        at=at,
+        news=AlertNews.model_validate_json(news),
+        destination=destination,
+        attempts=attempts,
+        next_at=next_at,
+    )
+
+
+def _as_delivery(row: tuple[int, float, str, str, str, int, float, str]) -> AlertDelivery:
+    number, at, news, destination, state, attempts, next_at, problem = row
+    read = AlertNews.model_validate_json(news)
+    return AlertDelivery.model_validate(
+        {
+            "id": number,
+            "event": read.event,
+            "experiment_id": read.experiment_id,
+            "at": at,
+            "destination": label_of(Destination.load(destination).alert),
+            "state": state,
+            "attempts": attempts,
+            "next_at": next_at if state == "waiting" else None,
+            "problem": problem,
+        }
+    )

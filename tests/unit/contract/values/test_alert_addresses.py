@@ -1,0 +1,77 @@
+"""Addresses of alerts are shown without what is secret."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.contract.values.alerts import file_of, is_url, shown, stored_number, variable_of
+
+SECRET = "QzSecretzQ"
+
+
+@pytest.mark.parametrize(
+    ("address", "meaning"),
+    [
+        ("${HOOK}", (True, False, None, False)),
+        ("file:~/.hook", (False, True, None, False)),
+        ("file:/run/hook", (False, True, None, False)),
+        ("https://example.org/********-12", (False, False, 12, False)),
+        ("http://127.0.0.1:8080/x?y=z#q", (False, False, None, True)),
+        ("https://[::1]:8080/x", (False, False, None, True)),
+        ("$HOOK", (False, False, None, False)),
+        ("${HO OK}", (False, False, None, False)),
+        ("file:relative", (False, False, None, False)),
+        ("https://example.org/********", (False, False, None, False)),
+        ("https://example.org/********-0", (False, False, None, False)),
+        ("https:///x", (False, False, None, False)),
+        ("https://example.org:port/", (False, False, None, False)),
+        ("https://example.org/a b", (False, False, None, False)),
+        ("ftp://example.org/x", (False, False, None, False)),
+        ("https://example.org/x\nHost: y", (False, False, None, False)),
+        ("", (False, False, None, False)),
+    ],
+)
+def test_an_address_has_one_meaning_or_none(address: str, meaning: tuple[object, ...]) -> None:
+    found = (
+        variable_of(address) is not None,
+        file_of(address) is not None,
+        stored_number(address),
+        is_url(address),
+    )
+    assert found == meaning
+
+
+@given(
+    st.sampled_from(
+        [
+            "https://example.org/{}",
+            "http://example.org:81/a/{}?b#c",
+            "https://example.org/?token={}",
+            "https://ann:{}@example.org/x",
+            "https://{}@example.org/x",
+            "https://example.org/#{}",
+            "ftp://example.org/{}",
+            "{}",
+            "${{{}",
+            "https://[{}",
+            " https://example.org/{}",
+        ]
+    ),
+    st.text(max_size=5),
+)
+def test_what_is_shown_has_no_secret(form: str, more: str) -> None:
+    address = form.format(SECRET + more)
+    assert SECRET.lower() not in shown(address).lower()
+    assert SECRET.lower() not in shown(address, 3).lower()
+
+
+@given(st.text())
+def test_any_text_can_be_shown(address: str) -> None:
+    shown(address)
+
+
+def test_a_stored_address_is_shown_with_its_number() -> None:
+    assert shown("https://ann:x@example.org:8443/y", 7) == "https://example.org:8443/********-7"
+    assert stored_number(shown("https://[::1]:80/y", 7)) == 7

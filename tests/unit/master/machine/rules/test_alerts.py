@@ -1,0 +1,140 @@
+"""Which events raise alerts, and that each is raised once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.contract.messages.changes import Activate, Cancel
+from det_jupyter.contract.run.journal import Notice
+from det_jupyter.contract.values.alerts import AlertKind
+from det_jupyter.master.machine.model.events import (
+    ContinueRequested,
+    Event,
+    LossReported,
+    NewsSetAside,
+    RecordArrived,
+)
+from det_jupyter.master.machine.model.turn import Alert
+from tests.unit.master.machine_world import (
+    World,
+    completed,
+    exited,
+    failed,
+    make_config,
+    registered,
+    running,
+    submitted,
+    validated,
+)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.tell(registered(2), submitted(max_restarts=0), *running())
+    return world
+
+
+def raised(world: World, *told: Event) -> list[Alert]:
+    """Handle events; return the alerts that they raise."""
+    found: list[Alert] = []
+    for event in told:
+        world.tell(event)
+        found += world.machine.changes().alerts
+    return found
+
+
+def kinds(alerts: list[Alert]) -> list[AlertKind]:
+    return [alert.kind for alert in alerts]
+
+
+def loss(value: float, steps: int = 5) -> LossReported:
+    return LossReported(allocation_id="1.1.1", metric="loss", steps_completed=steps, value=value)
+
+
+def alarm(text: str) -> RecordArrived:
+    record = Notice(at=1.0, rank=0, text=text, is_alarm=True)
+    return RecordArrived(allocation_id="1.1.1", rank=0, record=record)
+
+
+def test_a_completed_experiment_has_ended(world: World) -> None:
+    found = raised(world, validated(100, 0.5), *completed(), exited())
+    assert found == [Alert(kind=AlertKind.ENDED, experiment_id=1, trial_id=None, text="")]
+
+
+def test_a_failed_experiment_says_why(world: World) -> None:
+    found = raised(world, failed("ValueError: no"), exited(codes={0: 1, 1: 1}))
+    expected = Alert(
+        kind=AlertKind.FAILED, experiment_id=1, trial_id=None, text="trial 1: ValueError: no"
+    )
+    assert found == [expected]
+
+
+def test_a_failure_that_is_tried_again_raises_nothing() -> None:
+    world = World()
+    world.tell(registered(2), submitted(max_restarts=3), *running())
+    assert raised(world, failed(), exited(codes={0: 1, 1: 1})) == []
+
+
+def test_an_experiment_that_a_user_cancels_raises_nothing(world: World) -> None:
+    assert raised(world, Cancel(experiment_id=1), exited(killed=True)) == []
+    assert world.experiment().state == "CANCELED"
+
+
+def test_an_experiment_that_the_master_gives_up_has_failed(world: World) -> None:
+    news = NewsSetAside(experiment_id=1, what="it", is_fatal=True, gone="1.1.1")
+    assert kinds(raised(world, news)) == [AlertKind.FAILED]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_diverges_again_and_again_raises_one_alert(world: World, value: float) -> None:
+    found = raised(
+        world,
+        loss(value),
+        loss(0.5),
+        loss(value, 9),
+        validated(10, value),
+        alarm("loss is NaN"),
+        loss(value, 11),
+    )
+    word = "NaN" if value != value else "infinite"
+    text = f"trial 1: loss is {word} since batch 4"
+    assert found == [Alert(kind=AlertKind.NAN, experiment_id=1, trial_id=1, text=text)]
+
+
+def test_an_alarm_of_a_rank_is_an_alert(world: World) -> None:
+    found = raised(world, alarm("loss is NaN since batch 3"), loss(float("nan")))
+    text = "trial 1: loss is NaN since batch 3"
+    assert found == [Alert(kind=AlertKind.NAN, experiment_id=1, trial_id=1, text=text)]
+
+
+def test_a_disk_that_is_full_raises_an_alert_when_it_pauses_the_experiment(world: World) -> None:
+    full = failed("OSError: no room", no_room=True)
+    found = raised(world, full, exited(codes={0: 1, 1: 1}))
+    assert found == []  # it is tried again
+    again = failed("OSError: no room", no_room=True, allocation_id="1.1.2")
+    more = (*running("1.1.2"), again, exited("1.1.2", codes={0: 1, 1: 1}))
+    (alert,) = raised(world, *more)
+    assert (alert.kind, alert.trial_id) == (AlertKind.DISK, 1)
+    assert alert.text.startswith("paused: trial 1: OSError: no room")
+    third = failed("OSError: no room", no_room=True, allocation_id="1.1.3")
+    more = (*running("1.1.3"), third, exited("1.1.3", codes={0: 1, 1: 1}))
+    assert kinds(raised(world, Activate(experiment_id=1), *more)) == [AlertKind.DISK]
+
+
+def test_an_experiment_that_is_continued_raises_alerts_again(world: World) -> None:
+    raised(world, loss(float("nan")), failed(), exited(codes={0: 1, 1: 1}))
+    config = make_config("digits", 2, max_restarts=0)
+    world.tell(ContinueRequested(experiment_id=1, config=config), *running("1.1.2"))
+    again = failed(allocation_id="1.1.2")
+    assert kinds(raised(world, again, exited("1.1.2", codes={0: 1, 1: 1}))) == [AlertKind.FAILED]
+
+
+def test_a_program_that_waits_for_its_experiment_needs_no_alert() -> None:
+    world = World()
+    quiet: Any = submitted(max_restarts=0).model_copy(update={"is_quiet": True})
+    world.tell(registered(2), quiet, *running())
+    events = (loss(float("nan")), failed(), exited(codes={0: 1, 1: 1}))
+    assert raised(world, *events) == []
