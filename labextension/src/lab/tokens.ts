@@ -101,6 +101,7 @@ export interface IClusterModel {
 /** The user's settings; schema/settings.json describes them. */
 export interface ISettingValues {
   notifyEnded: 'never' | 'failed' | 'always';
+  notifyDesktop: boolean;
   notifyBest: boolean;
   showStatusBar: boolean;
   showNotebookButton: boolean;

@@ -203,7 +203,8 @@ export class Link implements ILink, IDisposable {
   };
 
   private _pause(): void {
-    if (!this._settings.get('updateWhenHidden')) {
+    const isWanted = this._settings.get('updateWhenHidden') || this._settings.get('notifyDesktop');
+    if (!isWanted) {
       this._stop();
       this._isPaused = true;
       this._socket.close();

@@ -9,6 +9,7 @@ const SCHEMA = 'det-jupyter:settings'; // schema/settings.json
 /** The defaults of schema/settings.json; a test compares them. */
 export const DEFAULTS: ISettingValues = {
   notifyEnded: 'always',
+  notifyDesktop: false,
   notifyBest: true,
   showStatusBar: true,
   showNotebookButton: true,

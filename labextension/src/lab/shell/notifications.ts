@@ -12,6 +12,7 @@ import {
   Watcher,
   type IExperimentEvent
 } from './experimentevents.js';
+import { askPermission, notifyDesktop, permission } from './desktop.js';
 
 const GATHER_MS = 1000; // events within it are notified together
 const MOST_AT_ONCE = 3; // more events become one notification
@@ -36,6 +37,8 @@ export class Notifier {
   ) {
     const { experiments } = _det;
     experiments.changed.connect(this._onChanged, this);
+    _det.settings.changed.connect(this._offerDesktop, this);
+    this._offerDesktop();
     this._onChanged(experiments, null);
   }
 
@@ -93,10 +96,44 @@ export class Notifier {
       return;
     }
     const hasFailed = events.some(isFailure);
-    Notification.emit(messageOfMany(events, trans), hasFailed ? 'error' : 'info', {
+    const text = messageOfMany(events, trans);
+    const show: Offer = [trans.__('Show Experiments'), Commands.showSidebar, {}];
+    Notification.emit(text, hasFailed ? 'error' : 'info', {
       autoClose: hasFailed ? false : SHOWN_MS,
-      actions: this._actions([[trans.__('Show Experiments'), Commands.showSidebar, {}]])
+      actions: this._actions([show])
     });
+    this._notifyDesktop(events.map(({ key }) => key).join(), text, hasFailed, show);
+  }
+
+  private _notifyDesktop(tag: string, text: string, isFailure: boolean, open: Offer): void {
+    if (this._det.settings.get('notifyDesktop')) {
+      const onClick = (): void => this._actions([open])[0]?.callback(new MouseEvent('click'));
+      notifyDesktop({ tag, text, isFailure, onClick }, this._det.trans);
+    }
+  }
+
+  /** With the setting on, offer a button that makes the browser ask: it requires a click. */
+  private _offerDesktop(): void {
+    const { settings, trans } = this._det;
+    const isOn = settings.get('notifyDesktop');
+    const isNew = isOn && !this._isOffered;
+    this._isOffered = isOn;
+    const found = permission();
+    if (!isNew || found === 'granted') {
+      return;
+    }
+    if (found !== 'default') {
+      Notification.emit(
+        found === 'denied'
+          ? trans.__('The browser does not allow this page to notify you.')
+          : trans.__('This browser has no notifications here; it needs https, or localhost.'),
+        'warning'
+      );
+      return;
+    }
+    const actions = [{ label: trans.__('Allow'), callback: () => void askPermission() }];
+    const text = trans.__('Experiments may notify you on the desktop, if the browser allows it.');
+    Notification.emit(text, 'info', { autoClose: false, actions });
   }
 
   private _emitOne(event: IExperimentEvent): void {
@@ -107,10 +144,12 @@ export class Notifier {
     const logs: Offer = [trans.__('Open Logs'), Commands.openLogs, args];
     const isBad = isFailure(event);
     const type = isBad ? 'error' : kind === 'best' ? 'info' : 'success';
-    Notification.emit(messageOf(event, trans), type, {
+    const text = messageOf(event, trans);
+    Notification.emit(text, type, {
       autoClose: isBad ? false : SHOWN_MS,
       actions: this._actions(isBad ? [logs, open] : [open])
     });
+    this._notifyDesktop(event.key, text, isBad, open);
   }
 
   /** Buttons for the commands that exist. */
@@ -126,6 +165,7 @@ export class Notifier {
   private readonly _watcher = new Watcher();
   private readonly _bestAgainAt = new Map<number, number>();
   private _gathered: IExperimentEvent[] = [];
+  private _isOffered = false; // for the present value of the setting
   private _timer: ReturnType<typeof setTimeout> | undefined;
 }
 

@@ -97,3 +97,69 @@ test('of two tabs, one says it', async () => {
   second.det.experiments.setSome(failed(1));
   expect(await said()).toHaveLength(1);
 });
+
+/** A browser that has notifications, with this permission. */
+function browser(permission: NotificationPermission) {
+  const shown: { title: string; options: NotificationOptions; onclick: () => void }[] = [];
+  class Desktop {
+    static permission = permission;
+    static requestPermission = vi.fn(() => Promise.resolve('granted' as const));
+    onclick = (): void => undefined;
+    close = vi.fn();
+    constructor(
+      readonly title: string,
+      readonly options: NotificationOptions
+    ) {
+      shown.push(this);
+    }
+  }
+  vi.stubGlobal('Notification', Desktop);
+  return { shown, Desktop };
+}
+
+test('on the desktop, while the page has no focus, if the user wants it', async () => {
+  const { shown } = browser('granted');
+  const { det, execute } = start(line(1), line(2), line(3));
+  det.experiments.setSome(failed(1));
+  await said();
+  await det.settings.set('notifyDesktop', true);
+  det.experiments.setSome(failed(2));
+  await said();
+  expect(shown).toEqual([]);
+  vi.mocked(document.hasFocus).mockReturnValue(false);
+  det.experiments.setSome(failed(3));
+  await said(5000);
+  expect(shown.map(({ title, options }) => [title, options.body])).toEqual([
+    ['Experiment failed', 'Experiment 3 failed (DigitsTrial): rank 1: boom']
+  ]);
+  shown[0]?.onclick();
+  expect(execute).toHaveBeenCalledWith(Commands.openExperiment, { experiment_id: 3 });
+});
+
+test('permission is asked by a button, once the setting is on', async () => {
+  const { Desktop } = browser('default');
+  const { det } = start(line(1));
+  expect(await said()).toEqual([]);
+  await det.settings.set('notifyDesktop', true);
+  await det.settings.set('notifyBest', false);
+  expect(await said()).toHaveLength(1);
+  const [, , options] = vi.mocked(Notification.emit).mock.calls[0] ?? [];
+  expect(Desktop.requestPermission).not.toHaveBeenCalled();
+  options?.actions?.[0]?.callback({} as MouseEvent);
+  expect(Desktop.requestPermission).toHaveBeenCalledOnce();
+});
+
+test.each([
+  ['denied', 'The browser does not allow this page to notify you.'],
+  [undefined, 'This browser has no notifications here; it needs https, or localhost.']
+] as const)('a browser that is %s says so', async (permission, text) => {
+  if (permission === undefined) {
+    vi.stubGlobal('Notification', undefined);
+    Reflect.deleteProperty(globalThis, 'Notification');
+  } else {
+    browser(permission);
+  }
+  const { det } = start(line(1));
+  await det.settings.set('notifyDesktop', true);
+  expect(await said()).toEqual([text]);
+});
