@@ -9,6 +9,7 @@
     │   └── InvalidTransition     an edge that the transition tables do not have
     ├── WaitTimeout               it has not ended in the time that was given (a TimeoutError too)
     ├── MasterUnreachable         no master answers, or it cannot be started
+    │   └── AgentDismissed        it accepts this agent's token no more
     ├── ProtocolMismatch          programs, or what they stored, are of incompatible versions
     ├── LaunchError               a gang of ranks could not be started
     ├── PeerRefused               data that a rank received does not come from its gang
@@ -22,6 +23,7 @@ Imports nothing from the rest of the package.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -130,6 +132,10 @@ class MasterUnreachable(DetError):
     """No master answers, or it could not be started."""
 
 
+class AgentDismissed(MasterUnreachable):
+    """The master accepts an agent's token no more, and never will."""
+
+
 class ProtocolMismatch(DetError):
     """Two programs, or a program and what another one stored, are of incompatible versions."""
 
@@ -198,3 +204,11 @@ _STATUS: list[tuple[type[DetError], int]] = [
 def http_status(error: Exception) -> int:
     """Return the HTTP status for this error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
+
+
+def problems_in(content: bytes) -> str:
+    """Return the sentences of a Refusal, the master's answer to a request that it refuses."""
+    try:
+        return "; ".join(str(Problem(**each)) for each in json.loads(content)["problems"])
+    except (ValueError, KeyError, TypeError):
+        return content[:200].decode(errors="replace")

@@ -130,6 +130,8 @@ async def run_agent(
             await zygotes.close()
             if lease:
                 await lease.close()
+    if remote and services[0].dismissal:
+        sys.exit(f"agent {name} ends: {remote.url}: {services[0].dismissal}")
 
 
 async def _listen(port: int) -> GangListener:

@@ -6,7 +6,8 @@
 
 A process with several agents has a connection for each. `serve` maintains them until the master
 orders an agent to leave, which ends the process, or until there is no gang and no agent has had a
-master for long. Gangs do not depend on the connection.
+master for long; or when the master refuses the token of an agent, which it never accepts again.
+Gangs do not depend on the connection.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from det_jupyter.contract.messages import (
     RunReport,
     StartGang,
 )
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import AgentDismissed, MasterUnreachable
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class AgentService:
         self._check: asyncio.Task[None] | None = None  # kept, or it could be collected
         self._leaving = asyncio.Event()
         self._must_register = False  # whether the master has yet to store that there are no slots
+        self.dismissal = ""  # why the master will never accept this agent again
         self._is_closed = False
         self._is_linked = False
         self._linked_until = time.monotonic()
@@ -134,6 +136,8 @@ class AgentService:
 
         It has to store the ends of all runs and, if it is elsewhere, that there are no slots.
         """
+        if self.dismissal:
+            return
         patience_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
         deadline = time.monotonic() + patience_s
         while (self._is_linked or self._leaving.is_set()) and time.monotonic() < deadline:
@@ -158,10 +162,15 @@ class AgentService:
                 await self._devices_seen.wait()
         pause_s, longest_s = _PAUSES_S
         reason = ""
-        while not self._is_closed:  # a TaskGroup that fails hides that it was cancelled
+        while not (
+            self._is_closed or self.dismissal
+        ):  # a TaskGroup that fails hides that it was cancelled
             began = time.monotonic()
             try:
                 await self._serve_connection()
+            except* AgentDismissed as dismissed:
+                self.dismissal = str(dismissed.exceptions[0])
+                self._runner.leave_ordered.set()
             except* MasterUnreachable as unreachable:
                 reason = _log_disconnect(unreachable, reason)
             except* Exception as unexpected:  # for example, no file can be opened

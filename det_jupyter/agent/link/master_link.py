@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -16,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from det_jupyter.agent.link.checking import measure
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import since_boot
+from det_jupyter.contract.host.tls_client import tls_problem, trusting
 from det_jupyter.contract.messages import (
     AgentCommand,
     AgentCredentials,
@@ -28,7 +27,7 @@ from det_jupyter.contract.messages import (
     RegisterAgent,
 )
 from det_jupyter.contract.values.text import error_text
-from det_jupyter.errors import MasterUnreachable, Problem
+from det_jupyter.errors import AgentDismissed, MasterUnreachable, problems_in
 
 _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
 _SILENCE_S = 15.0  # the master sends an empty line at least every 5 s
@@ -164,7 +163,7 @@ def _raising_unreachable(verb: str) -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
-        raise MasterUnreachable(f"{verb}: {error_text(error)}") from None
+        raise MasterUnreachable(f"{verb}: {tls_problem(error) or error_text(error)}") from None
     except ValidationError as error:
         raise MasterUnreachable(
             f"{verb}: the agent cannot read the master's answer: {error}"
@@ -172,7 +171,12 @@ def _raising_unreachable(verb: str) -> Iterator[None]:
 
 
 def _check_accepted(answer: httpx.Response, verb: str) -> None:
-    """Raise MasterUnreachable with the master's sentences if it refuses a request."""
+    """Raise MasterUnreachable with the master's sentences if it refuses a request.
+
+    It is an AgentDismissed if the token is refused.
+    """
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        raise AgentDismissed(problems_in(answer.content))
     if answer.status_code != httpx.codes.OK:
         raise MasterUnreachable(f"{verb}: {refusal_text(answer.status_code, answer.content)}")
 
@@ -180,14 +184,6 @@ def _check_accepted(answer: httpx.Response, verb: str) -> None:
 def refusal_text(status_code: int, content: bytes) -> str:
     """Return what the master has answered to a request that it refuses."""
     return f"the master answered {status_code}: {problems_in(content)}"
-
-
-def problems_in(content: bytes) -> str:
-    """Return the sentences of a Refusal."""
-    try:
-        return "; ".join(str(Problem(**each)) for each in json.loads(content)["problems"])
-    except (ValueError, KeyError, TypeError):
-        return content[:200].decode(errors="replace")
 
 
 @asynccontextmanager
@@ -234,17 +230,8 @@ def open_http(
             max_connections=most_connections, max_keepalive_connections=_MOST_IDLE
         ),
         trust_env=False,  # no proxy between two processes of one user
-        verify=_trusting(credentials.certificate) if credentials else False,
+        verify=trusting(credentials.certificate) if credentials else False,
     )
-
-
-def _trusting(certificate: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts this certificate alone, at whatever address."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # the address may change; the certificate may not
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(cadata=certificate)
-    return context
 
 
 def _read_master_file() -> MasterInfo:

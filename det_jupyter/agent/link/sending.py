@@ -9,8 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from det_jupyter.agent.link.master_link import problems_in, refusal_text
+from det_jupyter.agent.link.master_link import refusal_text
 from det_jupyter.contract.messages import StoredCheckpoint, StoredFile, StoredFiles
+from det_jupyter.errors import problems_in
 
 logger = logging.getLogger(__name__)
 

@@ -49,6 +49,7 @@ from det_jupyter.agent.tunnel.connections import (
 from det_jupyter.agent.tunnel.interfaces import find_network
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.tls_client import trusting
 from det_jupyter.contract.messages import GangLink, GangNetwork, GangPlan
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import LaunchError
@@ -202,7 +203,7 @@ class PartTunnel:
         Raises:
             LaunchError, StartFailed: See `gather`.
         """
-        context = _trusting(self.link.certificate)
+        context = trusting(self.link.certificate)
         request = Request(
             gang=self.allocation_id, want=want, secret=self.link.secret, agents=self.agents
         )
@@ -258,15 +259,6 @@ class PartTunnel:
             "agent there with `--port N` and, if others reach it at another address, with "
             "`--address HOST`"
         )
-
-
-def _trusting(certificate: str) -> ssl.SSLContext:
-    """Return a context that trusts this certificate alone, at whatever address."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(cadata=certificate)
-    return context
 
 
 def _keep_alive(writer: asyncio.StreamWriter) -> None:

@@ -7,22 +7,28 @@ in one file, a line for each node, and each command takes its own: that of its n
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import quote
 
+import httpx
 from pydantic import ValidationError
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.tls_client import tls_problem, trusting
 from det_jupyter.contract.messages import AgentCredentials
-from det_jupyter.errors import DetError, UsageError
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import DetError, UsageError, problems_in
 from det_jupyter.front.verbs.grammar import Call
 
 # Number of this node in its job, from 0: set by srun, and by Kubernetes in the pods of an Indexed
 # Job.
+_ANSWER_S = 5.0
 _NODE_VARIABLES = ("SLURM_NODEID", "JOB_COMPLETION_INDEX")
 
 
@@ -30,6 +36,8 @@ def run(call: Call) -> NoReturn:
     """Become the agent: it logs to stderr, and ends at Ctrl-C or SIGTERM."""
     options = call.options
     credentials = own_credentials(options.credentials, options.node, os.environ)
+    if problem := find_problem(credentials):
+        sys.stderr.write(f"agent {credentials.agent}: {problem}\n")
     home = Path(options.home or _home_of(credentials.agent)).absolute()
     # A file without a name, because the token is a secret.
     with tempfile.TemporaryFile() as given:
@@ -44,6 +52,44 @@ def run(call: Call) -> NoReturn:
         arguments += ["--address", options.address]
     environment = os.environ | {paths.HOME_VARIABLE: str(home)}
     os.execve(sys.executable, [sys.executable, *arguments], environment)
+
+
+def find_problem(
+    credentials: AgentCredentials, transport: httpx.BaseTransport | None = None
+) -> str:
+    """Send the master a request, before fork servers are started; that takes some seconds.
+
+    Returns:
+        Why the master does not answer now; the agent tries again. "" if it does.
+
+    Raises:
+        DetError: The master refuses the agent, or it is another one.
+    """
+    where = f"agent {credentials.agent}: {credentials.url}"
+    try:
+        with httpx.Client(
+            verify=trusting(credentials.certificate),
+            transport=transport,
+            trust_env=False,
+            timeout=_ANSWER_S,
+        ) as http:
+            answer = http.get(
+                f"{credentials.url}/api/v1/agents/{quote(credentials.agent, safe='')}/clock",
+                headers={"Authorization": f"Bearer {credentials.token}"},
+            )
+    except ssl.SSLError:
+        raise DetError(f"{where}: the credentials contain no certificate; add it again") from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        if problem := tls_problem(error):
+            raise DetError(f"{where}: {problem}") from None
+        return (
+            f"no master answers at {credentials.url} ({error_text(error)}); it is tried again. If "
+            "one runs, a firewall may close that port, or its computer has another address here: "
+            "det agent add NAME --address HOST"
+        )
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise DetError(f"{where}: {problems_in(answer.content)}")
+    return ""
 
 
 def own_credentials(source: str, node: int | None, environ: Mapping[str, str]) -> AgentCredentials:

@@ -41,6 +41,8 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
+_REFUSES_S = 60.0  # how long the port stays open when no agent may connect any more
+
 
 class AgentGuard:
     """ASGI middleware that accepts only requests with the token of the agent in the path.
@@ -62,8 +64,9 @@ class AgentGuard:
         agent = self._find_agent(token) if kind == "Bearer" else None
         if agent is None:
             problem = (
-                "this token is of no agent: the agent was removed, or added again, which makes a "
-                "new token; add it on the master's computer, and use the credentials of that"
+                "the master does not accept this token: the agent was removed (det agent remove), "
+                "or added again, which makes another token; add it on the master's computer, and "
+                "start it with the credentials of that"
             )
             await closing_refusal(401, problem)(scope, receive, send)
         elif not scope["path"].startswith(f"{API}/agents/{agent}/"):
@@ -123,6 +126,7 @@ class AgentListener:
         self._server: Server | None = None
         self._clusters: set[str] = set()  # those whose nodes may become agents at any time
         self._changing = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
 
     async def open(self, cluster: str = "") -> int:
         """Start to listen on all interfaces, if not done already; return the port.
@@ -174,10 +178,21 @@ class AgentListener:
     async def close(self) -> None:
         """Stop listening, and close the connections."""
         await self.consoles.close()
+        if self._closing is not None and self._closing is not asyncio.current_task():
+            self._closing.cancel()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             with suppress(asyncio.CancelledError):
                 await self._serving
+
+    def close_soon(self) -> None:
+        """Call `close_unneeded` in a minute. Until then, agents that were removed are refused."""
+        if self._closing is None or self._closing.done():
+            self._closing = asyncio.create_task(self._close_later())
+
+    async def _close_later(self) -> None:
+        await asyncio.sleep(_REFUSES_S)
+        await self.close_unneeded()
 
     async def close_unneeded(self, cluster: str = "") -> None:
         """Stop listening if no agent may connect; the next agent gets another port.
@@ -225,7 +240,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
         access.remove(agent_id)
         service.links.drop(agent_id)
         service.take(AgentRemoved(agent_id=agent_id))
-        await listener.close_unneeded()
+        listener.close_soon()
         return JsonResponse(Wire())
 
     return routes

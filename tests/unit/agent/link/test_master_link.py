@@ -12,7 +12,7 @@ import pytest
 from det_jupyter.agent.link import master_link
 from det_jupyter.agent.link.master_link import MasterLink
 from det_jupyter.contract.messages import AgentReports, RankKernel
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import AgentDismissed, MasterUnreachable
 
 NOTHING = AgentReports(session="s", reports=[])
 
@@ -79,10 +79,10 @@ def test_kernel_that_the_master_refuses_does_not_end_the_link(
 def test_refused_agent_shows_the_masters_sentences() -> None:
     def answer(_: httpx.Request) -> httpx.Response:
         problem = {"path": "", "text": "this token is of no agent"}
-        return httpx.Response(401, json={"problems": [problem]})
+        return httpx.Response(status, json={"problems": [problem]})
 
     async def scenario(link: MasterLink) -> None:
-        refused = "the master answered 401: this token is of no agent"
+        refused = "the master answered 409: this token is of no agent"
         with pytest.raises(MasterUnreachable, match=f"^clock: {refused}$"):
             await link.clock_ahead_s()
         with pytest.raises(MasterUnreachable, match=f"^reports: {refused}$"):
@@ -90,4 +90,12 @@ def test_refused_agent_shows_the_masters_sentences() -> None:
         with pytest.raises(MasterUnreachable, match=f"^commands: {refused}$"):
             await anext(aiter(link.commands()))
 
+    status = 409
     assert play(answer, scenario) == []
+
+    async def dismissed(link: MasterLink) -> None:
+        with pytest.raises(AgentDismissed, match=r"^this token is of no agent$"):
+            await link.report(NOTHING)
+
+    status = 401
+    assert play(answer, dismissed) == []

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import socket
+import ssl
 from pathlib import Path
 
+import httpx
 import pytest
 
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import DetError
-from det_jupyter.front.cli.agent_verbs import own_credentials
+from det_jupyter.front.cli.agent_verbs import find_problem, own_credentials
+from det_jupyter.master.service.agent_access import AgentAccess
 from tests.unit.front.cli.conftest import Typed
 
 
@@ -100,3 +104,58 @@ def test_agents_that_were_removed_before_an_unknown_one_are_named(det: Typed) ->
         "agent a cannot connect any more; what runs there ends, and starts elsewhere",
         "no agent unknown was added",
     ]
+
+
+@pytest.fixture(scope="module")
+def credentials(tmp_path_factory: pytest.TempPathFactory) -> AgentCredentials:
+    access = AgentAccess(tmp_path_factory.mktemp("data") / "agents")
+    token = access.add("b")
+    access.set_port(4000)
+    return access.credentials("b", token, "head")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_token_ends_the_command_with_the_masters_sentence(
+    credentials: AgentCredentials, status: int
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/api/v1/agents/b/clock"
+        assert request.headers["authorization"] == f"Bearer {credentials.token}"
+        return httpx.Response(status, json={"problems": [{"path": "", "text": "it was removed"}]})
+
+    with pytest.raises(DetError, match=r"^agent b: https://head:4000: it was removed$"):
+        find_problem(credentials, httpx.MockTransport(answer))
+
+
+def test_agent_of_a_master_that_does_not_answer_yet_is_started(
+    credentials: AgentCredentials,
+) -> None:
+    assert find_problem(credentials, httpx.MockTransport(lambda _: httpx.Response(200))) == ""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    problem = find_problem(credentials.model_copy(update={"url": f"https://127.0.0.1:{port}"}))
+    assert f"no master answers at https://127.0.0.1:{port}" in problem
+    assert "det agent add NAME --address HOST" in problem
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (ssl.SSLCertVerificationError(), "another certificate than these credentials"),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), "no master of det_jupyter, or a proxy"),
+    ],
+)
+def test_another_program_than_the_master_ends_the_command(
+    credentials: AgentCredentials, raised: Exception, message: str
+) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("") from raised
+
+    with pytest.raises(DetError, match=message):
+        find_problem(credentials, httpx.MockTransport(answer))
+
+
+def test_damaged_certificate_is_said(credentials: AgentCredentials) -> None:
+    damaged = credentials.model_copy(update={"certificate": "x"})
+    with pytest.raises(DetError, match="the credentials contain no certificate"):
+        find_problem(damaged)
