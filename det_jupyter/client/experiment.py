@@ -460,6 +460,7 @@ class Experiment:
         *,
         trial: Trial | int | None = None,
         rank: int | None = None,
+        agent: str | None = None,
         since: When = None,
         level: str | None = None,
         search: str | None = None,
@@ -471,6 +472,7 @@ class Experiment:
         Args:
             trial: Only lines of this trial, a handle or a number.
             rank: Only lines of this rank.
+            agent: Only lines of ranks on this agent: of one computer.
             since: Only later lines: an age such as "10m", a date, or a time.
             level: Only lines of this level or a higher one: debug, info, warning, error, critical.
                 The level is recognised in the line; a traceback is an error.
@@ -478,7 +480,7 @@ class Experiment:
             tail: Number of lines; the result's `total` is the number of lines that match.
             follow: Return an iterator that waits for more lines until the experiment has ended.
         """
-        query = query_of(rank=rank, since=since, level=level, search=search)
+        query = query_of(rank=rank, agent=agent, since=since, level=level, search=search)
         fetch = partial(self._client.experiment_logs, self.id, trial_id=number_of(trial))
         return (follow_lines if follow else read)(fetch, query, tail)
 

@@ -23,6 +23,7 @@ class Which(TypedDict, total=False):
     """Which lines to return: arguments of `Experiment.logs` and `Trial.logs`."""
 
     rank: int | None
+    agent: str | None
     since: When
     level: str | None
     search: str | None
@@ -65,6 +66,7 @@ def line_text(line: LogLine) -> str:
 def query_of(
     *,
     rank: int | None = None,
+    agent: str | None = None,
     since: When = None,
     level: str | None = None,
     search: str | None = None,
@@ -74,6 +76,7 @@ def query_of(
     return make_request(
         LogQuery,
         rank=rank,
+        agent=agent,
         since=to_moment("since", since, time.time()),
         level=level,
         search=search or None,

@@ -123,6 +123,7 @@ class Trial:
         self,
         *,
         rank: int | None = None,
+        agent: str | None = None,
         since: When = None,
         level: str | None = None,
         search: str | None = None,
@@ -133,6 +134,7 @@ class Trial:
 
         Args:
             rank: Only lines of this rank.
+            agent: Only lines of ranks on this agent: of one computer.
             since: Only later lines: an age such as "10m", a date, or a time.
             level: Only lines of this level or a higher one: debug, info, warning, error, critical.
                 The level is recognised in the line; a traceback is an error.
@@ -140,7 +142,7 @@ class Trial:
             tail: Number of lines; the result's `total` is the number of lines that match.
             follow: Return an iterator that waits for more lines until the trial has ended.
         """
-        query = query_of(rank=rank, since=since, level=level, search=search)
+        query = query_of(rank=rank, agent=agent, since=since, level=level, search=search)
         fetch = partial(self._client.logs, self.id)
         return (follow_lines if follow else read)(fetch, query, tail)
 

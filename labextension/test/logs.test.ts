@@ -13,7 +13,18 @@ import type { ILogLine, ILogPage } from '../src/model/answers.js';
 
 function line(id: number, changes: Partial<ILogLine> = {}): ILogLine {
   const text = `line ${id}`;
-  return { id, at: 0, trial_id: 3, run: 1, rank: 0, text, level: null, is_open: false, ...changes };
+  return {
+    id,
+    at: 0,
+    trial_id: 3,
+    run: 1,
+    rank: 0,
+    text,
+    level: null,
+    is_open: false,
+    agent: '',
+    ...changes
+  };
 }
 
 function page(lines: ILogLine[], changes: Partial<ILogPage> = {}): ILogPage {
@@ -118,8 +129,8 @@ it('asks anew when the reader narrows it down', async () => {
   field(panel, 'Search').dispatchEvent(new Event('input'));
   await vi.advanceTimersByTimeAsync(400);
   expect(kernel.asked.slice(1)).toEqual([
-    { trial_id: 4, rank: 1, level: 'error', search: '', after: 0, tail: MAX_LINES },
-    { trial_id: 4, rank: 1, level: 'error', search: 'loss', after: 0, tail: MAX_LINES }
+    { trial_id: 4, rank: 1, agent: null, level: 'error', search: '', after: 0, tail: MAX_LINES },
+    { trial_id: 4, rank: 1, agent: null, level: 'error', search: 'loss', after: 0, tail: MAX_LINES }
   ]);
 });
 
@@ -161,6 +172,24 @@ it('keeps a bounded number of lines', () => {
   expect(lines.total).toBe(MAX_LINES + 2);
 });
 
+it('filters by the agents of lines, if there are several', async () => {
+  const { panel, kernel } = open(
+    page([line(1, { agent: 'b' })]),
+    page([line(2, { agent: 'a' })]),
+    page([line(2, { agent: 'a' })])
+  );
+  await vi.advanceTimersByTimeAsync(0);
+  const agents = field(panel, 'Agent') as unknown as HTMLSelectElement;
+  expect(agents.hidden).toBe(true);
+  await vi.advanceTimersByTimeAsync(1500);
+  expect(agents.hidden).toBe(false);
+  expect([...agents.options].map(one => one.text)).toEqual(['all agents', 'agent a', 'agent b']);
+  agents.value = 'a';
+  agents.dispatchEvent(new Event('change'));
+  await vi.advanceTimersByTimeAsync(0);
+  expect(kernel.asked.at(-1)).toMatchObject({ agent: 'a', after: 0 });
+});
+
 it('is opened at the trial and rank of a failure', async () => {
   const kernel = new Kernel([page([line(1, { trial_id: 5, rank: 6 })])]);
   const view = new ExperimentView({
@@ -185,7 +214,7 @@ it('is opened at the trial and rank of a failure', async () => {
   await vi.advanceTimersByTimeAsync(0);
   expect(view.node.querySelector('[aria-selected=true]')?.textContent).toBe('Logs');
   expect(kernel.asked).toEqual([
-    { trial_id: 5, rank: 6, level: null, search: '', after: 0, tail: MAX_LINES }
+    { trial_id: 5, rank: 6, agent: null, level: null, search: '', after: 0, tail: MAX_LINES }
   ]);
   expect(document.activeElement?.getAttribute('role')).toBe('log');
   view.dispose();
@@ -285,6 +314,7 @@ function makeModel() {
 const query: ILogQuery = {
   trial_id: null,
   rank: null,
+  agent: null,
   level: null,
   search: '',
   after: 0,

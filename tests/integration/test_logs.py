@@ -14,7 +14,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.master.service import stored_logs
 from det_jupyter.master.service.database import open_database
 from det_jupyter.master.service.stored_logs import read_page
-from tests.integration.master_support import Bench, bench_with_trial, make_text_chunk
+from tests.integration.master_support import AGENT, Bench, bench_with_trial, make_text_chunk
 
 
 @pytest.fixture
@@ -38,6 +38,9 @@ def test_lines_are_found_by_rank_level_time_and_text(bench: Bench) -> None:
     assert texts(bench.log_page(rank=1)) == ["One more", "WARNING: two"]
     assert texts(bench.log_page(level="warning")) == ["ERROR: 50% lost", "WARNING: two"]
     assert texts(bench.log_page(level="error", rank=1)) == []
+    assert {line.agent for line in bench.log_page().lines} == {AGENT}
+    assert texts(bench.log_page(agent=AGENT, rank=1)) == ["One more", "WARNING: two"]
+    assert texts(bench.log_page(agent="other")) == []
     assert texts(bench.log_page(since=at)) == texts(bench.log_page())
     assert texts(bench.log_page(since=at + 1)) == []
     assert texts(bench.log_page(search="one")) == ["one", "One more"]

@@ -110,6 +110,7 @@ class LogLine(Wire):
     text: str
     level: Level | None = None  # recognised in the text
     is_open: bool = False
+    agent: str = ""  # of the rank; "": stored by an older version
 
 
 class LogQuery(Wire):
@@ -119,6 +120,8 @@ class LogQuery(Wire):
     # Only the last `tail` lines. None: the first ones, at most `MAX_LINES`.
     tail: Whole | None = None
     rank: Whole | None = None  # only lines of this rank
+    # Only lines of ranks on this agent.
+    agent: Annotated[str | None, Field(max_length=200)] = None
     # Only lines since then, UTC seconds.
     since: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
     level: Level | None = None  # only of this level or a higher one

@@ -61,7 +61,7 @@ _MAX_STACK = 20_000  # characters per rank, as recursions can be thousands of fr
 _MAX_POINTS = 16_000  # some 45 characters each
 _MIN_COLUMNS = 20
 _RANKS_AT_ONCE = 32
-_LOG_FILTERS = ("after", "tail", "rank", "level")
+_LOG_FILTERS = ("after", "tail", "rank", "agent", "level")
 _CHANGES = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
 
 

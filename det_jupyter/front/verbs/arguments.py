@@ -197,6 +197,7 @@ POOL = argument("--pool", "--resource-pool", metavar="NAME", help="wait in this 
 
 LOGS = (
     argument("--rank", "--rank-id", type=whole, metavar="N", help="only this rank"),
+    argument("--agent", "--agent-id", metavar="NAME", help="only ranks on this agent (computer)"),
     one_of(
         argument("--tail", type=whole, metavar="N",
                  help="last lines (default: 100, in a shell all)"),
@@ -210,7 +211,6 @@ LOGS = (
     argument("--allocation-id", action="append", metavar="ID", help="only of this run: 3.1.2"),
     flag("-f", "--follow", help="wait for more until it has ended"),
     flag("--json", help="a line of JSON for each"),
-    argument("--agent-id", type=not_kept("which agent a line comes from"), help=SUPPRESS),
     argument("--container-id", type=not_kept("a container"), help=SUPPRESS),
     argument("--source", type=not_kept("the source of a line"), help=SUPPRESS),
     argument("--stdtype", type=not_kept("whether a line was an error's"), help=SUPPRESS),

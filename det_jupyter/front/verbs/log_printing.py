@@ -52,7 +52,11 @@ def _show(call: Call, whose: str, fetch: Fetch, *, is_whole: bool = True) -> str
     given = call.options
     with usage_errors(given):
         query = query_of(
-            rank=given.rank, since=given.since, level=given.level, search=given.search
+            rank=given.rank,
+            agent=given.agent,
+            since=given.since,
+            level=given.level,
+            search=given.search,
         )
         keeps = _filter_of(given)
     tail = TAIL if given.tail is None and not call.is_shell else given.tail
@@ -94,6 +98,7 @@ def line_json(line: LogLine) -> str:
             "trial_id": line.trial_id,
             "run": line.run,
             "rank_id": line.rank,
+            "agent_id": line.agent,
             "level": line.level,
             "log": line.text,
         },

@@ -172,6 +172,7 @@ _ADDED_COLUMNS = (
     ("feed", "is_whole", "INTEGER NOT NULL DEFAULT 1"),  # older versions stored only whole items
     ("logs", "level", "INTEGER NOT NULL DEFAULT 0"),
     ("logs", "is_open", "INTEGER NOT NULL DEFAULT 0"),
+    ("logs", "agent", "TEXT NOT NULL DEFAULT ''"),
 )
 
 

@@ -319,7 +319,7 @@ class _Intake:
         logs = self._transaction.store.logs
         place = {"trial_id": source.trial_id, "run": source.run, "rank": source.rank}
         printed = parse_printed(text, logs.open_line(**place))
-        logs.add(self._transaction.now, printed=printed, **place)
+        logs.add(self._transaction.now, printed=printed, agent=source.agent, **place)
         for policy in source.policies:
             found = self._transaction.machine.state.find_allocation(source.allocation_id)
             if found is None or is_applied(found[1], policy.action, source.rank):
@@ -355,6 +355,7 @@ class _Intake:
             trial_id=trial.id,
             run=allocation.run,
             rank=rank,
+            agent=allocation.agent_ids[rank],
             metric=settings.searcher.metric,
             time_metric=getattr(settings.searcher, "time_metric", None),
             policies=policies_of(settings) if kind == "output" else (),

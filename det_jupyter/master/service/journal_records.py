@@ -48,6 +48,7 @@ class Source:
     trial_id: int
     run: int
     rank: int
+    agent: str
     metric: str  # the searcher metric
     time_metric: str | None
     policies: tuple[LogPolicy, ...]  # patterns to search for in the output

@@ -5,11 +5,11 @@ would fill the disk. The oldest lines are deleted, some at a time, and a line in
 contains their number; the newest are kept, because they show why a run failed.
 
 Requests are answered in a thread of their own (`read_page`). The index `logs_found` has all
-columns by which lines are selected, except for the text. So the last matching lines are found, and
-all matching lines are counted, without reading a text, unless the request searches for a text:
+columns by which lines are selected, except for agent and text. So the last matching lines are
+found, and all are counted, without reading the lines, unless the request has one of these two:
 
     rank, level, time       a million lines in the index: tens of milliseconds
-    text                    all texts are read: a few tenths of a second
+    agent, text             all lines are read: a few tenths of a second
 
 A search has a time limit, because a regular expression may take unbounded time.
 """
@@ -41,7 +41,7 @@ COUNT_S = 2.0  # time limit for counting them
 _STEPS = 100_000  # instructions of SQLite between two checks of the time
 _TIMEOUT_ERRORS = ("interrupted", "user-defined function raised exception")
 _NAMES = {number: level for level, number in LEVELS.items()}
-_FIELDS = ("id", "at", "trial_id", "run", "rank", "text", "level", "is_open")
+_FIELDS = ("id", "at", "trial_id", "run", "rank", "text", "level", "is_open", "agent")
 
 
 class Logs:
@@ -58,7 +58,16 @@ class Logs:
         ).fetchone()
         return row[0] if row else None
 
-    def add(self, at: float, *, trial_id: int, run: int, rank: int, printed: OutputLines) -> None:
+    def add(
+        self,
+        at: float,
+        *,
+        trial_id: int,
+        run: int,
+        rank: int,
+        printed: OutputLines,
+        agent: str = "",
+    ) -> None:
         """Append lines, replacing the open line; may delete the oldest lines. In a transaction."""
         row = self._db.execute(
             "SELECT bytes, lines_cut FROM log_sizes WHERE trial_id = ? AND rank = ?",
@@ -72,10 +81,10 @@ class Logs:
         lines = printed.lines if printed.open is None else [*printed.lines, printed.open]
         closed = len(printed.lines)
         self._db.executemany(
-            "INSERT INTO logs (at, trial_id, run, rank, text, level, is_open) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO logs (at, trial_id, run, rank, text, level, is_open, agent) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (at, trial_id, run, rank, line, level, index >= closed)
+                (at, trial_id, run, rank, line, level, index >= closed, agent)
                 for index, (line, level) in enumerate(zip(lines, levels_of(lines), strict=True))
             ],
         )
@@ -171,6 +180,9 @@ def _conditions(
     if query.rank is not None:
         parts.append("rank = ?")
         values.append(query.rank)
+    if query.agent is not None:
+        parts.append("agent = ?")
+        values.append(query.agent)
     if query.level is not None:
         parts.append("level >= ?")
         values.append(LEVELS[query.level])

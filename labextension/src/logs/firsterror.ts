@@ -36,7 +36,7 @@ export class FirstError {
   async find(trialId: number | null): Promise<void> {
     const round = (this._round += 1);
     this._show(undefined, []);
-    const query = { trial_id: trialId, rank: null, level: 'error', search: '' };
+    const query = { trial_id: trialId, rank: null, agent: null, level: 'error', search: '' };
     try {
       const page = await this._options.ask({ ...query, after: 0, tail: null, first: NUM_LINES });
       if (round === this._round && this._line === undefined) {

@@ -4,6 +4,8 @@ import type { ILogLine, ILogPage } from '../model/answers.js';
 export interface ILogFilter {
   trial_id: number | null;
   rank: number | null;
+  /** Only of ranks on this agent. */
+  agent: string | null;
   level: string | null;
   search: string;
 }

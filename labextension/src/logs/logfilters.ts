@@ -1,4 +1,4 @@
-/** The filters of log lines: trial, rank, level and text. */
+/** The filters of log lines: trial, rank, agent, level and text. */
 import { h, setHidden } from '../dom/dom.js';
 import type { ILogFilter } from './lines.js';
 import type { ITrans } from '../model/trans.js';
@@ -15,6 +15,7 @@ export class LogFilters {
   ) {
     this._trial = h('select.det-field', { 'aria-label': _trans.__('Trial') });
     this._rank = h('select.det-field', { 'aria-label': _trans.__('Rank') });
+    this._agent = h('select.det-field', { 'aria-label': _trans.__('Agent') });
     this._level = h('select.det-field', { 'aria-label': _trans.__('Level') });
     const words = LEVELS.map(level => [level, _trans.__('%1 and higher', level)] as const);
     fill(this._level, [['', _trans.__('all levels')], ...words]);
@@ -24,16 +25,18 @@ export class LogFilters {
       placeholder,
       'aria-label': placeholder
     });
-    [this._trial, this._rank, this._level].forEach(one =>
+    [this._trial, this._rank, this._agent, this._level].forEach(one =>
       one.addEventListener('change', () => this._onChange())
     );
     this._search.addEventListener('input', () => {
       clearTimeout(this._typing);
       this._typing = setTimeout(() => this._onChange(), TYPED_MS);
     });
-    this.node = h('div.det-line', {}, this._trial, this._rank, this._level, this._search);
+    const selects = [this._trial, this._rank, this._agent, this._level];
+    this.node = h('div.det-line', {}, ...selects, this._search);
     this.offerTrials([]);
     this.offerRanks(1);
+    this.offerAgents([]);
   }
 
   get value(): ILogFilter {
@@ -41,6 +44,7 @@ export class LogFilters {
     return {
       trial_id: number(this._trial.value),
       rank: number(this._rank.value),
+      agent: this._agent.value || null,
       level: this._level.value || null,
       search: this._search.value
     };
@@ -52,6 +56,7 @@ export class LogFilters {
     this.offerRanks((rank ?? 0) + 1);
     this._trial.value = String(trialId);
     this._rank.value = rank === null ? '' : String(rank);
+    this._agent.value = '';
     this._level.value = '';
     this._search.value = '';
   }
@@ -78,16 +83,29 @@ export class LogFilters {
     }
   }
 
+  /** Add agents to choose from. */
+  offerAgents(names: string[]): void {
+    const known = [...new Set([...this._agents, ...names.filter(name => name !== '')])].sort();
+    if (known.length > this._agents.length || this._agent.length === 0) {
+      this._agents = known;
+      const options = known.map(name => [name, this._trans.__('agent %1', name)] as const);
+      fill(this._agent, [['', this._trans.__('all agents')], ...options]);
+      setHidden(this._agent, known.length < 2);
+    }
+  }
+
   dispose(): void {
     clearTimeout(this._typing);
   }
 
   private readonly _trial: HTMLSelectElement;
   private readonly _rank: HTMLSelectElement;
+  private readonly _agent: HTMLSelectElement;
   private readonly _level: HTMLSelectElement;
   private readonly _search: HTMLInputElement;
   private _trials: number[] = [];
   private _numRanks = 0;
+  private _agents: string[] = [];
   private _typing: ReturnType<typeof setTimeout> | undefined;
 }
 

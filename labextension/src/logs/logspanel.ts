@@ -168,6 +168,7 @@ export class LogPanel implements ITab, IPanel {
     this._box.draw(changes);
     this._first.note(lines);
     this._filters.offerRanks(lines.reduce((most, line) => Math.max(most, line.rank + 1), 0));
+    this._filters.offerAgents(lines.map(line => line.agent));
     this._say(this._count());
     if (this._wanted !== undefined && this._box.show(this._wanted)) {
       this._wanted = undefined;
@@ -177,7 +178,7 @@ export class LogPanel implements ITab, IPanel {
   private _count(): string {
     const { trans } = this._options;
     const { lines, total } = this._lines;
-    const { rank, trial_id, level, search } = this._filters.value;
+    const { search, ...chosen } = this._filters.value;
     if (total === null) {
       return trans.__('%1 of many lines', lines.length.toLocaleString('en'));
     }
@@ -185,7 +186,7 @@ export class LogPanel implements ITab, IPanel {
       const [some, all] = [lines.length.toLocaleString('en'), total.toLocaleString('en')];
       return trans.__('%1 of %2 lines', some, all);
     }
-    const isNarrowed = search !== '' || level !== null || rank !== null || trial_id !== null;
+    const isNarrowed = search !== '' || Object.values(chosen).some(value => value !== null);
     if (total === 0) {
       return isNarrowed ? trans.__('No match.') : trans.__('Nothing was printed yet.');
     }

@@ -94,6 +94,7 @@ export interface ILogLine {
   text: string;
   level: 'debug' | 'info' | 'warning' | 'error' | 'critical' | null;
   is_open: boolean;
+  agent: string;
 }
 
 export interface ILogPage {
