@@ -77,7 +77,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "tunnel": {"starting"},
         "runs": {"starting", "tunnel"},
         "sampler": {"devices", "starting", "runs"},
-        "link": {"devices", "runs", "sampler", "starting"},
+        "link": {"devices", "runs", "sampler", "starting", "tunnel"},
     },
     "master": {
         "": {"background", "http", "machine.model", "sampling", "service"},

@@ -100,7 +100,7 @@ async def run_agent(
                 credentials=remote,
                 lease=lease,
                 address=options.address,
-                port=listener.port if listener else 0,
+                listener=listener,
             )
             services.append(service)
             if files:

@@ -150,6 +150,7 @@ class _Program:
         stop = asyncio.create_task(self._stop_requested.wait())
         others = [
             asyncio.create_task(self._agent_listener.consoles.keep_current()),
+            asyncio.create_task(self._agent_listener.checks.keep_cuts_current()),
             asyncio.create_task(self._listen_to_agents()),
             asyncio.create_task(self._supervisor.run()),
             asyncio.create_task(self._clusters.run()),

@@ -7,6 +7,7 @@
     3. Where the pool allows it, else idle agents of one kind and several sizes, the largest first;
        it never tries again with fewer of the large ones.
 
+Of agents that cannot reach each other, those that are cut off from the most are left out.
 Kinds are never mixed. Blocked and closed agents are no candidates. A gang without slots goes to
 any open agent that has a place left for one.
 
@@ -241,7 +242,26 @@ def in_sections(levels: Iterable[tuple[int, Seats]]) -> Sections:
         found.setdefault((-seats.size, seats.agent.kind), []).append((level, seats))
     for some in found.values():
         some.sort(key=lambda one: (-one[0], one[1].id))
+        _leave_out_cut_off(some)
     return dict(sorted(found.items()))
+
+
+def _leave_out_cut_off(some: list[tuple[int, Seats]]) -> None:
+    """Remove agents, of those with the most cuts the last one first, until all reach each other.
+
+    More than necessary may be removed: the least number is that of a minimum vertex cover.
+    """
+    while any(seats.agent.cut_from for _, seats in some):
+        names = {seats.id for _, seats in some}
+        cuts = [len(names & seats.agent.cut_from) for _, seats in some]
+        if not (most := max(cuts)):
+            return
+        del some[len(cuts) - 1 - cuts[::-1].index(most)]
+
+
+def reaches_all(seats: Seats, others: Iterable[Seats]) -> bool:
+    """Return whether an agent can be in a gang with others."""
+    return seats.agent.cut_from.isdisjoint(other.id for other in others)
 
 
 def equal_wholes(shape: Shape, sections: Sections) -> Iterator[list[tuple[int, Seats]]]:
@@ -268,7 +288,8 @@ def _mixed_wholes(shape: Shape, sections: Sections) -> list[Seats] | None:
         rest, found = shape.slots, list[Seats]()
         for (negative_size, of), some in sections.items():
             if of == kind and negative_size:
-                taken = [seats for _, seats in some[: rest // -negative_size]]
+                fitting = [seats for _, seats in some if reaches_all(seats, found)]
+                taken = fitting[: rest // -negative_size]
                 found += taken
                 rest += len(taken) * negative_size
         if not rest:

@@ -121,12 +121,14 @@ class AgentSlots:
         slots: Ids of the slots that may be given out, whether they are held now or not. What is
             disabled, draining or used by other processes is not among them; its gang stays there.
         is_open: Whether gangs without slots may start here.
+        cut_from: Agents that it cannot reach: no gang is on both.
     """
 
     id: str
     kind: str = "cpu"
     slots: tuple[int, ...] = ()
     is_open: bool = True
+    cut_from: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

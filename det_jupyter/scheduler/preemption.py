@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from det_jupyter.scheduler.board import ANY_PRIORITY, Board, Seats, in_sections
+from det_jupyter.scheduler.board import ANY_PRIORITY, Board, Seats, in_sections, reaches_all
 from det_jupyter.scheduler.model import Running, Shape
 from det_jupyter.scheduler.reservations import Reservations
 
@@ -299,9 +299,9 @@ class Exchange:
             is_closed = seats.id in kept.agents or seats.id in shape.blocked
             if is_closed or not seats.size or shape.slots % seats.size:
                 continue
-            if not self._clear_whole(seats, victims):
-                continue
             cleared = clear.setdefault((-seats.size, seats.agent.kind), [])
+            if not reaches_all(seats, cleared) or not self._clear_whole(seats, victims):
+                continue
             cleared.append(seats)
             num = shape.slots // seats.size
             if len(cleared) >= num:

@@ -69,8 +69,9 @@ class Computers:
     def start(self, acts: Any, homes: list[str], *, on: str, **changes: Any) -> None:
         """Order an agent to start its part."""
         link = GangLink(
+            agents=["a", "b"],
             addresses=["127.0.0.1", "127.0.0.1"],
-            port=self.listener.port,
+            ports=[self.listener.port, 0],
             certificate=self._certificate,
             key=self._key if on == "a" else "",
             secret="5e" * 32,
@@ -168,7 +169,9 @@ def test_run_that_an_earlier_process_left_has_the_ranks_of_its_part(
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     plan = make_plan(ID, [], slots=3, agent_ids=["a", "b", "b"])
-    link = GangLink(addresses=["", ""], port=1, certificate="C", secret="S" * 64)
+    link = GangLink(
+        agents=["a", "b"], addresses=["", ""], ports=[1, 1], certificate="C", secret="S" * 64
+    )
     run = new_run(plan, link, agents=["b"], sockets=tmp_path / "s")
     run.prepare()
     (adopted,) = adopt_runs(now=1.0)

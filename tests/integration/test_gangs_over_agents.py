@@ -17,6 +17,7 @@ from det_jupyter.contract.messages import (
     AgentReport,
     AgentReports,
     CloseRun,
+    Cut,
     GangExited,
     GangLink,
     GangStarted,
@@ -31,7 +32,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.agent_listener import AgentListener
-from det_jupyter.master.machine.model.events import AgentLost, AgentRemoved
+from det_jupyter.master.machine.model.events import AgentLost, AgentRemoved, AgentsReachable
 from tests.integration.master_support import (
     RUN,
     Bench,
@@ -42,7 +43,7 @@ from tests.integration.master_support import (
 )
 from tests.unit.master.machine_invariants import check_machine
 
-ADDRESSES = {"b": "10.0.0.5", "c": "10.0.0.6"}
+ADDRESSES = {"b": "10.0.0.5", "c": "10.0.0.6", "d": "10.0.0.7"}
 
 
 def registration(agent_id: str, runs: list[RunReport] | None = None) -> dict[str, Any]:
@@ -111,13 +112,13 @@ def part_exited(*ranks: int, code: int = 0, **facts: Any) -> GangExited:
 # Links
 
 
-def test_agents_get_the_same_link_and_the_chiefs_alone_gets_the_key(cluster: Cluster) -> None:
+def test_agents_that_accept_others_get_the_same_link(cluster: Cluster) -> None:
     submit(cluster)
     chief, other = cluster.link("b"), cluster.link("c")
     assert chief.addresses == ["10.0.0.5", "10.0.0.6"]
-    assert chief.port == 7000 + ord("b")
+    assert (chief.agents, chief.ports) == (["b", "c"], [7000 + ord("b"), 7000 + ord("c")])
     assert "PRIVATE KEY" in chief.key
-    assert other == chief.model_copy(update={"key": ""})
+    assert other == chief
     assert len(bytes.fromhex(chief.secret)) == 32
     context = ssl.create_default_context(cadata=chief.certificate)
     assert context.get_ca_certs()
@@ -310,3 +311,63 @@ def test_program_waits_for_slots_of_one_computer(cluster: Cluster) -> None:
         if trial.allocation is not None
     ]
     assert places == [["b"], ["b"], ["c", "c"]]
+
+
+# Computers that do not reach each other
+
+CUT = Cut(from_agent="c", to_agent="b", why="no answer at 10.0.0.5 port 7098 for 25 s")
+
+
+def places(cluster: Cluster) -> list[str]:
+    """Return the agents of the trial's gang; [] if it waits."""
+    allocation = cluster.service.machine.state.trials[1].allocation
+    assert allocation is not None
+    return list(dict.fromkeys(allocation.agent_ids))
+
+
+def cut_apart(cluster: Cluster) -> None:
+    """End the gang of the trial, because `c` cannot reach `b`."""
+    cluster.send("b", part_started(0, 1))
+    cluster.send("c", part_started(2, 3), part_exited(2, 3, code=-9, lost=True, cut=CUT))
+    cluster.send("b", part_exited(0, 1, code=-9, killed=True))
+
+
+def test_cut_between_two_computers_is_no_failure_and_the_trial_waits_until_it_is_over(
+    cluster: Cluster,
+) -> None:
+    submit(cluster, max_restarts=0)
+    cut_apart(cluster)
+    trial = cluster.service.machine.state.trials[1]
+    assert (trial.state, trial.restarts, places(cluster)) == (State.ACTIVE, 0, [])
+    assert trial.notices == [f"run 1 ended, which is no failure: {CUT.sentence}"]
+    reason = cluster.service.views.reason(trial.id)
+    assert reason.cause == "cut"
+    assert reason.sentence.startswith("needs 4 slots of computers that reach each other; since ")
+    assert reason.sentence.endswith(
+        "cannot reach the computer of agent b from that of agent c: no answer at 10.0.0.5 port "
+        "7098 for 25 s"
+    )
+    cluster.service.take(AgentsReachable(agents=["b", "c"]))
+    assert places(cluster) == ["b", "c"]
+    assert cluster.service.machine.state.cuts == []
+
+
+def test_trial_goes_to_computers_that_reach_each_other(cluster: Cluster) -> None:
+    cluster.join("d")
+    submit(cluster)
+    cut_apart(cluster)
+    assert places(cluster) == ["b", "d"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [AgentRemoved(agent_id="c"), AgentLost(agent_id="c"), None],
+)
+def test_cut_is_forgotten_with_its_agent(cluster: Cluster, event: AgentLost | None) -> None:
+    submit(cluster)
+    cut_apart(cluster)
+    if event is not None:
+        cluster.service.take(event)
+    else:
+        cluster.join("c", session="another")
+    assert cluster.service.machine.state.cuts == []

@@ -59,6 +59,7 @@ class Scenario:
 _OF_RANK = re.compile(r"\b(?:lines|timings) of rank (\d+)")
 _FENCED_S = (15.0, 29.0)  # 25 or 26 s after the last answered request
 _GIVEN_UP_S = (15.0, 32.0)  # the master ends the part that it can reach after 30 s
+_CUT_APART_S = (20.0, 36.0)  # 25 s after a connection, of which there is one every 5 s
 _CHIEF, _OTHER = 0, 1  # which machine of the gang
 
 
@@ -114,12 +115,13 @@ def _cut_again_and_again(world: World) -> None:
         time.sleep(4)
 
 
-def _cut_between(seconds: float) -> Fault:
+def _cut_between(seconds: float, *, for_good: bool = False) -> Fault:
     def fault(world: World) -> None:
         chief, other = world.machines()
         world.cut(chief, other)
         time.sleep(seconds)
-        world.heal(chief, other)
+        if not for_good:
+            world.heal(chief, other)
         time.sleep(12)
 
     return fault
@@ -286,7 +288,20 @@ _ON_TWO_MACHINES = [
         name="2 machines: cut from each other for 5 s", fault=_cut_between(5), gangs=1, slots=4
     ),
     Scenario(
-        name="2 machines: cut from each other for 40 s", fault=_cut_between(40), gangs=1, slots=4
+        name="2 machines: cut from each other for 40 s",
+        fault=_cut_between(40),
+        gangs=2,
+        slots=4,
+        ends_s=_CUT_APART_S,
+    ),
+    Scenario(
+        name="2 machines: cut from each other for good",
+        fault=_cut_between(25, for_good=True),
+        gangs=2,
+        slots=4,
+        agents=3,
+        leaves=True,
+        ends_s=_CUT_APART_S,
     ),
     Scenario(
         name="2 machines: one cut off for 40 s",

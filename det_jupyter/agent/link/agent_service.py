@@ -30,6 +30,7 @@ from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
+from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import (
@@ -71,7 +72,7 @@ class AgentService:
         credentials: If the master is on another computer.
         lease: Is renewed with each request that the master answers.
         address: This computer's address for other agents; "": the one that the master sees.
-        port: Where this process accepts other agents; 0: nowhere.
+        listener: Where this process accepts other agents; None: nowhere.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class AgentService:
         credentials: AgentCredentials | None = None,
         lease: Lease | None = None,
         address: str = "",
-        port: int = 0,
+        listener: GangListener | None = None,
     ) -> None:
         self._on_answer = lease.renew if lease else None
         self._offer = offer
@@ -100,8 +101,8 @@ class AgentService:
         if not is_watched:
             self._devices_seen.set()
         self._credentials = credentials
-        self._address, self._port = address, port
-        self._check: asyncio.Task[None] | None = None  # kept, or it could be collected
+        self._address, self._listener = address, listener
+        self._checks: set[asyncio.Task[None]] = set()  # kept, or they could be collected
         self._leaving = asyncio.Event()
         self._must_register = False  # whether the master has yet to store that there are no slots
         self.dismissal = ""  # why the master will never accept this agent again
@@ -224,7 +225,7 @@ class AgentService:
             problems=list(self._offer.problems),
             versions=installed_versions() if self._credentials else {},
             address=self._address,
-            port=self._port,
+            port=self._listener.port if self._listener else 0,
             clock_ahead_s=clock_ahead_s,
         )
 
@@ -234,12 +235,19 @@ class AgentService:
                 if isinstance(command, OpenTunnel):
                     tunnels.open(command)
                 elif isinstance(command, CheckConnections):
-                    self._check = asyncio.create_task(link.check(command))
+                    self._begin_check(link, command)
                 else:
                     self._runner.carry_out(self._adapted(command), agent_id=self._offer.agent_id)
             except Exception:  # a command that fails must not end other gangs
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
+
+    def _begin_check(self, link: MasterLink, command: CheckConnections) -> None:
+        if self._listener is not None:
+            agent = self._offer.agent_id
+            task = asyncio.create_task(link.check(command, agent=agent, listener=self._listener))
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
 
     async def _until_leaving(self) -> None:
         await self._leaving.wait()

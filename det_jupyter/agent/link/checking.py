@@ -1,34 +1,48 @@
 """Measures the connections of this agent: to the master, and to other agents.
 
-Of another agent, the time to connect by TCP is measured. It shows a port that a firewall closes.
+Another agent is measured through the tunnel, which shows what a firewall closes between the two.
+At one time all agents measure different ones, so that two do not share the network of a third.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 
-from det_jupyter.contract.messages import CheckConnections, ConnectionsChecked, Peer
+from det_jupyter.agent.starting.rank_processes import StartFailed
+from det_jupyter.agent.tunnel import peers
+from det_jupyter.agent.tunnel.dialing import Dialer, Unreached, connect_problem
+from det_jupyter.contract.messages import (
+    CheckConnections,
+    ConnectionsChecked,
+    Cut,
+    PeerMeasured,
+)
+from det_jupyter.errors import LaunchError
 
 _SIZE_BYTES = 4 * 2**20
 _NUM_TRIES = 3
-_CONNECT_S = 3.0
+_CUT_S = 6.0  # how long another agent that does not answer is tried
+_PEER_S = 12.0  # for one other agent; it gets the command a moment later
 _FOLDER_S = 5.0  # how long a folder may take to answer; one on a network may never
 
 
 async def measure(
-    http: httpx.AsyncClient, base: str, command: CheckConnections
+    http: httpx.AsyncClient,
+    base: str,
+    command: CheckConnections,
+    agent: str,
 ) -> ConnectionsChecked:
-    """Return what was measured.
+    """Return what was measured. This agent has to accept the others meanwhile.
 
     Args:
         http: The connection to the master.
         base: The path of this agent's routes.
         command: What to measure.
+        agent: This agent.
 
     Raises:
         httpx.HTTPError: The master does not answer.
@@ -37,14 +51,13 @@ async def measure(
     path = f"{base}/probe?num_bytes={_SIZE_BYTES}"
     down_s = await _timed(http, "GET", path)
     up_s = await _timed(http, "POST", f"{base}/probe", content=bytes(_SIZE_BYTES))
-    outcomes = await asyncio.gather(*(_connect(peer) for peer in command.peers))
-    named = {peer.agent: found for peer, found in zip(command.peers, outcomes, strict=True)}
+    measured, closed = await _measure_others(command, agent)
     return ConnectionsChecked(
         latency_s=latency_s,
         down_bytes_per_s=_SIZE_BYTES / down_s,
         up_bytes_per_s=_SIZE_BYTES / up_s,
-        peers={agent: found for agent, found in named.items() if isinstance(found, float)},
-        closed={agent: found for agent, found in named.items() if isinstance(found, str)},
+        peers=measured,
+        closed=closed,
         has_folder=not command.probe or await _finds(Path(command.probe)),
     )
 
@@ -66,23 +79,27 @@ async def _timed(
     return time.perf_counter() - began
 
 
-async def _connect(peer: Peer) -> float | str:
-    """Return the least time to connect to an agent, or why it cannot be reached."""
-    times = []
-    for _ in range(_NUM_TRIES):
-        began = time.perf_counter()
+async def _measure_others(
+    command: CheckConnections, agent: str
+) -> tuple[dict[str, PeerMeasured], list[Cut]]:
+    link = command.link
+    dialer = Dialer(gang=command.check_id, link=link, here=[agent], cut_s=_CUT_S)
+    measured: dict[str, PeerMeasured] = {}
+    closed: list[Cut] = []
+    own = link.agents.index(agent)
+    for group in sorted(dialer.others, key=lambda group: (group - own) % len(link.agents)):
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                _, writer = await asyncio.open_connection(peer.address, peer.port)
-        except TimeoutError:
-            return "no answer"
-        except OSError as error:
-            return error.strerror or str(error)
-        times.append(time.perf_counter() - began)
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-    return min(times)
+            async with asyncio.timeout(_PEER_S):
+                found = await peers.measure(dialer, group, command.num_bytes)
+            measured[link.agents[group]] = found
+        except Unreached as error:
+            closed.append(error.cut)
+        except (OSError, TimeoutError) as error:
+            why = f"{connect_problem(error)} at {dialer.where(group)}"
+            closed.append(dialer.cut_from(group, why))
+        except (LaunchError, StartFailed) as error:
+            closed.append(dialer.cut_from(group, str(error)))
+    return measured, closed
 
 
 def _take(probe: Path) -> bool:

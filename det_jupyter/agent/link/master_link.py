@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -12,6 +13,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from det_jupyter.agent.link.checking import measure
+from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import since_boot
 from det_jupyter.contract.host.tls_client import tls_problem, trusting
@@ -33,6 +35,7 @@ _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
 _SILENCE_S = 15.0  # the master sends an empty line at least every 5 s
 _ANSWER_S = 60.0  # storing a batch may have to wait for a busy disk
 _CONNECT_S = 2.0
+_OTHERS_S = 20.0  # how much longer other agents may measure their connections to this one
 _MOST_CONNECTIONS, _MOST_IDLE = 100, 20  # httpx's own limits
 _NUM_READINGS = 4  # readings of the master's clock; the first includes the TLS handshake
 
@@ -114,14 +117,16 @@ class MasterLink:
             return ""
         return refusal_text(answer.status_code, answer.content)
 
-    async def check(self, command: CheckConnections) -> None:
+    async def check(
+        self, command: CheckConnections, *, agent: str, listener: GangListener
+    ) -> None:
         """Measure the connections to the master and to other agents, and send the result."""
-        with suppress(httpx.HTTPError):  # then the master shows that there is no answer
-            checked = await measure(self._http, self._base, command)
-            await self._http.post(
-                f"{self._base}/checks/{quote(command.check_id, safe='')}",
-                content=checked.model_dump_json(),
-            )
+        path = f"{self._base}/checks/{quote(command.check_id, safe='')}"
+        with listener.carrying(command.check_id, command.link):
+            with suppress(httpx.HTTPError):  # then the master shows that there is no answer
+                checked = await measure(self._http, self._base, command, agent)
+                await self._http.post(path, content=checked.model_dump_json())
+            await asyncio.sleep(_OTHERS_S)
 
     async def _post(self, verb: str, body: str) -> Offsets:
         began_at = since_boot()

@@ -17,7 +17,8 @@ Rules:
     recorded as `first_ended`: if no rank reports the end of the run, it exited too early. Programs
     and commands may exit at any time: only their exit code counts.
  4. The first cause counts: a kill after a failure is not reported. `killed` means that the master
-    ordered it, `lost` that the fork server or this agent exited.
+    ordered it, `lost` that the fork server or this agent exited, or that another computer cannot
+    be reached.
 
 Pure, except for calls of the function `kill_group` that the gang is given.
 """
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from det_jupyter.agent.starting.rank_processes import RankExit
-from det_jupyter.contract.messages import GangExited
+from det_jupyter.contract.messages import Cut, GangExited
 
 
 class GangState(StrEnum):
@@ -67,6 +68,7 @@ class Gang:
         self.error_is_final = True
         self.no_room = False
         self.not_saved = False
+        self.cut: Cut | None = None
         self.exit_codes: dict[int, int | None] = dict.fromkeys(ranks)
         self._living: dict[int, int] = {}  # rank -> pid
         self._kill_group = kill_group
@@ -142,6 +144,12 @@ class Gang:
             self.lost = True
             self._end()
 
+    def cut_off(self, cut: Cut) -> None:
+        """Kill all ranks, because the computer of others cannot be reached."""
+        self.abandon()
+        if self.lost:
+            self.cut = cut
+
     def _end(self) -> None:
         """Kill the ranks. If the gang is still STARTING, `started` does it."""
         if self.state is GangState.RUNNING:
@@ -163,4 +171,5 @@ class Gang:
             error_is_final=self.error_is_final,
             no_room=self.no_room,
             not_saved=self.not_saved,
+            cut=self.cut,
         )

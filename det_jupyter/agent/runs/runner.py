@@ -34,11 +34,13 @@ from det_jupyter.agent.starting.rank_processes import (
     until_gone,
     write_records,
 )
+from det_jupyter.agent.tunnel.dialing import Unreached
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.agent.tunnel.part import Part, open_part
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     CloseRun,
+    Cut,
     ExtendGang,
     GangExited,
     KillGang,
@@ -76,6 +78,12 @@ class _ActiveRun:
     def abandon(self) -> None:
         """End the gang because the agent exits."""
         self.gang.abandon()
+        self.end_ordered.set()
+
+    def cut_off(self, cut: Cut) -> None:
+        """End the gang because the computer of others cannot be reached."""
+        logger.error("allocation=%s: %s", self.run.id, cut.sentence)
+        self.gang.cut_off(cut)
         self.end_ordered.set()
 
     def kill_at(self, deadline: float) -> None:
@@ -271,6 +279,9 @@ class Runner:
         run, gang = active.run, active.gang
         try:
             await self._start_and_wait(active)
+        except Unreached as error:
+            active.cut_off(error.cut)
+            gang.not_started("", is_final=False)
         except (LaunchError, StartFailed) as error:
             gang.not_started(str(error), is_final=isinstance(error, LaunchError))
             logger.error("allocation=%s was not started: %s", run.id, error)
@@ -310,6 +321,8 @@ class Runner:
                 gang.not_started("", is_final=False)
                 return
             self._note_started(active, processes)
+            if part is not None:
+                held.callback(asyncio.create_task(_watch(active, part)).cancel)
             while not gang.is_over:
                 rank_exit = await processes.exits.get()
                 if lease is not None and lease.has_expired_since(lease_number):
@@ -323,7 +336,7 @@ class Runner:
         assert run.link is not None
         assert run.sockets is not None
         return open_part(
-            run.plan,
+            run.id,
             run.link,
             agents=self._runs,
             store=shared_store(run.sockets),
@@ -387,6 +400,10 @@ async def _completes(work: Coroutine[Any, Any, None], end_ordered: asyncio.Event
     working.cancel()
     await asyncio.wait({working})
     return False
+
+
+async def _watch(active: _ActiveRun, part: Part) -> None:
+    active.cut_off(await part.watch())
 
 
 def _close(runs: dict[str, Run], allocation_id: str) -> None:

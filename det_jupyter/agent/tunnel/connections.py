@@ -15,6 +15,8 @@ PREPARED_S = 3600.0  # within this time all parts have to be prepared; they may 
 ACCEPTED, STARTS = b"ok\n", b"go\n"  # the answers
 _LINGER_S = 5.0  # how long bytes may still be delivered after the ranks have ended
 
+# What is requested of another agent; see part.py and peers.py.
+Want: TypeAlias = Literal["start", "objects", "store", "port", "measure"]
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -22,7 +24,7 @@ class Request(Wire):
     """The first line of a connection."""
 
     gang: str  # allocation id
-    want: Literal["start", "objects", "store"]
+    want: Want
     secret: str = Field(repr=False)
     agents: list[str] = []  # of `start`: the agents of the part
 

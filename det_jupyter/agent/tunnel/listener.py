@@ -1,4 +1,4 @@
-"""The end of the tunnel on the chief's computer: accepts connections of the other agents."""
+"""The listening end of the tunnel: accepts connections of the other agents of a gang."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,8 @@ from det_jupyter.agent.tunnel.connections import (
     objects_socket,
     port_file,
 )
+from det_jupyter.agent.tunnel.peers import answer_measure, offer_port
+from det_jupyter.contract.host.pending_connections import PendingConnections
 from det_jupyter.contract.host.tls_listener import TlsListener, listen_for_tls
 from det_jupyter.contract.messages import GangLink
 from det_jupyter.errors import DetError
@@ -39,11 +41,17 @@ _MOST_REQUESTS = 64  # connections at a time that have not shown the secret
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CarriedGang:
-    """A gang whose chief is on this computer."""
+    """A gang with a part on this computer, or a check of connections.
+
+    Args:
+        secret: Of the gang.
+        store: As in the ranks' specs, if rank 0 is here. None: it is not.
+        waits_for: Agents whose parts are not prepared yet.
+    """
 
     secret: str
-    store: Path
-    waits_for: set[str]  # agents whose parts are not prepared yet
+    store: Path | None
+    waits_for: set[str]
     is_prepared: asyncio.Event = field(default_factory=asyncio.Event)
     connections: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -69,6 +77,7 @@ class CarriedGang:
 
     async def connect(self, want: Literal["objects", "store"]) -> Connection:
         """Return a connection to rank 0, once it listens."""
+        assert self.store is not None
         pause_s, longest_s = 0.002, 0.05
         while True:
             with suppress(OSError, ValueError):
@@ -82,14 +91,17 @@ class CarriedGang:
 
 
 class GangListener:
-    """Accepts connections of other agents, for the gangs whose chief is on this computer."""
+    """Accepts connections of other agents, for the gangs with a part on this computer."""
 
     def __init__(self) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
         self._certificate = ""
         self._gangs: dict[str, CarriedGang] = {}
-        self._num_requests = 0
+        # Strangers may finish the handshake, too. The oldest connections without a request go.
+        self._pending: PendingConnections[asyncio.StreamWriter] = PendingConnections(
+            lambda writer: writer.transport.abort(), most=_MOST_REQUESTS, head_s=_REQUEST_S
+        )
         self._has_refused = False
         self._listener: TlsListener | None = None
         self._server: asyncio.Server | None = None
@@ -119,19 +131,24 @@ class GangListener:
 
     @contextmanager
     def carrying(
-        self, allocation_id: str, link: GangLink, *, store: Path, waits_for: set[str]
+        self,
+        allocation_id: str,
+        link: GangLink,
+        *,
+        store: Path | None = None,
+        waits_for: Collection[str] = (),
     ) -> Iterator[CarriedGang]:
-        """Accept connections for a gang within the block.
+        """Accept connections for a gang, or for a check of connections, within the block.
 
         Args:
             link: With the key of the certificate.
-            store: As in the ranks' specs.
-            waits_for: The agents of the other parts.
+            store: As in the ranks' specs, if rank 0 is here.
+            waits_for: The agents of the other parts, if rank 0 is here.
         """
         if link.certificate != self._certificate:  # newer than that of earlier gangs
             _load(self._context, link.certificate + "\n" + link.key)
             self._certificate = link.certificate
-        gang = CarriedGang(secret=link.secret, store=store, waits_for=waits_for)
+        gang = CarriedGang(secret=link.secret, store=store, waits_for=set(waits_for))
         self._gangs[allocation_id] = gang
         try:
             yield gang
@@ -151,7 +168,7 @@ class GangListener:
 
     async def _answer(self, connection: Connection) -> None:
         reader, writer = connection
-        request = await self._read_request(reader)
+        request = await self._read_request(reader, writer)
         gang = self._gangs.get(request.gang) if request else None
         if request is None or gang is None:
             return
@@ -166,26 +183,30 @@ class GangListener:
         gang.connections.add(task)
         task.add_done_callback(gang.connections.discard)
         writer.write(ACCEPTED)
-        if request.want == "start":
-            gang.note_prepared(request.agents)
-            await gang.is_prepared.wait()
-            writer.write(STARTS)
-            await writer.drain()
-        else:
-            await join(connection, await gang.connect(request.want))
+        match request.want:
+            case "port":
+                await offer_port(connection)
+            case "measure":
+                await answer_measure(connection)
+            case "start":
+                gang.note_prepared(request.agents)
+                await gang.is_prepared.wait()
+                writer.write(STARTS)
+                await writer.drain()
+            case "objects" | "store" as want if gang.store is not None:
+                await join(connection, await gang.connect(want))
 
-    async def _read_request(self, reader: asyncio.StreamReader) -> Request | None:
-        """Return the request; None if it is none, or if too many are open."""
-        if self._num_requests >= _MOST_REQUESTS:
-            return None
-        self._num_requests += 1
+    async def _read_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Request | None:
+        """Return the request; None if it is none, or if too many are newer."""
+        self._pending.add(writer)
         try:
-            async with asyncio.timeout(_REQUEST_S):
-                return Request.model_validate_json(await reader.readline())
-        except (TimeoutError, ValueError):  # also a ValidationError, or a line that is too long
+            return Request.model_validate_json(await reader.readline())
+        except ValueError:  # also a ValidationError, or a line that is too long
             return None
         finally:
-            self._num_requests -= 1
+            self._pending.remove(writer)
 
 
 def _bind(port: int) -> TlsListener:

@@ -53,7 +53,7 @@ from det_jupyter.contract.messages.checks import (
     CheckConnections,
     ClusterCheck,
     ConnectionsChecked,
-    Peer,
+    PeerMeasured,
 )
 from det_jupyter.contract.messages.clusters import (
     AddCluster,
@@ -68,6 +68,7 @@ from det_jupyter.contract.messages.clusters import (
     StartHost,
 )
 from det_jupyter.contract.messages.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
+from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.gang_specs import (
     CheckpointRef,
     ForkGang,
@@ -96,7 +97,6 @@ from det_jupyter.contract.messages.gangs import (
     DevicesSeen,
     ExtendGang,
     GangExited,
-    GangLink,
     GangStarted,
     KillGang,
     Leave,

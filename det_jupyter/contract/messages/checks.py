@@ -6,26 +6,30 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import PrintableText
+from det_jupyter.contract.values.bounds import Count
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Peer(Wire):
-    """Where an agent accepts others."""
+class PeerMeasured(Wire):
+    """The connection from one agent to another, through the tunnel between them."""
 
-    agent: str
-    address: str
-    port: int
+    latency_s: Seconds  # from a byte to the answer; the least of some
+    bytes_per_s: Seconds | None = None  # None: not measured
 
 
 class CheckConnections(Wire):
-    """Measure the connections to the master and to other agents, and answer by a request."""
+    """Measure the connections to the master and to other agents, and answer by a request.
+
+    All agents of the link get the command, and answer each other.
+    """
 
     kind: Literal["check_connections"] = "check_connections"
     check_id: str
-    peers: list[Peer] = []
+    link: GangLink
+    num_bytes: Count = 0  # to send to each at most; 0: only find out whether all are reached
     probe: str = ""  # path of a file that the master has just made; removed if it is found
 
 
@@ -35,8 +39,8 @@ class ConnectionsChecked(Wire):
     latency_s: Seconds  # from the request to the master's answer; the least of some
     down_bytes_per_s: Seconds  # from the master
     up_bytes_per_s: Seconds
-    peers: dict[str, Seconds] = {}  # time to connect to other agents, those that were reached
-    closed: dict[str, PrintableText] = {}  # other agents that were not: why
+    peers: dict[str, PeerMeasured] = {}  # other agents, those that were reached
+    closed: list[Cut] = []  # those that were not
     has_folder: bool = True  # whether the probe was found; True without one
 
 

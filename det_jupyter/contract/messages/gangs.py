@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from det_jupyter.contract.messages.checks import CheckConnections
+from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.gang_specs import GangPlan
 from det_jupyter.contract.messages.rank_kernels import OpenTunnel
 from det_jupyter.contract.messages.rank_orders import Order
@@ -30,23 +31,6 @@ from det_jupyter.contract.values.bounds import (
     Timestamp,
 )
 from det_jupyter.contract.values.lengths import Length
-
-
-class GangLink(Wire):
-    """How the agents of a gang on several computers connect to the chief's agent.
-
-    Contains secrets, so it is never written to a file.
-    """
-
-    # Addresses of the computers, by group rank, as the others reach them; "": the master's.
-    addresses: list[str]
-    port: int  # of the chief's agent, for TLS
-    # Network interface of gloo and NCCL on each computer; "": that of the route to the others.
-    interface: str = ""
-    certificate: str  # PEM: the one certificate that the other agents trust
-    key: str = Field(default="", repr=False)  # PEM, of the certificate; only for the chief's agent
-    # Hex digits with which the ranks sign, and with which an agent shows that it is of the gang.
-    secret: str = Field(repr=False)
 
 
 class StartGang(Wire):
@@ -299,6 +283,7 @@ class GangExited(Wire):
     no_room: bool = False  # a disk was full: not the trial's fault
     # A checkpoint could not be uploaded: what the ranks reported after it does not count.
     not_saved: bool = False
+    cut: Cut | None = None  # it is lost because of this
 
 
 class DevicesSeen(Wire):

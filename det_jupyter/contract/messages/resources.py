@@ -165,6 +165,7 @@ class Reason(Wire):
         "disabled",  # a user has disabled slots
         "no_agent",  # no agent is connected
         "agent_gone",  # the agents that could run it are not connected
+        "cut",  # the agents that could run it cannot reach each other
         "impossible",  # the pool cannot run it, whatever ends
         "starting",
         "resting",  # the trial waits until the search promotes it

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 11
+PROTOCOL = 12
 
 
 class Wire(BaseModel):

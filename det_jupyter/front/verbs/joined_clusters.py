@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from det_jupyter.contract.messages import AgentCheck, ClusterStatus
+from det_jupyter.contract.messages import AgentCheck, ClusterStatus, PeerMeasured
 from det_jupyter.contract.values.text import count
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, render
@@ -119,19 +120,26 @@ def _agents(checks: list[AgentCheck]) -> str:
 
 
 def _between(checks: list[AgentCheck]) -> list[str]:
-    """Return the times to connect between each two agents, as a table below a line."""
-    names = [each.agent for each in checks if each.measured is not None]
-    if len(names) < 2:
+    """Return latency and speed between each two agents, as tables below a line each."""
+    measured = [(each.agent, each.measured) for each in checks if each.measured is not None]
+    if len(measured) < 2:
         return []
-    rows = []
-    for each in checks:
-        if (got := each.measured) is not None:
-            times = [
-                round(1000 * got.peers[name], 1)
-                if name in got.peers
-                else ("closed" if name in got.closed else None)
+    names = [name for name, _ in measured]
+
+    def table(of: Callable[[PeerMeasured], float | None]) -> str:
+        rows = []
+        for agent, got in measured:
+            closed = {cut.to_agent for cut in got.closed}
+            values = (
+                of(got.peers[name]) if name in got.peers else "closed" if name in closed else None
                 for name in names
-            ]
-            rows.append((each.agent, *times))
-    table = Listing(header=("From \\ To", *names), rows=rows, if_empty="").text()
-    return ["Time to connect by TCP, ms:", table]
+            )
+            rows.append((agent, *values))
+        return Listing(header=("From \\ To", *names), rows=rows, if_empty="").text()
+
+    return [
+        "Round trip through the agents, ms:",
+        table(lambda peer: round(1000 * peer.latency_s, 2)),
+        "Speed through the agents (TLS), MB/s:",
+        table(lambda peer: None if peer.bytes_per_s is None else round(peer.bytes_per_s / 1e6, 1)),
+    ]

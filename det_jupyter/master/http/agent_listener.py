@@ -117,7 +117,7 @@ class AgentListener:
     def __init__(self, service: Service, access: AgentAccess, data_dir: str) -> None:
         self.consoles = Consoles(service)
         self.inbox = CheckpointInbox(service.store.path.parent)
-        self.checks = ConnectionChecks(service)
+        self.checks = ConnectionChecks(service, access)
         self._app = create_agent_app(
             service, access, self.consoles, self.inbox, self.checks, data_dir
         )

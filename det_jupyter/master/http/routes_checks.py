@@ -33,7 +33,7 @@ def checked_agent_routes(checks: ConnectionChecks) -> APIRouter:
     @routes.post("/agents/{agent_id}/checks/{check_id}", response_model=Wire)
     async def checked(agent_id: str, check_id: str, body: ConnectionsChecked) -> Response:
         """Take what an agent has measured."""
-        checks.take(check_id, body)
+        checks.take(agent_id, check_id, body)
         return JsonResponse(Wire())
 
     return routes

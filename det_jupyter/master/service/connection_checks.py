@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,34 +16,46 @@ from det_jupyter.contract.messages import (
     CheckConnections,
     ClusterCheck,
     ConnectionsChecked,
-    Peer,
 )
-from det_jupyter.contract.values.text import shortened
 from det_jupyter.errors import DetError, NotFound
-from det_jupyter.master.machine.model.state import Agent
+from det_jupyter.master.machine.model.events import AgentsReachable
+from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.gang_links import link_between
 from det_jupyter.master.service.service import Service
+
+logger = logging.getLogger(__name__)
 
 _ANSWER_S = 25.0
 _FOLDER_S = 5.0  # how long a folder may take to answer; one on a network may never
 _MOST_AHEAD_S = 1.0  # the difference of clocks that is worth mending
 _SLOW_BYTES_PER_S = 10e6  # of checkpoints: 1 GB takes 100 s
+_SLOW_PEER_BYTES_PER_S = 50e6  # of gradients; 1 Gbit/s is more
+_SENT_BYTES = 64 * 2**20  # to each other agent at most
+_PEER_S = 3.0  # for each other agent
+_CUTS_S = 10.0
 _PREFIX = ".det-probe-"
 
 
 class ConnectionChecks:
-    """The checks that are under way."""
+    """The checks that are under way.
 
-    def __init__(self, service: Service) -> None:
+    Args:
+        service: Has the agents.
+        access: Has the certificate of connections between agents.
+    """
+
+    def __init__(self, service: Service, access: AgentAccess) -> None:
         self._service = service
-        self._answers: dict[str, asyncio.Future[ConnectionsChecked]] = {}
+        self._access = access
+        self._answers: dict[tuple[str, str], asyncio.Future[ConnectionsChecked]] = {}
 
-    def take(self, check_id: str, checked: ConnectionsChecked) -> None:
+    def take(self, agent_id: str, check_id: str, checked: ConnectionsChecked) -> None:
         """Take what an agent has measured.
 
         Raises:
             NotFound: This is not waited for.
         """
-        answer = self._answers.get(check_id)
+        answer = self._answers.get((agent_id, check_id))
         if answer is None or answer.done():
             raise NotFound("the check is over")
         answer.set_result(checked)
@@ -54,15 +67,13 @@ class ConnectionChecks:
             folder: A folder that they should have in common with this computer; "": none.
 
         Raises:
-            DetError: Nothing can be written in the folder here.
+            DetError: Nothing can be written in the folder here, or there is no certificate.
+            OSError: The certificate cannot be read.
         """
         state, links = self._service.machine.state, self._service.links
         remote = [agent for agent in state.agents.values() if agent.is_remote]
-        connected = [agent for agent in remote if links.is_connected(agent.id)]
-        measured = await asyncio.gather(
-            *(self._measure(agent, connected, folder) for agent in connected)
-        )
-        answers = {agent.id: each for agent, each in zip(connected, measured, strict=True)}
+        connected = [agent.id for agent in remote if links.is_connected(agent.id)]
+        answers = await self._measure(connected, _SENT_BYTES, folder) if connected else {}
         checks = [
             AgentCheck(
                 agent=agent.id,
@@ -76,36 +87,51 @@ class ConnectionChecks:
             )
             for agent in remote
         ]
-        problems = find_problems(checks, {agent.id: agent for agent in remote}, folder)
+        problems = find_problems(checks, folder)
         return ClusterCheck(agents=checks, problems=[*problems, *self._service.problems])
 
     async def _measure(
-        self, agent: Agent, others: Sequence[Agent], folder: str
-    ) -> ConnectionsChecked | None:
+        self, names: Sequence[str], num_bytes: int, folder: str = ""
+    ) -> dict[str, ConnectionsChecked]:
+        """Have agents measure their connections; return the answers that come, by agent."""
         check_id = uuid.uuid4().hex
-        probe = await _probe_in(folder) if folder else None
-        answer: asyncio.Future[ConnectionsChecked] = asyncio.get_running_loop().create_future()
-        self._answers[check_id] = answer
-        peers = [
-            Peer(agent=other.id, address=other.address, port=other.port)
-            for other in others
-            if other.id != agent.id and other.port
-        ]
-        self._service.links.send(
-            agent.id,
-            CheckConnections(check_id=check_id, peers=peers, probe=str(probe or "")),
-        )
+        link = link_between(names, check_id, self._service.machine.state, self._access)
+        probes = {name: await _probe_in(folder) for name in names} if folder else {}
+        loop = asyncio.get_running_loop()
+        answers = {name: loop.create_future() for name in names}
+        waiting = {(name, check_id): answer for name, answer in answers.items()}
+        self._answers |= waiting
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                return await answer
-        except TimeoutError:
-            return None
+            for name in names:
+                probe = str(probes.get(name, ""))
+                command = CheckConnections(
+                    check_id=check_id, link=link, num_bytes=num_bytes, probe=probe
+                )
+                self._service.links.send(name, command)
+            await asyncio.wait(answers.values(), timeout=_ANSWER_S + len(names) * _PEER_S)
+            return {name: answer.result() for name, answer in answers.items() if answer.done()}
         finally:
-            del self._answers[check_id]
-            if probe is not None:
+            for key, answer in waiting.items():
+                del self._answers[key]
+                answer.cancel()
+            for probe_path in probes.values():
                 with suppress(OSError, TimeoutError):
                     async with asyncio.timeout(_FOLDER_S):
-                        await asyncio.to_thread(probe.unlink, missing_ok=True)
+                        await asyncio.to_thread(probe_path.unlink, missing_ok=True)
+
+    async def keep_cuts_current(self) -> None:
+        """Find out again and again which agents reach each other again; runs until cancelled."""
+        while True:
+            await asyncio.sleep(_CUTS_S)
+            state, links = self._service.machine.state, self._service.links
+            for cut in list(state.cuts):
+                try:
+                    if all(links.is_connected(name) for name in cut.pair):
+                        answers = await self._measure(sorted(cut.pair), 0)
+                        if len(answers) == 2 and not any(a.closed for a in answers.values()):
+                            self._service.take(AgentsReachable(agents=sorted(cut.pair)))
+                except Exception:  # a full disk, for example; it is tried again
+                    logger.exception("%s: this could not be examined again", cut.sentence)
 
 
 async def _probe_in(folder: str) -> Path:
@@ -138,29 +164,26 @@ def make_probe(folder: str) -> Path:
     return Path(name)
 
 
-def find_problems(
-    checks: Sequence[AgentCheck], agents: Mapping[str, Agent], folder: str
-) -> list[str]:
+def find_problems(checks: Sequence[AgentCheck], folder: str) -> list[str]:
     """Return what is wrong, in sentences, the most important first.
 
     Args:
         checks: What was found.
-        agents: The agents by name, for their addresses.
         folder: The folder that they should have in common.
     """
     silent, closed, unshared, others = [], [], [], []
+    known = {check.agent for check in checks}
     for check in checks:
         found = check.measured
         if found is None:
             silent.append(f"agent {check.agent} on {check.hostname} does not answer")
             continue
-        for peer, why in found.closed.items():
-            if (to := agents.get(peer)) is not None:  # the agent may have left meanwhile
-                closed.append(
-                    f"agent {check.agent} cannot connect to agent {peer} at {to.address} port "
-                    f"{to.port} ({shortened(why)}): if a firewall closes ports between the two, "
-                    "open them; a trial cannot span both"
-                )
+        closed += [
+            f"{cut.sentence}. If a firewall closes ports between the two, open them; a trial "
+            "cannot span both"
+            for cut in found.closed
+            if cut.to_agent in known  # it may have left meanwhile
+        ]
         if not found.has_folder:
             unshared.append(
                 f"agent {check.agent} on {check.hostname} does not see what this computer writes "
@@ -178,6 +201,12 @@ def find_problems(
                 f"agent {check.agent} exchanges {slowest / 1e6:.1f} MB/s with this computer: "
                 "checkpoints take long"
             )
+        others += [
+            f"agent {check.agent} sends {peer.bytes_per_s / 1e6:.1f} MB/s to agent {name}: in a "
+            "trial on both, exchanging gradients takes long"
+            for name, peer in found.peers.items()
+            if peer.bytes_per_s is not None and peer.bytes_per_s < _SLOW_PEER_BYTES_PER_S
+        ]
     return [*silent, *closed, *unshared, *others, *_differences(checks)]
 
 

@@ -6,6 +6,8 @@ database or a log. It is the same each time, so a start may be repeated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from det_jupyter.contract.messages import AgentCommand, GangExited, GangLink, StartGang
 from det_jupyter.errors import DetError
 from det_jupyter.master.machine.model.state import MachineState
@@ -19,7 +21,7 @@ def with_link(
 
     Args:
         command: The command.
-        agent_id: The agent that it is for. Only that of the chief gets the key.
+        agent_id: The agent that it is for. Only those that accept others get the key.
         state: Has the agents and the gang.
         access: Has the certificate, and derives the secret.
 
@@ -41,16 +43,38 @@ def with_link(
             "resources.slots_per_trial than one computer has"
         )
     defaults = state.pool_configs[state.pool_of_agent(names[0])].task_container_defaults
-    certificate, key = access.gang_certificate()
-    link = GangLink(
-        addresses=[state.agents[n].address if n in state.agents else "" for n in names],
-        port=chief.port,
-        interface=defaults.dtrain_network_interface,
-        certificate=certificate,
-        key=key if agent_id == names[0] else "",
-        secret=access.gang_secret(command.plan.allocation_id),
-    )
+    link = link_between(names, command.plan.allocation_id, state, access)
+    link.interface = defaults.dtrain_network_interface
+    if agent_id in state.agents and not state.agents[agent_id].port:
+        link.key = ""
     return command.model_copy(update={"link": link})
+
+
+def link_between(
+    names: Sequence[str], purpose: str, state: MachineState, access: AgentAccess
+) -> GangLink:
+    """Return how agents connect to each other, with the key.
+
+    Args:
+        names: The agents.
+        purpose: The id of the gang or check, from which the secret is derived.
+        state: Has the agents.
+        access: Has the certificate.
+
+    Raises:
+        DetError: There is no certificate.
+        OSError: A file of `access` cannot be read or written.
+    """
+    certificate, key = access.gang_certificate()
+    agents = [state.agents.get(name) for name in names]
+    return GangLink(
+        agents=list(names),
+        addresses=[agent.address if agent else "" for agent in agents],
+        ports=[agent.port if agent else 0 for agent in agents],
+        certificate=certificate,
+        key=key,
+        secret=access.gang_secret(purpose),
+    )
 
 
 def end_unstarted(

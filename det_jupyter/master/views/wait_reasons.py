@@ -9,17 +9,18 @@ is paused or over   the state itself, and what would change it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from types import MappingProxyType
 
 from det_jupyter.contract.messages import AllocationState, Estimate, Reason, Remedy, State
-from det_jupyter.contract.values.text import short_time
+from det_jupyter.contract.values.text import count, short_time
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.queue import agent_slots
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.views.experiment_views import Progress
+from det_jupyter.scheduler.board import Board
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.reasons.estimate import estimate_end
@@ -137,9 +138,20 @@ class WaitReasons:
     def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
         state = self._machine.state
         name = state.pool_of(state.experiments[trial.experiment_id])
+        snapshot = self._machine.queue.snapshot(name)
         if name not in self._surveys:
-            self._surveys[name] = Survey(self._machine.queue.snapshot(name), self._facts(name))
-        reason = why_waiting(self._surveys[name], allocation.id)
+            self._surveys[name] = Survey(_without_cuts(snapshot), self._facts(name))
+        survey = self._surveys[name]
+        shape = snapshot.waiting[allocation.id].shape
+        if survey.board.spans(shape) and (cuts := self._cuts_in(name)):
+            if survey.board.find_parts(shape, ()) and not Board(snapshot).find_parts(shape, ()):
+                needs = f"needs {count(shape.slots, 'slot')} of computers that reach each other"
+                return _reason(trial, "cut", "; ".join([needs, *cuts]))
+            reason = why_waiting(survey, allocation.id)
+            sentence = "; ".join([reason.sentence, *cuts])
+            reason = reason.model_copy(update={"sentence": sentence})
+        else:
+            reason = why_waiting(survey, allocation.id)
         problems = [agent.problem for agent in state.agents_of(name) if agent.problem]
         problems += [
             note
@@ -150,6 +162,15 @@ class WaitReasons:
             return reason
         sentence = "; ".join([reason.sentence, *problems])
         return reason.model_copy(update={"sentence": sentence})
+
+    def _cuts_in(self, pool: str) -> list[str]:
+        """Return which agents of a pool cannot reach each other, a sentence for each two."""
+        state = self._machine.state
+        return [
+            f"since {short_time(cut.since, self.now, self._zone)} {cut.sentence}"
+            for cut in state.cuts
+            if all(state.pool_of_agent(name) == pool for name in cut.pair)
+        ]
 
     def _facts(self, pool: str) -> _Facts:
         return _Facts(
@@ -251,6 +272,16 @@ class _Facts:
         agent = state.lost_agents.get(agent_id) or state.agents[agent_id]
         is_away_only = agent_id in state.agents and bool(agent.slots)
         return agent.left_at if agent.is_remote and not is_away_only else None
+
+
+def _without_cuts(snapshot: Snapshot) -> Snapshot:
+    """Return a pool as it would be if all of its agents could reach each other."""
+    if not any(agent.cut_from for agent in snapshot.agents.values()):
+        return snapshot
+    agents = {
+        name: replace(agent, cut_from=frozenset()) for name, agent in snapshot.agents.items()
+    }
+    return replace(snapshot, agents=agents)
 
 
 def _reason(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:

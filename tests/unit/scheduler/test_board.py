@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from det_jupyter.scheduler.board import Board
@@ -236,3 +238,41 @@ def test_a_gang_that_leaves_gives_its_slots_back_on_each_agent() -> None:
         board = Board(pool.snapshot())
         assert board.leave("x1") == {"a": 2, "b": 2}
         assert board.leave("x2") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("agents", "cuts", "slots", "where"),
+    [
+        ("a:2 b:2", "ab", 4, None),
+        ("a:2 b:2", "ab", 2, "a:01"),  # one agent is enough
+        ("a:2 b:2 c:2", "ab", 4, "a:01 c:01"),
+        ("a:2 b:2 c:2", "ab ac", 4, "b:01 c:01"),  # a is cut off from the most
+        ("a:2 b:2 c:2", "ab ac bc", 4, None),
+        ("a:2 b:2 c:2 d:2", "ab cd", 4, "a:01 c:01"),
+        ("a:2 b:2 c:2", "ax", 6, "a:01 b:01 c:01"),
+        ("a:2 b:4 c:2", "ab", 6, "b:0123 c:01"),  # of several sizes
+        ("a:2 b:4", "ab", 6, None),
+    ],
+)
+def test_a_gang_is_not_on_agents_that_cannot_reach_each_other(
+    agents: str, cuts: str, slots: int, where: str | None
+) -> None:
+    pool = make_pool(MIXED, agents)
+    for one, other in [tuple(pair) for pair in cuts.split()]:
+        for agent_id, cut in ((one, other), (other, one)):
+            if agent := pool.agents.get(agent_id):
+                pool.set_agent(replace(agent, cut_from=agent.cut_from | {cut}))
+    add(pool, ask("r", slots))
+    assert started(pool.decide(0.0)).get("r") == where
+
+
+def test_no_gang_is_preempted_for_agents_that_cannot_reach_each_other() -> None:
+    for rules in (replace(PRIORITY, preemption=True), replace(FAIR, preemption=True)):
+        pool = make_pool(rules, "a:2 b:2")
+        add(pool, ask("first", 2, group=1), ask("second", 2, group=1))
+        pool.decide(0.0)
+        for agent_id, cut in ("ab", "ba"):
+            pool.set_agent(replace(pool.agents[agent_id], cut_from=frozenset(cut)))
+        pool.set_group(Group(id=2, priority=1, weight=9.0))
+        add(pool, ask("large", 4, group=2))
+        assert pool.decide(1.0).preemptions == ()

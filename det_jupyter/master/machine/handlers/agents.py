@@ -25,6 +25,7 @@ from det_jupyter.master.machine.model.events import (
     AgentLost,
     AgentRegistered,
     AgentRemoved,
+    AgentsReachable,
     DevicesReported,
 )
 from det_jupyter.master.machine.model.state import Agent, Trial
@@ -43,6 +44,8 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     """Add or update an agent, and reconcile the runs that it reports with its allocations."""
     turn.state.lost_agents.pop(event.agent_id, None)
     before = turn.state.agents.get(event.agent_id)
+    if before is None or before.session != event.session:
+        turn.state.forget_cuts(event.agent_id)  # another address, perhaps
     offered = {slot.id for slot in event.slots}
     turn.state.agents[event.agent_id] = Agent.built_from(
         event,
@@ -149,6 +152,13 @@ def on_agent_removed(turn: Turn, event: AgentRemoved) -> None:
     turn.state.lost_agents.pop(event.agent_id, None)
     if agent := turn.state.agents.get(event.agent_id):
         agent.is_removed = True
+    turn.state.forget_cuts(event.agent_id)
+    turn.queue.mark_changed()
+
+
+def on_agents_reachable(turn: Turn, event: AgentsReachable) -> None:
+    """Place gangs on two agents again."""
+    turn.state.forget_cuts(*event.agents)
     turn.queue.mark_changed()
 
 
@@ -156,6 +166,7 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
     """Remove an agent that has exited; its runs are lost or stopped."""
     agent_id = event.agent_id
     lost = turn.state.agents.pop(agent_id, None)
+    turn.state.forget_cuts(agent_id)
     if lost is not None and not lost.is_removed:
         turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _allocations_on(turn, agent_id):

@@ -26,6 +26,7 @@ from det_jupyter.contract.messages import (
     AllocationState,
     CheckpointRef,
     CheckpointView,
+    Cut,
     FailureView,
     GangExited,
     GangStarted,
@@ -293,6 +294,8 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
         return
     is_ending = allocation.has_failed_part  # then the others were killed
     part.exited = event
+    if event.cut is not None:
+        _note_cut(turn, trial, allocation, event.cut)
     others = allocation.living_parts
     if others:
         turn.touch(trial, f"run {allocation.run}: ranks {part.ranks} have exited")
@@ -302,6 +305,15 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
         end_given_up(turn, trial)
     else:
         _end_run(turn, trial, allocation, merge_ends(allocation))
+
+
+def _note_cut(turn: Turn, trial: Trial, allocation: Allocation, cut: Cut) -> None:
+    """Place no gang on two agents that cannot reach each other; show why the run has ended."""
+    turn.state.add_cut(cut, turn.now)
+    turn.queue.mark_changed()
+    notice = f"run {allocation.run} ended, which is no failure: {cut.sentence}"
+    if len(trial.notices) < _MAX_NOTICES:
+        trial.notices.append(notice)
 
 
 def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
@@ -357,7 +369,7 @@ def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     if trial.losses < MAX_LOSSES:
         _queue_if_active(turn, trial)
         return
-    trial.failure = failure_after_losses(event.at)
+    trial.failure = failure_after_losses(event)
     _give_up(turn, trial, trial.failure.error)
 
 

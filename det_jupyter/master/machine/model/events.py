@@ -174,6 +174,13 @@ class AgentRemoved(Wire):
     agent_id: str
 
 
+class AgentsReachable(Wire):
+    """Two agents, which could not reach each other, can."""
+
+    kind: Literal["agents_reachable"] = "agents_reachable"
+    agents: list[str]
+
+
 class AgentLost(Wire):
     """An agent exited and none took its place: its ranks count as dead."""
 
@@ -247,6 +254,7 @@ Event = Annotated[
     | AgentRegistered
     | AgentAway
     | AgentRemoved
+    | AgentsReachable
     | AgentLost
     | ClockStepped
     | GangStarted

@@ -134,7 +134,10 @@ class Queue:
             waiting = [self._on_one_computer(request) for request in waiting]
         return Snapshot(
             rules=to_rules(config),
-            agents={agent.id: agent_slots(agent, config) for agent in agents},
+            agents={
+                agent.id: agent_slots(agent, config, cut_from=state.cut_from(agent.id))
+                for agent in agents
+            },
             groups=dict(self.groups),
             waiting={request.id: request for request in waiting},
             running={gang.request.id: gang for gang in self._gangs_of(name)},
@@ -198,12 +201,19 @@ def parts_of(allocation: Allocation) -> tuple[AgentPart, ...]:
     return tuple(AgentPart(agent_id, tuple(ids)) for agent_id, ids in slots.items())
 
 
-def agent_slots(agent: Agent, config: PoolConfig, *, is_whole: bool = False) -> AgentSlots:
+def agent_slots(
+    agent: Agent,
+    config: PoolConfig,
+    *,
+    is_whole: bool = False,
+    cut_from: frozenset[str] = frozenset(),
+) -> AgentSlots:
     """Return which slots of an agent may be given out in a pool.
 
     Args:
         agent: The agent.
         config: The pool.
+        cut_from: Agents that it cannot reach.
         is_whole: Return it as if it was connected and no slot was withheld.
     """
     barred: set[int] = set()
@@ -219,4 +229,5 @@ def agent_slots(agent: Agent, config: PoolConfig, *, is_whole: bool = False) -> 
         kind=agent.slots[0].kind if agent.slots else "cpu",
         slots=tuple(sorted(slot.id for slot in agent.slots if slot.id not in barred)),
         is_open=is_whole or not (agent.is_away or is_drained),
+        cut_from=cut_from,
     )

@@ -11,6 +11,7 @@ from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
 from det_jupyter.contract.messages import (
     CheckpointRef,
     CheckpointView,
+    Cut,
     DeviceProcess,
     Divergence,
     SearchView,
@@ -170,6 +171,12 @@ class Agent(Wire):
         return self.model_copy(update={"is_away": False, "slots": self.slots or self.left_slots})
 
 
+class CurrentCut(Cut):
+    """Two agents that cannot reach each other now, so no gang is placed on both."""
+
+    since: float  # UTC seconds
+
+
 class MachineState(Wire):
     """Everything that the machine stores."""
 
@@ -180,6 +187,7 @@ class MachineState(Wire):
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
     lost_agents: dict[str, Agent] = {}  # agents that have exited; they may register again
+    cuts: list[CurrentCut] = []
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in pools.yaml, where the default pool may be missing
     disabled: dict[str, list[int]] = {}  # disabled slots by agent, also of those that are gone
@@ -284,6 +292,20 @@ class MachineState(Wire):
         """Return the pool that an agent belongs to."""
         named = (name for name, config in self.pool_configs.items() if config.has(agent_id))
         return next(named, DEFAULT_POOL)
+
+    def cut_from(self, agent_id: str) -> frozenset[str]:
+        """Return the agents that an agent cannot reach now."""
+        pairs = [cut.pair for cut in self.cuts if agent_id in cut.pair]
+        return frozenset().union(*pairs) - {agent_id}
+
+    def add_cut(self, cut: Cut, now: float) -> None:
+        """Record that two agents cannot reach each other, unless it is known."""
+        if cut.pair not in [known.pair for known in self.cuts]:
+            self.cuts.append(CurrentCut.built_from(cut, since=now))
+
+    def forget_cuts(self, *agents: str) -> None:
+        """Forget that two agents cannot reach each other; of one agent, all that it cannot."""
+        self.cuts = [cut for cut in self.cuts if not cut.pair.issuperset(agents)]
 
     def agents_of(self, pool: str) -> list[Agent]:
         """Return the agents of a pool."""

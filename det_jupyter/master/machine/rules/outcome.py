@@ -14,8 +14,8 @@ The first condition that is met decides:
       it was asked to leave                              progress was saved before
     a rank reported preempted, or it   PREEMPTED         goes on if the experiment is active
       was killed at the deadline
-    its agent or fork server exited    LOST              not the trial's fault: restarted, and not
-                                                         counted as a restart; but MAX_LOSSES of
+    its agent or fork server exited,   LOST              not the trial's fault: restarted, and not
+      or computers are cut apart                         counted as a restart; but MAX_LOSSES of
                                                          them in a row before the first step are
                                                          a failure
     anything else                      FAILED            restarted up to max_restarts times, unless
@@ -191,13 +191,20 @@ def will_repeat(failure: FailureView) -> bool:
     return (has_crashed or is_placed) and failure.times >= _MAX_REPEATS
 
 
-def failure_after_losses(at: float) -> FailureView:
-    """Return the failure of a trial whose runs were lost MAX_LOSSES times before training."""
+def failure_after_losses(exited: GangExited) -> FailureView:
+    """Return the failure of a trial whose runs were lost MAX_LOSSES times before training.
+
+    Args:
+        exited: The end of the last run.
+    """
+    if exited.cut is not None:
+        error = f"lost {MAX_LOSSES} times in a row before the first step: {exited.cut.sentence}"
+        return _failure_of_no_rank(error, exited.at)
     error = (
         f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "
         "machine may be out of memory; see agent.log"
     )
-    return _failure_of_no_rank(error, at)
+    return _failure_of_no_rank(error, exited.at)
 
 
 def _failure_of_no_rank(error: str, at: float) -> FailureView:

@@ -10,15 +10,18 @@ import httpx
 import pytest
 
 from det_jupyter.agent.link import checking
-from det_jupyter.contract.messages import CheckConnections, ConnectionsChecked
+from det_jupyter.contract.messages import CheckConnections, ConnectionsChecked, GangLink
 
 
 def measured(probe: Path) -> ConnectionsChecked:
     async def measure() -> ConnectionsChecked:
         master = httpx.MockTransport(lambda _: httpx.Response(200))
         async with httpx.AsyncClient(transport=master, base_url="http://master") as http:
-            command = CheckConnections(check_id="c", peers=[], probe=str(probe))
-            return await checking.measure(http, "/agents/b", command)
+            link = GangLink(
+                agents=["b"], addresses=["here"], ports=[1], certificate="", secret="s"
+            )
+            command = CheckConnections(check_id="c", link=link, probe=str(probe))
+            return await checking.measure(http, "/agents/b", command, "b")
 
     return asyncio.run(measure())
 

@@ -14,7 +14,13 @@ from det_jupyter.errors import LaunchError
 
 
 def link(*addresses: str) -> GangLink:
-    return GangLink(addresses=list(addresses), port=1, certificate="", secret="")
+    return GangLink(
+        agents=[f"{number}" for number, _ in enumerate(addresses)],
+        addresses=list(addresses),
+        ports=[1] * len(addresses),
+        certificate="",
+        secret="",
+    )
 
 
 ROUTES = {"10.0.0.1": "10.0.0.9", "10.1.0.2": "10.1.0.9", "192.168.0.1": "192.168.0.9"}
