@@ -98,7 +98,10 @@ class Dialer:
                     return connection
                 reached_at = time.monotonic()
             except (OSError, TimeoutError) as error:
-                problem = error
+                if _has_no_certificate_yet(error):
+                    reached_at = time.monotonic()
+                else:
+                    problem = error
             now = time.monotonic()
             if now - reached_at > self.cut_s and problem is not None:
                 raise self._not_reached(group, problem)
@@ -135,6 +138,12 @@ class Dialer:
             )
         why = f"{connect_problem(problem)} at {self.where(group)} within {self.cut_s:g} s"
         return Unreached(self.cut_from(group, why))
+
+
+def _has_no_certificate_yet(error: OSError) -> bool:
+    """Return whether the other agent answers, but has had no gang; see `GangListener.open`."""
+    is_other = isinstance(error, ssl.SSLCertVerificationError)
+    return isinstance(error, (ConnectionResetError, ssl.SSLError)) and not is_other
 
 
 def connect_problem(error: BaseException) -> str:
