@@ -40,10 +40,6 @@ class _Reports:
         self._file: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
-    def restore_stdout(self) -> None:
-        """Make stdout the file of reports again, for the program that replaces this one."""
-        os.dup2(self._file.fileno(), 1)
-
     def write(self, report: BridgeReport) -> None:
         self._file.write(report.model_dump_json() + "\n")
         self._file.flush()
@@ -61,7 +57,7 @@ def main() -> None:
     reports = _Reports()
     namespace = f"det_jupyter-{getpass.getuser()}-{master}"
     try:
-        ray = connect(config, namespace, give_up=reports.end, before_exec=reports.restore_stdout)
+        ray = connect(config, namespace, reports.end)
     except DetError as error:
         reports.end(str(error))
     orders: queue.SimpleQueue[BridgeOrder] = queue.SimpleQueue()

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ _INIT_S = 8.0  # and to connect
 _METADATA = (b"CLUSTER_METADATA", b"cluster")  # where Ray keeps its versions
 _OTHER_PORTS = {8265: "the dashboard's port", 10001: "the port of Ray's client server"}
 _TLS_VARIABLE = "RAY_USE_TLS"
+_ADMITTED = 7  # exit status
 _SETTINGS = 4  # the type of the first frame that both sides of HTTP/2 send
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 
@@ -75,37 +76,29 @@ def _no_head(config: ClusterConfig) -> str:
     return found
 
 
-def connect(
-    config: ClusterConfig,
-    namespace: str,
-    *,
-    give_up: Callable[[str], None],
-    before_exec: Callable[[], None],
-) -> Any:
+def connect(config: ClusterConfig, namespace: str, give_up: Callable[[str], None]) -> Any:
     """Connect to the cluster; return the module ray.
-
-    May replace this process by another of the same command line, which sends a token.
 
     Args:
         config: The cluster.
         namespace: Of the actors.
         give_up: Called in another thread with a sentence, if Ray does not answer; must end the
             process.
-        before_exec: Called before this process is replaced.
 
     Raises:
         DetError: It is not possible; the message says what to do.
     """
     check_port(config)
-    sends_token = os.environ.get(MODE_VARIABLE) == "token"
-    if not sends_token:
-        os.environ[MODE_VARIABLE] = "disabled"
+    # Ray reads the mode once, when it is imported.
+    os.environ[MODE_VARIABLE] = "disabled" if config.without_token else "token"
     if config.token_file:
         _use_token_of(config.token_file)
     ray = _import_ray()
     host, port = config.host_and_port
     with _time_limit(_CALL_S, _no_head(config), give_up):
-        versions = _read_versions(ray, config, before_exec, sends_token=sends_token)
+        if not config.without_token:
+            _check_need_of_token(config)
+        versions = _read_versions(ray, config)
     _check_versions(config, versions, ray.__version__)
     os.environ["RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL"] = "minor"
     needed = (
@@ -157,39 +150,64 @@ def _has_token(config: ClusterConfig) -> bool:
     )
 
 
-def _read_versions(
-    ray: Any, config: ClusterConfig, before_exec: Callable[[], None], *, sends_token: bool
-) -> dict[str, str]:
-    """Return the versions that the cluster was started with; check that it needs a token.
+def _check_need_of_token(config: ClusterConfig) -> None:
+    """Check that the cluster admits only those with its token, and that there is one here.
 
-    The first request is sent without a token, to find out whether one is needed. Ray reads the
-    mode once in a process, so this one is replaced if so.
+    The first request has a wrong token: so the right one is not sent to a cluster that needs none.
+    Ray keeps the first token of a process, so a fork sends it; to load Ray again takes seconds.
+
+    Raises:
+        DetError: It admits everyone, or there is no token here.
     """
-    host, port = config.host_and_port
-    gcs_client = import_module("ray._raylet").GcsClient
-
-    try:
-        found = gcs_client(address=f"{host}:{port}").internal_kv_get(*_METADATA, timeout=_CALL_S)
-    except ray.exceptions.AuthenticationError:
-        if not sends_token and _has_token(config):
-            os.environ[MODE_VARIABLE] = "token"
-            before_exec()
-            os.execv(sys.executable, sys.orig_argv)
-        given = "refuses the token" if sends_token else "needs a token, and there is none here"
-        raise DetError(
-            f"{config.address}: the cluster {given}; copy the head's ~/.ray/auth_token to the "
-            f"same place here, or name its copy: --token-file FILE ({_TOKEN_VARIABLE} counts only "
-            "if the master was started with it)"
-        ) from None
-    except Exception as error:
-        raise DetError(f"{_no_head(config)} ({error_line(error)})") from None
-    if not sends_token and not config.without_token:
+    if not (child := os.fork()):
+        try:
+            os.environ[_TOKEN_VARIABLE] = "none"
+            with suppress(Exception):  # other ones are reported by the next request
+                _get_metadata(config)
+                os._exit(_ADMITTED)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status) == _ADMITTED:
         raise DetError(
             f"{config.address}: the cluster admits everyone who reaches this port, who can then "
             "run programs as you and read what you train; start it with tokens "
             f"({MODE_VARIABLE}=token), or accept that: --without-token"
         )
+    if not _has_token(config):
+        raise DetError(_token_problem(config, "needs a token, and there is none here"))
+
+
+def _get_metadata(config: ClusterConfig) -> bytes | None:
+    host, port = config.host_and_port
+    gcs_client = import_module("ray._raylet").GcsClient
+    found: bytes | None = gcs_client(address=f"{host}:{port}").internal_kv_get(
+        *_METADATA, timeout=_CALL_S
+    )
+    return found
+
+
+def _read_versions(ray: Any, config: ClusterConfig) -> dict[str, str]:
+    """Return the versions that the cluster was started with."""
+    try:
+        found = _get_metadata(config)
+    except ray.exceptions.AuthenticationError:
+        if config.without_token:
+            raise DetError(
+                f"{config.address}: the cluster needs a token; leave --without-token out"
+            ) from None
+        raise DetError(_token_problem(config, "refuses the token")) from None
+    except Exception as error:
+        raise DetError(f"{_no_head(config)} ({error_line(error)})") from None
     return dict(json.loads(found)) if found else {}
+
+
+def _token_problem(config: ClusterConfig, what: str) -> str:
+    return (
+        f"{config.address}: the cluster {what}; copy the head's ~/.ray/auth_token to the "
+        f"same place here, or name its copy: --token-file FILE ({_TOKEN_VARIABLE} counts only "
+        "if the master was started with it)"
+    )
 
 
 def _check_versions(config: ClusterConfig, theirs: dict[str, str], our_ray: str) -> None:

@@ -23,7 +23,7 @@ from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.pools_file import read_pools, write_clusters
 from det_jupyter.master.service.service import Service
 
-_FIRST_S = 25.0  # how long a bridge may take to connect, until `add` gives up
+_FIRST_S = 60.0  # how long a bridge may take to load Ray and connect, until `add` gives up
 _END_S = 25.0  # how long the agents of a removed cluster may take to end
 
 
@@ -144,7 +144,7 @@ class Clusters:
             raise NotFound(f"there is no cluster {name}; there are: {known}")
         if cluster.change:
             raise Conflict(
-                f"cluster {name} is being {cluster.change}, which takes half a minute at most; "
+                f"cluster {name} is being {cluster.change}, which takes a minute at most; "
                 "det cluster list shows when that is done"
             )
         status = cluster.status()
