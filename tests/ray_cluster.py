@@ -1,44 +1,175 @@
-"""`python -m tests.ray_cluster`: a Ray cluster of processes of this computer, for tests.
+"""A Ray cluster of processes of this computer, for tests: `ray_cluster`.
 
-Reads lines from stdin: `add` starts a node, `remove` stops the last one in order, `kill` ends its
-raylet alone. Writes a line after each (the id of a node that it
-has started), and the head's address first. Ends when stdin ends.
+`python -m tests.ray_cluster` runs it. It reads lines from stdin: `add` starts a node, `remove`
+stops the last one in order, `kill` ends its raylet alone, `kill head` the head's control store
+(GCS). It writes a line after each (the id of a node that it has started), and the head's address
+first. It ends when stdin ends.
+
+Raylets, control store, workers and actors are Ray's own. Its programs in Python that observe a
+node (dashboard, dashboard agent, log monitor) or install packages for it (runtime environments)
+are not started. Nothing here uses them, and a raylet aborts if its two agents have not written
+their ports within 15 s, which no setting changes: on two busy cores, where to import Ray alone
+takes 8 to 14 s, half of all starts failed. Without them a node needs 0.1 s CPU to start.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-# Ray allows a raylet 10 s to start, which is too short on a busy computer.
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+TOKEN = "0123456789abcdef" * 2
+CPUS = 2  # of each node
+_TRIES = 2
+_SETTINGS = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": TOKEN,
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_enable_worker_prestart": "0",  # an actor that starts loads Ray; others would, too
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_memory_monitor_refresh_ms": "0",  # it may kill workers for what other tests use
+    # A busy computer is slow, but not broken.
+    "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_raylet_start_wait_time_s": "120",
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_health_check_failure_threshold": "20",  # times 3 s, until a silent raylet is lost
+}
+
+
+class RayCluster:
+    """A running cluster with a head and a node, which admits only those with the token."""
+
+    def __init__(self, folder: Path, variables: dict[str, str]) -> None:
+        self.token_file = folder / "token"
+        self.token_file.write_text(TOKEN)
+        self._log = folder / "cluster.log"
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | _SETTINGS | variables,
+            )
+        try:
+            self.address = self._answer()
+            self.node_id = self.order("add")
+        except BaseException:
+            self.end()
+            raise
+
+    def order(self, words: str) -> str:
+        """Have the cluster do something; return the id of the node, if it has added one."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{words}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline().strip()):
+            raise RuntimeError(f"the Ray cluster has failed:\n{self._log.read_text()[-4000:]}")
+        return line
+
+    def end(self) -> None:
+        """End all processes of the cluster."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+
+@contextmanager
+def ray_cluster(folder: Path, **variables: str) -> Iterator[RayCluster]:
+    """Run a cluster whose log is in `folder`; it gets these environment variables.
+
+    Raises:
+        RuntimeError: It could not be started, twice; has what Ray printed.
+    """
+    # The paths of sockets below it must not be too long.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as temporary:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                cluster = RayCluster(folder, {"RAY_TMPDIR": temporary, **variables})
+                break
+            except RuntimeError as error:
+                sys.stderr.write(f"start {attempt} of {_TRIES}: {error}\n")
+                if attempt == _TRIES:
+                    raise
+        try:
+            yield cluster
+        finally:
+            cluster.end()
+
+
+def start_without_observers() -> None:
+    """Have this process start nodes without Ray's programs in Python."""
+    raylet: Any = import_module("ray._raylet")
+    services: Any = import_module("ray._private.services")
+    node: Any = import_module("ray._private.node").Node
+    ports = [
+        raylet.METRICS_AGENT_PORT_NAME,
+        raylet.METRICS_EXPORT_PORT_NAME,
+        raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+        raylet.RUNTIME_ENV_AGENT_PORT_NAME,
+    ]
+    start_raylet = node.start_raylet
+
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
+        for port in ports:  # -1: it listens on none, as without the packages of ray[default]
+            raylet.persist_port(self._session_dir, self._node_id, port, -1)
+        start_raylet(self, *args, **kwargs)
+
+    node.start_raylet = start
+    node.start_api_server = lambda self, **_: None
+    # A raylet ends with its agents; these end with the raylet, which holds the other end of stdin.
+    idle = [shutil.which("sh"), "-c", "exec cat > /dev/null"]
+    services._build_python_executable_command_memory_profileable = lambda *_, **__: idle
 
 
 def main() -> None:
     """Run the cluster."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+    start_without_observers()
+    settings: dict[str, Any] = {
+        "num_cpus": CPUS,
+        "object_store_memory": 80 * 2**20,  # bytes; the least that Ray accepts is 75 MiB
+        "include_log_monitor": False,
+    }
+    cluster = import_module("ray.cluster_utils").Cluster(
+        initialize_head=True,
+        head_node_args={**settings, "include_dashboard": False, "no_monitor": True},
     )
     nodes = []
     print(cluster.address, flush=True)
     for line in sys.stdin:
-        match line.strip():
-            case "add":
-                nodes.append(cluster.add_node(num_cpus=2))
+        match line.split():
+            case ["add"]:
+                nodes.append(cluster.add_node(**settings))
                 print(nodes[-1].node_id, flush=True)
-            case "remove":
+                continue
+            case ["remove"]:
                 cluster.remove_node(nodes.pop())
-            case "kill":
+            case ["kill"]:
                 (raylet,) = nodes.pop().all_processes["raylet"]
                 os.kill(raylet.process.pid, signal.SIGKILL)
+            case ["kill", "head"]:
+                cluster.head_node.kill_gcs_server()
             case other:
                 sys.exit(f"got {other!r}")
-        if line.strip() != "add":
-            print("done", flush=True)
-    cluster.shutdown()
+        print("done", flush=True)
+    for node in cluster.list_all_nodes():
+        cluster.remove_node(node, allow_graceful=False)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,9 @@
-"""Nodes of a real Ray cluster become agents: two nodes, each of processes of this computer.
-
-Skipped without Ray, which is not in the extra `test`: starting a cluster takes 10 s and more, and
-may fail on a busy computer.
-"""
+"""Nodes of a real Ray cluster become agents: two nodes, each of processes of this computer."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +15,7 @@ import pytest
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict, NotFound
 from tests.processes import DetHome, det_home, wait_until
+from tests.ray_cluster import RayCluster, ray_cluster
 from tests.trials import slow, submit, wait_for_steps
 
 pytestmark = [
@@ -31,61 +24,12 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
 
-TOKEN = "0123456789abcdef" * 2
-_START_S = 180.0
-
-
-class RayCluster:
-    """A cluster with a head and one node, which admits only who has the token."""
-
-    def __init__(self, folder: Path) -> None:
-        self.token_file = folder / "token"
-        self.token_file.write_text(TOKEN)
-        with open(folder / "cluster.log", "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.ray_cluster"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
-            )
-        assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().strip()
-        if not self.address:
-            self.end()
-            pytest.skip(f"a Ray cluster cannot be started here: {(folder / 'cluster.log')}")
-        self.node_id = self.order("add")
-
-    def order(self, word: str) -> str:
-        """Have the cluster do something; return the id of the node, if it has added one."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().split()[-1]
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._process.stdout.close()
-
 
 @pytest.fixture(scope="module")
-def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    """Return a running cluster."""
-    cluster = RayCluster(tmp_path_factory.mktemp("ray"))
-    yield cluster
-    cluster.end()
-
-
-@pytest.fixture(scope="module")
-def temporary() -> Iterator[Path]:
-    """Return a short folder for temporary files of the agents on the nodes."""
-    with tempfile.TemporaryDirectory(prefix="t-") as folder:
-        yield Path(folder)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """Return a running cluster with a head and a node."""
+    with ray_cluster(tmp_path_factory.mktemp("ray")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +46,14 @@ def settings(cluster: RayCluster, **more: object) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def joined(home: DetHome, ray_cluster: RayCluster) -> None:
+def joined(home: DetHome, cluster: RayCluster) -> None:
     """Have the cluster's nodes be agents."""
     client = home.client()
-    for _ in range(5):  # on a busy computer, Ray is not always loaded in time
+    for _ in range(3):  # on a busy computer, Ray is not always loaded in time
         with suppress(Conflict):
-            client.add_cluster(settings(ray_cluster, token_file=str(ray_cluster.token_file)))
+            client.add_cluster(settings(cluster, token_file=str(cluster.token_file)))
             break
-    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents")
+    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", 180)
     client.session.close()
 
 
@@ -129,13 +73,15 @@ def bridges(client: Client) -> list[psutil.Process]:
 
 
 def test_without_the_token_a_cluster_is_refused_in_a_sentence(
-    client: Client, ray_cluster: RayCluster, tmp_path: Path
+    client: Client, cluster: RayCluster, tmp_path: Path
 ) -> None:
     with pytest.raises(Conflict, match="needs a token, and there is none here"):
-        client.add_cluster(settings(ray_cluster))
+        client.add_cluster(settings(cluster))
     (tmp_path / "wrong").write_text("f" * 32)
     with pytest.raises(Conflict, match="refuses the token; copy the head's"):
-        client.add_cluster(settings(ray_cluster, token_file=str(tmp_path / "wrong")))
+        client.add_cluster(settings(cluster, token_file=str(tmp_path / "wrong")))
+    with pytest.raises(Conflict, match="needs a token; leave --without-token out"):
+        client.add_cluster(settings(cluster, without_token=True))
     assert client.clusters() == []
 
 
@@ -147,7 +93,7 @@ def test_an_address_without_a_cluster_is_refused_at_once(client: Client) -> None
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_trial_trains_on_a_node(client: Client, ray_cluster: RayCluster) -> None:
+def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
     (status,) = client.clusters()
     assert (status.state, status.num_nodes, status.num_slots) == ("connected", 2, 4)
     experiment = submit(client, slow(0.02))
@@ -156,7 +102,7 @@ def test_a_trial_trains_on_a_node(client: Client, ray_cluster: RayCluster) -> No
     experiment.wait(120)
     assert experiment.view.state == "COMPLETED"
     with pytest.raises(Conflict, match="there is a cluster ray already, at"):
-        client.add_cluster(settings(ray_cluster))
+        client.add_cluster(settings(cluster))
 
 
 @pytest.mark.usefixtures("joined")
@@ -175,12 +121,12 @@ def test_trials_run_on_while_bridge_and_master_are_replaced(client: Client, home
 
 
 @pytest.mark.usefixtures("joined")
-@pytest.mark.parametrize("how", ["remove", "kill"])
+@pytest.mark.parametrize("how", ["kill", "remove"])
 def test_a_trial_whose_node_leaves_goes_on_elsewhere(
-    client: Client, ray_cluster: RayCluster, how: str
+    client: Client, cluster: RayCluster, how: str
 ) -> None:
     wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", 120)
-    (leaves,) = [id for id in agents_on_nodes(client) if id.endswith(ray_cluster.node_id[:6])]
+    (leaves,) = [id for id in agents_on_nodes(client) if id.endswith(cluster.node_id[:6])]
     (stays,) = agents_on_nodes(client).keys() - {leaves}
     blocker = submit(client, slow(0.5))  # one trial on each node
     moved = submit(client, slow(0.1))
@@ -190,20 +136,28 @@ def test_a_trial_whose_node_leaves_goes_on_elsewhere(
         blocker, moved = moved, blocker
     blocker.kill()
     wait_until(lambda: blocker.view.state.is_terminal, "the other one has ended")
-    ray_cluster.order(how)
+    cluster.order(how)
     wait_until(lambda: agent_of(moved) == stays, "it is elsewhere", 120)
     assert moved.view.trials[0].restarts == 0
     moved.kill()
-    ray_cluster.node_id = ray_cluster.order("add")
+    if how == "kill":
+        cluster.node_id = cluster.order("add")
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_removed_cluster_leaves_no_agent(client: Client) -> None:
+def test_a_removed_cluster_leaves_no_agent_and_its_trial_waits(client: Client) -> None:
     pids = agents_on_nodes(client).values()
+    experiment = submit(client, slow(0.5))
+    wait_for_steps(experiment, 2)
     with pytest.raises(NotFound, match="there is no cluster x; there are: ray"):
         client.remove_cluster("x")
     removed = client.remove_cluster("ray")
-    assert (removed.num_agents, removed.problem) == (len(pids), "")
+    trial_ids = [trial.id for trial in experiment.view.trials]
+    assert (removed.num_agents, removed.trial_ids, removed.problem) == (len(pids), trial_ids, "")
     assert client.clusters() == []
     assert agents_on_nodes(client) == {}
     assert not any(psutil.pid_exists(pid) for pid in pids)
+    reason = wait_until(lambda: experiment.view.trials[0].waiting_for, "its trial waits")
+    assert "2 slots" in reason
+    assert experiment.view.trials[0].restarts == 0
+    experiment.kill()
