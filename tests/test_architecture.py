@@ -71,10 +71,11 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "notebook.complete": {"notebook.handles", "verbs"},
     },
     "agent": {
-        "": {"devices", "starting", "link", "runs", "sampler", "tunnel"},
+        "": {"devices", "hangs", "starting", "link", "runs", "sampler", "tunnel"},
         "devices": set(),
         "starting": set(),
         "tunnel": {"starting"},
+        "hangs": {"runs"},
         "runs": {"starting", "tunnel"},
         "sampler": {"devices", "starting", "runs"},
         "link": {"devices", "runs", "sampler", "starting", "tunnel"},

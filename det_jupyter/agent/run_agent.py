@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from det_jupyter.agent.devices.offered_slots import offered_agents, threads_per_slot
 from det_jupyter.agent.devices.watch import watch, watch_plan
+from det_jupyter.agent.hangs.gang_watch import watch_gangs
 from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
 from det_jupyter.agent.link.fetching import RunFiles
 from det_jupyter.agent.runs.lease import FENCE_S, Lease
@@ -120,6 +121,7 @@ async def run_agent(
             watches.append(loop.create_task(keep_lease(lease, runner)))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
         watches.append(loop.create_task(report_stopped(runner.living_gangs)))
+        watches.append(loop.create_task(watch_gangs(runner.living_gangs, runner.news.set)))
         try:
             await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:

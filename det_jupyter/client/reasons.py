@@ -76,6 +76,8 @@ def reason_page(reason: Reason) -> str:
 
 def _heading(reason: Reason) -> str:
     """Return the heading above the remedies."""
+    if reason.cause == "hangs":
+        return "What would help:"
     return "What would end it now:" if reason.cause == "leaving" else "What would start it:"
 
 

@@ -18,6 +18,7 @@ from det_jupyter.client.exports import (
     timing_columns,
 )
 from det_jupyter.client.handle_text import trial_line
+from det_jupyter.client.hang_report import ShownHang, hang_text
 from det_jupyter.client.log_lines import TAIL, LogLines, Which, follow_lines, query_of, read
 from det_jupyter.client.rank import Rank
 from det_jupyter.client.reasons import ShownReason, ShownVerdict, shown_verdict
@@ -290,6 +291,26 @@ class Trial:
     def why(self) -> ShownReason:
         """Return why it does not run: one sentence, and what would start it."""
         return ShownReason(**dict(self._client.reason(self.id)))
+
+    def hang_report(self, path: str | Path | None = None) -> ShownHang:
+        """Return what is known of its ranks while it hangs, as text for a bug report.
+
+        Args:
+            path: A file to write it to as well.
+
+        Raises:
+            Conflict: It does not hang, as far as is known.
+        """
+        view = self.view
+        if view.hang is None:
+            raise Conflict(
+                f"trial {self.id} is not known to hang: it is {in_words(view.state)}; "
+                "trial.stacks() shows where its ranks are"
+            )
+        text = hang_text(view, view.hang)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
     def kill(self) -> None:
         """End it now; unsaved progress is lost. Its experiment goes on."""

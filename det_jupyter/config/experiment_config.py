@@ -14,6 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from det_jupyter.config.sections import (
     Alert,
     Environment,
+    Hang,
     LogPolicy,
     Optimizations,
     Profiling,
@@ -90,6 +91,8 @@ class ExperimentConfig(Section):
     """How gradients and metrics are exchanged among the ranks."""
     profiling: Profiling = Profiling.model_construct()
     """System metrics and timings."""
+    hang: Hang = Hang.model_construct()
+    """What happens when a trial's ranks make no progress."""
     environment: Environment = Environment.model_construct()
     """What the ranks find around them."""
     log_policies: Annotated[list[LogPolicy], Field(max_length=100)] | None = None

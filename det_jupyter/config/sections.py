@@ -35,6 +35,7 @@ from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 
 MAX_SLOTS = 1_000_000  # more than any pool has; sums of them are exact
+MIN_HANG_S, MAX_HANG_S = 4.0, 86_400.0  # shorter: a stall could not be told from a slow batch
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # beyond, shares are practically all or nothing
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
 
@@ -144,6 +145,23 @@ class Profiling(Section):
         Number, Field(ge=MIN_SAMPLING_INTERVAL_S, le=MAX_SAMPLING_INTERVAL_S)
     ] = 1.0
     """Seconds between two samples of the machine; of all trials on it, the shortest counts."""
+
+
+def _after(value: float) -> float:
+    if 0 < value < MIN_HANG_S:
+        raise PydanticCustomError(
+            "after", "expected at least {least}, or 0: never", {"least": f"{MIN_HANG_S:g}"}
+        )
+    return value
+
+
+class Hang(Section):
+    """What happens when a trial's ranks make no progress and none of them moves."""
+
+    after_s: Annotated[Number, Field(ge=0, le=MAX_HANG_S), AfterValidator(_after)] = 6
+    """Seconds without movement, while others wait for a rank, until it is reported; 0: never."""
+    action: Literal["tell", "dump", "restart", "kill"] = "tell"
+    """Show it; keep files with stacks too; start the trial again; or let it fail."""
 
 
 def _variables(value: Any) -> Any:

@@ -24,6 +24,7 @@ from det_jupyter.core.argument_checks import find_choice_problem
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.evidence import give_evidence
 from det_jupyter.core.failures import report_uncaught
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal, RecordList, RecordSink
@@ -172,6 +173,7 @@ def _context_of_run(run: managed.Run, distributed: DistributedContext | None) ->
         _lock_journal(journal)
     context, counter = managed.counted_context(run, distributed, None, journal)
     if process is None:
+        give_evidence(run.folder, rank)
         report_uncaught(run, rank, journal, counter)
     return context
 

@@ -18,9 +18,10 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
+from det_jupyter.contract.host.own_threads import own_thread_ids
+
 _TASKS = "/proc/self/task"
 _OF_ZMQ = "ZMQbg/"  # how the names of its threads begin
-_IS_OWN = "is_pydev_daemon_thread"
 _WARNING = r"This process \(pid=\d+\) is multi-threaded, use of \w+\(\) may lead to deadlocks"
 _IGNORED = ("ignore", re.compile(_WARNING, re.IGNORECASE), DeprecationWarning, None, 0)
 
@@ -76,16 +77,6 @@ def torch_cuda_version() -> str | None:
     return version
 
 
-def start_own(thread: threading.Thread) -> None:
-    """Start a daemon thread of a rank that is no thread of the user's.
-
-    It is marked as ipykernel marks those that debuggers leave alone.
-    """
-    thread.daemon = True
-    setattr(thread, _IS_OWN, True)
-    thread.start()
-
-
 def warn_of_users_threads() -> None:
     """Let Python warn of threads at a fork only if one of them is the user's."""
     if sys.version_info >= (3, 12):
@@ -107,8 +98,7 @@ def _choose_warning() -> None:
 
 def _has_users_threads() -> bool:
     """Return whether there is a thread besides this one and the rank's own."""
-    own = {threading.get_native_id()}
-    own |= {t.native_id or 0 for t in threading.enumerate() if hasattr(t, _IS_OWN)}
+    own = own_thread_ids() | {threading.get_native_id()}
     return any(t not in own and not name.startswith(_OF_ZMQ) for t, name in _threads().items())
 
 

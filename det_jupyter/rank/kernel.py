@@ -38,7 +38,7 @@ from IPython.core import history, interactiveshell
 from IPython.core.magics import script
 
 from det_jupyter.contract.host.connection_files import write_connection_file
-from det_jupyter.rank.fork_safety import start_own
+from det_jupyter.contract.host.own_threads import start_own
 
 _SOON_S = 0.5
 Namespace = Callable[[], Mapping[str, Any]]

@@ -30,11 +30,12 @@ from types import FrameType, MappingProxyType
 from typing import NoReturn, TextIO
 
 from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.own_threads import start_own
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
-from det_jupyter.rank.fork_safety import start_own, warn_of_users_threads
+from det_jupyter.rank.fork_safety import warn_of_users_threads
 from det_jupyter.rank.variables import set_variables
 
 _OF_TORCHRUN = (

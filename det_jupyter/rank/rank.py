@@ -38,6 +38,7 @@ from det_jupyter.contract.run.journal import Notice, RankStarted, RunEnded
 from det_jupyter.contract.run.output_lines import read_end
 from det_jupyter.contract.trial.captured import cell_labels, code_key
 from det_jupyter.contract.values.entrypoints import Captured, Command, Imported, Program
+from det_jupyter.core.evidence import give_evidence
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import InvalidHP
@@ -104,6 +105,8 @@ class Rank:
         )
         threading.excepthook = self._report_thread
         watch_lifeline(self.spec, after_s=_KERNEL_AFTER_S, then=kernel.start)
+        if plan.entrypoint.per == "slot":  # the workers of launchers give their own
+            give_evidence(self.folder, place.rank)
         rendezvous.limit_threads(place)
         backend = rendezvous.choose_backend(plan)
         started = RankStarted(

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from det_jupyter.view.build.experiment_view import build_view_state
-from det_jupyter.view.build.waits import WaitingNews
+from det_jupyter.view.build.waits import HangNews, WaitingNews
 from det_jupyter.view.forms.card import render_html
 from det_jupyter.view.forms.plain import render_plain
 from det_jupyter.view.model.status_looks import Verb
 from det_jupyter.view.model.view_state import ViewState
 
-__all__ = ["Verb", "ViewState", "WaitingNews", "build_view_state", "render_html", "render_plain"]
+__all__ = [
+    "HangNews",
+    "Verb",
+    "ViewState",
+    "WaitingNews",
+    "build_view_state",
+    "render_html",
+    "render_plain",
+]

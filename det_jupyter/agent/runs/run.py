@@ -34,8 +34,9 @@ from det_jupyter.contract.messages import (
     RankProcess,
 )
 from det_jupyter.contract.run import control_page
+from det_jupyter.contract.run.evidence_page import EvidencePage, create_evidence_page
 from det_jupyter.contract.run.output_lines import read_end
-from det_jupyter.contract.trial.captured import cell_labels
+from det_jupyter.contract.trial.captured import cell_labels, cell_sources
 from det_jupyter.contract.trial.context_dir import unpack_context
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.variables import without_values
@@ -105,6 +106,7 @@ class Run:
         self.dir.path.mkdir(mode=0o700, parents=True)
         self.sockets.mkdir(mode=0o700)
         control_page.create_page(self.dir.control)
+        create_evidence_page(self.dir.evidence, self.world_size)
         if len(self.ranks) < self.world_size:
             paths.write_private(self.dir.part, _RANKS.dump_json(list(self.ranks)).decode())
         self._write_plan()
@@ -214,17 +216,37 @@ class Run:
         except (OSError, ValueError):  # user code may have removed the folder
             batch = None
         output = read_end(self.dir.output(rank))
-        crash = crash_output(output, self._labels(), str(self.plan.workplace(self.dir)))
+        cwd = str(self.plan.workplace(self.dir))
+        crash = crash_output(output, self.labels(), cwd, self._entered())
         if crash is not None and self.plan.has_context:  # paths relative to the context directory
             traceback = crash.traceback.replace(f'File "{self.dir.work}/', 'File "')
             crash = crash.model_copy(update={"traceback": traceback})
         return exited.model_copy(update={"batch": batch, "last_words": crash})
 
-    def _labels(self) -> Mapping[str, str]:
+    def labels(self) -> Mapping[str, str]:
+        """Return the labels of the captured cells, by file name; {} if they cannot be read."""
         try:
             return cell_labels(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
         except (NotFound, ValueError):  # without labels, frames show file names
             return {}
+
+    def cells(self) -> Mapping[str, str]:
+        """Return the source of the captured cells, by file name; {} if it cannot be read."""
+        if not self.plan.capsule.sources:
+            return {}
+        try:
+            return cell_sources(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
+        except (NotFound, ValueError):
+            return {}
+
+    def _entered(self) -> dict[int, tuple[int, str]]:
+        """Return how many collectives each rank here has begun from Python, and the last one."""
+        try:
+            with closing(EvidencePage(self.dir.evidence)) as page:
+                found = {rank: page.read(rank) for rank in self.ranks}
+        except (OSError, ValueError):  # user code may have removed the folder
+            return {}
+        return {rank: (one.entered, one.collective) for rank, one in found.items()}
 
     def _page(self) -> closing[control_page.ControlPage]:
         return closing(control_page.ControlPage(self.dir.control))

@@ -35,6 +35,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
@@ -69,13 +70,19 @@ class _Frame(NamedTuple):
     name: str
 
 
-def crash_output(text: str, labels: Mapping[str, str], cwd: str) -> CrashOutput | None:
+def crash_output(
+    text: str,
+    labels: Mapping[str, str],
+    cwd: str,
+    entered: Mapping[int, tuple[int, str]] = MappingProxyType({}),
+) -> CrashOutput | None:
     """Return the crash, or else the last lines, in a rank's output; None if it is empty.
 
     Args:
         text: The end of the rank's stdout and stderr.
         labels: Names that are shown for the files of the captured code, by file name.
         cwd: Folder of the user's own modules.
+        entered: By rank: how many collectives Python code has begun, and the last one.
     """
     fatal = next(reversed(list(_FATAL.finditer(text))), None)
     if fatal is None:
@@ -87,7 +94,7 @@ def crash_output(text: str, labels: Mapping[str, str], cwd: str) -> CrashOutput 
     parts = [before, fatal[0], "Stack of the crash (most recent call last):"]
     parts += [f"  {_frame_text(frame, labels)}" for frame in stack]
     return CrashOutput(
-        error=_error_text(before, text[fatal.end() :]),
+        error=_error_text(before, text[fatal.end() :], entered),
         where=_frame_text(theirs[-1], labels, short=True) if theirs else "",
         traceback="\n".join(filter(None, parts)) + "\n",
     )
@@ -121,7 +128,7 @@ def _frame_text(frame: _Frame, labels: Mapping[str, str], *, short: bool = False
     return f"{labels.get(frame.file, file)}, line {frame.line}, in {frame.name}"
 
 
-def _error_text(before: str, stacks: str) -> str:
+def _error_text(before: str, stacks: str, entered: Mapping[int, tuple[int, str]]) -> str:
     what = _WHAT.search(before)
     if what is None:
         return ""
@@ -129,8 +136,37 @@ def _error_text(before: str, stacks: str) -> str:
     if sizes is not None:
         if _AGREEMENT_FRAME in stacks:
             return _TRAINED_BY_SOME
+        if named := describe_entered(entered):
+            return named
         return f"{_COLLECTIVES_DIFFER} (gloo got {sizes[1]} bytes, expected {sizes[2]})"
     return what[1][:300]
+
+
+def describe_entered(entered: Mapping[int, tuple[int, str]]) -> str:
+    """Return which rank was in which collective, where the ranks were in different ones.
+
+    Those that torch begins itself, as DDP does, are not counted.
+
+    >>> describe_entered({0: (7, "all_reduce [4] float32"), 1: (7, "all_reduce [3] float32")})
+    'rank 1 entered all_reduce [3] float32 where rank 0 entered all_reduce [4] float32'
+    >>> describe_entered({0: (7, "barrier"), 1: (8, "all_reduce [3] float32")})
+    'rank 1 entered all_reduce [3] float32 where rank 0 entered another collective'
+    """
+    most = max((number for number, _ in entered.values()), default=0)
+    ahead = {rank: text for rank, (number, text) in entered.items() if number == most}
+    behind = sorted(entered.keys() - ahead.keys())
+    if not most or not ahead:
+        return ""
+    if behind:
+        rank = min(ahead)
+        return (
+            f"rank {rank} entered {ahead[rank]} where rank {behind[0]} entered another collective"
+        )
+    first = min(ahead)
+    other = next((rank for rank in sorted(ahead) if ahead[rank] != ahead[first]), None)
+    if other is None:
+        return ""
+    return f"rank {other} entered {ahead[other]} where rank {first} entered {ahead[first]}"
 
 
 def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:

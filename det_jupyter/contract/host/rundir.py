@@ -4,9 +4,12 @@ runs/<allocation id>/
     plan.json            the GangPlan, written before any process is started
     part.json            of a gang on several computers: the ranks that are here
     control              the control page
+    evidence             the evidence page
     orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
     output-<rank>        what the rank prints
+    stacks-<rank>        stacks of its threads, written when the agent sends a signal
+    recorder-<rank>      torch's flight recorder as JSON, written when the agent wants it
     wanted/              requests for checkpoints, on a computer that is not the master's
     work/                copy of the context directory: the working directory of the ranks
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
@@ -61,6 +64,7 @@ class RunDir:
     plan = _File("plan.json")
     part = _File("part.json")
     control = _File("control")
+    evidence = _File("evidence")
     orders = _File("orders.json")
     ranks = _File("ranks.json")
     exit = _File("exit.json")
@@ -73,6 +77,12 @@ class RunDir:
 
     def output(self, rank: int) -> Path:
         return self.path / f"output-{rank}"
+
+    def stacks(self, rank: int) -> Path:
+        return self.path / f"stacks-{rank}"
+
+    def recorder(self, rank: int) -> Path:
+        return self.path / f"recorder-{rank}"
 
     def connection_file(self, rank: int) -> Path:
         return self.path / f"kernel-{rank}.json"

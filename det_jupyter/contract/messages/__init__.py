@@ -118,6 +118,7 @@ from det_jupyter.contract.messages.gangs import (
     TakeSamples,
     Unreadable,
 )
+from det_jupyter.contract.messages.hangs import HangReport, RankStall, describe_mismatch
 from det_jupyter.contract.messages.queries import (
     LEVELS,
     MAX_LINES,
@@ -187,6 +188,7 @@ from det_jupyter.contract.messages.resources import (
 from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.views import (
     AgentView,
+    Alarm,
     AllocationView,
     BracketView,
     Cause,
@@ -207,5 +209,6 @@ from det_jupyter.contract.messages.views import (
     TimingsView,
     TrialView,
     Verdict,
+    alarm_of,
 )
 from det_jupyter.contract.messages.wire import PROTOCOL, Wire

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from det_jupyter.contract.messages.status import State, Status
+from det_jupyter.contract.messages.status import AlarmKind, State, Status
 from det_jupyter.contract.messages.views import ExperimentFields
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Timestamp, Whole
@@ -55,7 +55,8 @@ class ListedExperiment(ExperimentFields):
     notebook: str | None = None
     num_slots: int = 0  # number of slots that its trials hold now
     failure: str = ""  # why it failed, a sentence; empty if it did not
-    alarm: str = ""  # why its training is useless, while it continues
+    alarm: str = ""  # what is wrong with its training, while it continues
+    alarm_kind: AlarmKind = ""
     position: float = 0.0  # orders the queue among experiments of one priority
     is_quiet: bool = False  # no notification at its end: the client that submitted it reports it
 

@@ -173,6 +173,7 @@ class Reason(Wire):
         "leaving",
         "over",
         "running",
+        "hangs",  # its ranks make no progress: see HangReport
     ]
     sentence: str  # the reason as text
     pool: str = ""  # the pool it waits in

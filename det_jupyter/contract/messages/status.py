@@ -114,9 +114,12 @@ def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials
     return status
 
 
-def with_alarm(word: str, *, is_alarm: bool) -> str:
-    """Return the word for a status, with ", diverged" if `is_alarm`."""
-    return f"{word}, diverged" if is_alarm else word
+AlarmKind = Literal["", "diverged", "hangs"]  # "": there is no alarm
+
+
+def with_alarm(word: str, alarm: AlarmKind) -> str:
+    """Return the word for a status, with the kind of alarm: `Running, diverged`."""
+    return f"{word}, {alarm}" if alarm else word
 
 
 def in_words(state: State) -> str:

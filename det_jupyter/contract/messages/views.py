@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict
 
 from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages.hangs import HangReport
 from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
 from det_jupyter.contract.messages.requests import Submission
-from det_jupyter.contract.messages.status import AllocationState, State
+from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Fraction, Rank, Timestamp
 from det_jupyter.contract.values.direction import Direction
@@ -95,6 +96,7 @@ class AllocationView(Wire):
     started_at: float | None = None
     first_step_at: float | None = None
     launch_note: str = ""  # how the ranks were started, and why not by the zygote
+    hang: HangReport | None = None  # while the gang makes no progress
 
     def agent_of(self, rank: int) -> str:
         """Return the agent of a rank; "" if it is unknown."""
@@ -141,6 +143,20 @@ class Divergence(Wire):
         return f"{self.metric} is {self.value} since batch {self.since}"
 
 
+class Alarm(NamedTuple):
+    """What is wrong with a training that continues: in one word, and in a sentence."""
+
+    kind: AlarmKind
+    sentence: str
+
+
+def alarm_of(hang: HangReport | None, divergence: Divergence | None) -> Alarm:
+    """Return the alarm of a trial: a hang comes first, as nothing else happens meanwhile."""
+    if hang is not None:
+        return Alarm("hangs", hang.sentence())
+    return Alarm("diverged", str(divergence)) if divergence is not None else Alarm("", "")
+
+
 class StoredTrial(Wire):
     """The fields of a trial that the master stores, and its view has unchanged."""
 
@@ -178,6 +194,16 @@ class TrialView(StoredTrial):
     waiting_for: str | None = None  # why it does not run, in a sentence
     divergence: Divergence | None = None  # the first one that lasts
     verdict: Verdict | None = None  # what limits its speed
+
+    @property
+    def hang(self) -> HangReport | None:
+        """Why its ranks make no progress, while they do not."""
+        return self.allocation.hang if self.allocation is not None else None
+
+    @property
+    def alarm(self) -> Alarm:
+        """What is wrong with its training while it continues."""
+        return alarm_of(self.hang, self.divergence)
 
 
 class RungView(Wire):

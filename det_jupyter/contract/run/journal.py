@@ -1,9 +1,9 @@
 """The records in a rank's journal: one JSON line each, appended and never changed.
 
 The chief (rank 0) writes the records of the trial; each rank writes those of its own process
-(RankStarted, StepTimes, RankFailure, Notice, TraceSaved). The agent sends journals by byte offset,
-and the master stores rows and offset in one transaction, so a record is stored exactly once,
-whichever process is killed in between.
+(RankStarted, StepTimes, RankFailure, Notice, TraceSaved), and the agent RanksStalled. The agent
+sends journals by byte offset, and the master stores rows and offset in one transaction, so a
+record is stored exactly once, whichever process is killed in between.
 
 Numbers have bounds (bounds.py), which the Core API and every reader of a line enforce.
 """
@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
+from det_jupyter.contract.messages.hangs import RankStall
 from det_jupyter.contract.values.bounds import (
     Amount,
     Count,
@@ -246,6 +247,23 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RanksStalled:
+    """The ranks of this computer make no progress; or, without ranks, they do again.
+
+    Written by the agent into the journal of the first of them.
+
+    Args:
+        since: Since when nothing has moved.
+        ranks: All ranks of the gang that are on this agent process.
+    """
+
+    at: Timestamp
+    since: Timestamp
+    ranks: list[RankStall] = field(default_factory=list)
+    kind: Literal["stalled"] = "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSaved:
     """This rank has recorded a profile as ordered (messages/rank_orders.py), or failed to.
 
@@ -295,6 +313,7 @@ Record = Annotated[
     | RunEnded
     | RankFailure
     | Notice
+    | RanksStalled
     | TraceSaved
     | ChangeMade,
     Field(discriminator="kind"),
@@ -315,6 +334,8 @@ def to_line(record: Record) -> str:
             if line.isascii():
                 return line.decode() + "\n"
     data = {f.name: json_ready(getattr(record, f.name)) for f in fields(record)}
+    if isinstance(record, RanksStalled):
+        data["ranks"] = [json_ready(rank.model_dump()) for rank in record.ranks]
     return _ENCODER.encode(data) + "\n"
 
 

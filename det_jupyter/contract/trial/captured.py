@@ -114,6 +114,11 @@ def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
     return {filename: cell["label"] for filename, cell in _sources(capsule, blobs).items()}
 
 
+def cell_sources(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
+    """Return the source of the captured cells, by file name."""
+    return {filename: cell["source"] for filename, cell in _sources(capsule, blobs).items()}
+
+
 def _sources(capsule: Capsule, blobs: BlobStore) -> dict[str, dict[str, str]]:
     sources: dict[str, dict[str, str]] = json.loads(blobs.read(capsule.sources))
     return sources

@@ -14,7 +14,7 @@ from det_jupyter.core.ranks.programs import (
     read_rank_info,
 )
 from det_jupyter.core.ranks.rank_info import FIELDS, RankInfo
-from det_jupyter.core.ranks.star import StarExchange
+from det_jupyter.core.ranks.star import StarExchange, num_begun
 
 __all__ = [
     "DEEPSPEED",
@@ -32,6 +32,7 @@ __all__ = [
     "find_mpi_info",
     "gather_mpi",
     "meet",
+    "num_begun",
     "read_horovod",
     "read_rank_info",
 ]

@@ -36,6 +36,7 @@ _LENGTH = struct.Struct("<Q")
 _CHIEF_GRACE_S = 2.0  # other ranks wait longer than the chief, whose error names the late ranks
 _QUIET_S = 600.0  # how long a collective waits before it logs which ranks are late
 _NUMBERS = 2**32
+_begun = 0  # collectives of all exchanges of this process
 _OPEN: weakref.WeakSet[StarExchange] = weakref.WeakSet()
 
 
@@ -138,6 +139,8 @@ class StarExchange:
         """Number the collective of the block; close the connections if the block raises."""
         if self._broken is not None:
             raise type(self._broken)(*self._broken.args)
+        global _begun
+        _begun += 1
         self._number = (self._number + 1) % _NUMBERS
         self._deadline = time.monotonic() + self._timeout_s
         self._name = f"{kind.name.lower()} number {self._number}"
@@ -252,6 +255,11 @@ class StarExchange:
                 f"{self._name}: all ranks must call the same collectives in the same order"
             )
         return payload
+
+
+def num_begun() -> int:
+    """Return how many collectives this process has begun."""
+    return _begun
 
 
 def _dump(value: Any) -> bytes:

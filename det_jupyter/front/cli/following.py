@@ -25,7 +25,7 @@ from det_jupyter.contract.messages import ExperimentView, LogLine, LogQuery, Sta
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.contract.values.text import number
 from det_jupyter.front.verbs.showing import describe_state, title
-from det_jupyter.view import WaitingNews, build_view_state, render_plain
+from det_jupyter.view import HangNews, WaitingNews, build_view_state, render_plain
 from det_jupyter.view.live import LiveExperiment
 
 _TICK_S = 0.1
@@ -112,6 +112,7 @@ class Display:
         self._experiment_id = experiment_id
         self._printed: dict[int, int] = {}  # by trial: batches at the last printed validation
         self._news = WaitingNews()
+        self._hangs = HangNews()
         self._state: State | None = None
         self._quiet_until = time.monotonic() + _QUIET_S
         self._open: dict[tuple[int, int], LogLine] = {}  # by run and rank: unfinished lines
@@ -166,6 +167,8 @@ class Display:
             reason = self._news.reason(view, live.reasons)
             if reason is not None:
                 self.print_line(reason_text(reason, SHELL))
+        for line in self._hangs.lines(view, time.time()):
+            self.print_line(line)
         self._print_validations(live)
         if self._bar is not None:
             self._update_bar(self._bar, view)

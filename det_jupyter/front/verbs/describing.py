@@ -167,11 +167,11 @@ def _reasons(view: ExperimentView) -> list[str]:
 
 
 def _failures(trials: Iterable[TrialView]) -> list[str]:
-    """Return a line with the error of each failed trial, or the alarm of a diverging one."""
+    """Return a line with the error of each failed trial, or the alarm of one that continues."""
     texts = {
         trial.id: trial.failure.error
         if trial.failure is not None and trial.state is State.ERROR
-        else str(trial.divergence or "")
+        else trial.alarm.sentence
         for trial in trials
     }
     return [f"Trial {number}: {one_line(text)}" for number, text in texts.items() if text]

@@ -123,7 +123,7 @@ def _row(row: ExperimentRow) -> tuple[str, ...]:
 
 
 def _state(row: ExperimentRow) -> str:
-    word = with_alarm(STATUS_WORDS[row.status], is_alarm=bool(row.alarm))
+    word = with_alarm(STATUS_WORDS[row.status], row.alarm_kind)
     return f"{word} (archived)" if row.is_archived else word
 
 

@@ -90,7 +90,7 @@ def describe_state(view: ExperimentView) -> str:
     word = state_word(view)
     if view.state is State.PAUSED and word != "paused":
         return f"{word}; its ranks save their state and leave"
-    alarms = (str(trial.divergence) for trial in view.trials if trial.divergence)
+    alarms = (trial.alarm.sentence for trial in view.trials if trial.alarm.kind)
     message = view.message or (next(alarms, "") if len(view.trials) == 1 else "")
     return f"{word}: {message}" if message else word
 

@@ -19,6 +19,7 @@ from det_jupyter.contract.run.journal import (
     Notice,
     Progress,
     RankFailure,
+    RanksStalled,
     RankStarted,
     Record,
     RunEnded,
@@ -98,6 +99,7 @@ def take_record(
             RankStarted()
             | RankFailure()
             | Notice()
+            | RanksStalled()
             | TraceSaved()
             | ChangeMade()
             | CheckpointDeleted()

@@ -7,10 +7,17 @@ list of 50 takes the same time whatever the other 10,000 contain.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import translate
 
-from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows, State
+from det_jupyter.contract.messages import (
+    Alarm,
+    ExperimentQuery,
+    ExperimentRow,
+    ExperimentRows,
+    State,
+    alarm_of,
+)
 from det_jupyter.contract.messages.status import experiment_status
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.entrypoints import entrypoint_text
@@ -130,7 +137,7 @@ def _row(
     living = indexes.unfinished_trials(experiment.id)
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     gangs = sorted({allocation.state for allocation in holding})
-    divergence = str(next((trial.divergence for trial in living if trial.divergence), ""))
+    alarm = _alarm(living, is_single=config["searcher"]["name"] == "single")
     return ExperimentRow.built_from(
         experiment,
         name=experiment.name,
@@ -146,9 +153,22 @@ def _row(
         description=str(config.get("description") or ""),
         num_slots=sum(len(allocation.slots) for allocation in holding),
         failure=_failure(state, experiment),
-        # In a search only the worst trial may diverge.
-        alarm=divergence if config["searcher"]["name"] == "single" else "",
+        alarm=alarm.sentence,
+        alarm_kind=alarm.kind,
     )
+
+
+def _alarm(living: Iterable[Trial], *, is_single: bool) -> Alarm:
+    """Return the alarm of an experiment: the first hang, or the first divergence.
+
+    In a search a divergence is none: only the worst trial may diverge.
+    """
+    alarms = [
+        alarm_of(trial.allocation.hang if trial.allocation else None, trial.divergence)
+        for trial in living
+    ]
+    alarms.sort(key=lambda alarm: alarm.kind != "hangs")
+    return next((a for a in alarms if a.kind == "hangs" or (a.kind and is_single)), Alarm("", ""))
 
 
 def _failure(state: MachineState, experiment: Experiment) -> str:

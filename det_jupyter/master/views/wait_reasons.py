@@ -85,6 +85,8 @@ class WaitReasons:
         if problem := self._problem_of(allocation):
             is_leaving = allocation.state is AllocationState.STOPPING
             return _reason(trial, "leaving" if is_leaving else "running", problem)
+        if allocation.hang is not None and allocation.state is AllocationState.RUNNING:
+            return _reason(trial, "hangs", allocation.hang.sentence(self.now), *_after_hang(trial))
         match allocation.state:
             case AllocationState.QUEUED:
                 return self._waiting(trial, allocation)
@@ -296,6 +298,16 @@ def _kill(trial: Trial) -> list[Remedy]:
         return []
     text = "kill its experiment: what it has not saved is lost"
     return [Remedy(verb="kill", target=[trial.experiment_id], text=text)]
+
+
+def _after_hang(trial: Trial) -> list[Remedy]:
+    """Return what ends a hang: to kill the experiment; it can be continued."""
+    target: list[int | str] = [trial.experiment_id]
+    if trial.latest_checkpoint is None:
+        text = "kill its experiment: it has no checkpoint yet"
+        return [Remedy(verb="kill", target=target, text=text)]
+    text = "kill its experiment and continue it: it trains on from its latest checkpoint"
+    return [Remedy(verb="kill_and_continue", target=target, text=text)]
 
 
 def _paused(trial: Trial) -> Reason:

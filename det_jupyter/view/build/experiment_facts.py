@@ -44,8 +44,7 @@ def status_word(trial: TrialView, status: Status) -> str:
     is_making_room = status == "pausing" and makes_room_for(trial) is not None
     word = "Making room" if is_making_room else STATUS_WORDS[status]
     is_over = trial.state.is_terminal or status in ENDED
-    is_alarm = trial.divergence is not None and not is_over
-    return with_alarm(word, is_alarm=is_alarm)
+    return with_alarm(word, "" if is_over else trial.alarm.kind)
 
 
 def searcher_of(experiment: ExperimentView) -> dict[str, Any]:

@@ -136,7 +136,8 @@ def _alarms_of(trial: TrialView) -> list[str]:
     if trial.state.is_terminal:
         return [alarm.replace(f" {TRAINING_CONTINUES}", "") for alarm in trial.alarms]
     is_unreported = trial.divergence is not None and not trial.alarms
-    return [f"{trial.divergence}."] if is_unreported else trial.alarms
+    reported = [f"{trial.divergence}."] if is_unreported else trial.alarms
+    return [*([trial.hang.sentence()] if trial.hang else []), *reported]
 
 
 def _of_trials(experiment: ExperimentView, of: Callable[[TrialView], list[str]]) -> list[str]:

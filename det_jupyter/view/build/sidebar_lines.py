@@ -67,7 +67,7 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
     return ExperimentLine.built_from(
         row,
         key=f"{row.id}@{row.created_at}",
-        status_word=with_alarm(STATUS_WORDS[status], is_alarm=bool(row.alarm)),
+        status_word=with_alarm(STATUS_WORDS[status], row.alarm_kind),
         progress=fraction(row.progress),
         best_metric=finite(row.best_metric),
         description=shortened(row.description, _MAX_DESCRIPTION),
@@ -161,7 +161,8 @@ def _trial(trial: TrialView, experiment: ExperimentRow | None) -> TrialLine:
         experiment="" if experiment is None else shortened(experiment.name),
         status=status,
         status_word=status_word(trial, status),
-        alarm=str(trial.divergence or ""),
+        alarm=trial.alarm.sentence,
+        alarm_kind=trial.alarm.kind,
         steps_completed=trial.steps_completed,
         progress=fraction(trial.progress),
         ranks=[] if run is None else [_rank(rank, run, status) for rank in run.ranks],

@@ -11,6 +11,7 @@ from det_jupyter.contract.messages import (
     ClusterView,
     Estimate,
     ExperimentView,
+    HangReport,
     QueueEntry,
     Reason,
     TrialView,
@@ -206,6 +207,27 @@ class WaitingNews:
             return None
         self._printed = _identity(reason)
         return reason
+
+
+class HangNews:
+    """Selects what to print about hangs while an experiment is followed: each once."""
+
+    def __init__(self) -> None:
+        self._hanging: dict[int, HangReport] = {}  # by trial
+
+    def lines(self, experiment: ExperimentView, now: float) -> list[str]:
+        """Return a line for each trial that hangs or does not any more, since the last call."""
+        hanging = {trial.id: trial.hang for trial in experiment.trials if trial.hang is not None}
+        before, self._hanging = self._hanging, hanging
+        running = {trial.id for trial in experiment.trials if not trial.state.is_terminal}
+        name = one_line(experiment_title(experiment.id, experiment.name))
+        new = [
+            f"{name}: trial {id} hangs: {one_line(hang.sentence(now))}"
+            for id, hang in hanging.items()
+            if id not in before or before[id].since != hang.since
+        ]
+        gone = [id for id in before if id not in hanging and id in running]
+        return [*new, *(f"{name}: trial {id} hangs no longer" for id in gone)]
 
 
 def _waits_for_own_trials(reason: Reason, experiment_id: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from det_jupyter.contract.messages import ListedExperiment
+from det_jupyter.contract.messages.status import AlarmKind
 from det_jupyter.view.model.search_state import Row
 from det_jupyter.view.model.slots_and_queue import Cluster, Remedy, SlotState
 from det_jupyter.view.model.status_looks import Action
@@ -140,6 +141,7 @@ class TrialLine(TrialStatus):
     experiment_id: int
     experiment: str
     alarm: str
+    alarm_kind: AlarmKind
     progress: float
     ranks: list[RankLine]
 

@@ -16,6 +16,8 @@ export type Verb = 'pause' | 'activate' | 'kill';
 
 export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' | 'error' | 'canceled';
 
+export type AlarmKind = '' | 'diverged' | 'hangs';
+
 export interface ISlotBar {
   id: number;
   state: SlotState;
@@ -399,6 +401,7 @@ export interface IExperimentLine {
   num_slots: number;
   failure: string;
   alarm: string;
+  alarm_kind: AlarmKind;
   position: number;
   is_quiet: boolean;
   key: string;
@@ -487,6 +490,7 @@ export interface ITrialLine {
   experiment_id: number;
   experiment: string;
   alarm: string;
+  alarm_kind: AlarmKind;
   progress: number;
   ranks: IRankLine[];
 }

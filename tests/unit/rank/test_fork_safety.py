@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from det_jupyter.contract.host.own_threads import start_own
 from det_jupyter.rank import fork_safety
 
 
@@ -31,7 +32,7 @@ def test_a_process_that_has_initialised_cuda_must_not_fork(
 def test_threads_of_the_rank_itself_are_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
-    fork_safety.start_own(thread)
+    start_own(thread)
     own = {threading.get_native_id(): "main", thread.native_id or 0: "lifeline", -1: "ZMQbg/IO"}
     try:
         monkeypatch.setattr(fork_safety, "_threads", lambda: own)

@@ -15,7 +15,7 @@ from det_jupyter.client.reasons import reason_text
 from det_jupyter.contract.messages import ExperimentView, SearchView, State, TrialView
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.front.notebook.handles.live import display_forms
-from det_jupyter.view import WaitingNews
+from det_jupyter.view import HangNews, WaitingNews
 from det_jupyter.view.live import LiveExperiment
 
 _BAR = (
@@ -72,14 +72,17 @@ class WaitProgress:
 
 
 class WaitReasons:
-    """Prints the reason why an experiment waits, and each new reason."""
+    """Prints the reason why an experiment waits, and each new reason; and hangs of its trials."""
 
     def __init__(self) -> None:
         self._news = WaitingNews()
+        self._hangs = HangNews()
         self._from = time.monotonic() + _FIRST_AFTER_S
 
     def tick(self, live: LiveExperiment) -> None:
-        """Print the reason if it is new; called periodically."""
+        """Print what is new; called periodically."""
+        for line in self._hangs.lines(live.experiment, time.time()):
+            tqdm.write(line)
         if time.monotonic() < self._from:
             return
         reason = self._news.reason(live.experiment, live.reasons)
@@ -97,7 +100,7 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     total = sum(known) if known and len(known) == len(totals) else None
     latest = [t.latest_metric for t in view.trials if t.latest_metric is not None]
     metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
-    is_usual = view.state is State.ACTIVE and steps and not any(t.divergence for t in view.trials)
+    is_usual = view.state is State.ACTIVE and steps and not any(t.alarm.kind for t in view.trials)
     state = "" if is_usual else f" ({state_word(view)})"
     if not steps and view.state.is_terminal:  # a script may report no batches
         unit, steps = "trials", sum(trial.state == "COMPLETED" for trial in view.trials)

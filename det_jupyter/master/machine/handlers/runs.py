@@ -8,6 +8,7 @@ CheckpointDeleted               by the trial's own code: the next run starts fro
 TargetReached                   the search decides whether the trial goes on, rests or ends
 RunEnded, RankFailure           stored: they are evaluated when the gang has exited
 Notice                          shown with the trial
+RanksStalled                    shown with the trial; ends the run if `hang.action` says so
 TraceSaved, ChangeMade          stored with the order that they answer
 LogMatched                      a line by which a log policy forbids another try, or an agent
 GangExited                      of one part: if it has failed, the other parts are killed
@@ -41,6 +42,7 @@ from det_jupyter.contract.run.journal import (
     FirstStep,
     Notice,
     RankFailure,
+    RanksStalled,
     RankStarted,
     RunEnded,
     TargetReached,
@@ -62,6 +64,7 @@ from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.alerts import raise_alert
 from det_jupyter.master.machine.rules.gang_ends import merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
+from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang, record_stall
 from det_jupyter.master.machine.rules.log_policies import agent_of, is_applied, policy_label
 from det_jupyter.master.machine.rules.outcome import (
     MAX_LOSSES,
@@ -192,6 +195,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
                 experiment = turn.state.experiment(trial.experiment_id)
                 text = f"trial {trial.id}: {record.text}"
                 raise_alert(turn, AlertKind.NAN, experiment, text, trial)
+        case RanksStalled():
+            record_stall(turn, trial, allocation, event.rank, record)
         case TraceSaved():
             record_trace(trial, event.rank, record)
         case ChangeMade():
@@ -322,6 +327,7 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     outcome = judge(trial, allocation, event)
     close_run(turn, trial, allocation)
     move_allocation(trial, AllocationState.ENDED)
+    forget_hang(turn, trial, allocation)
     turn.touch(trial, f"run {allocation.run} ended: {outcome}")
     if outcome is not Outcome.FAILED:
         trial.message = ""  # a log policy may have set it; the run has not failed
@@ -376,6 +382,10 @@ def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
 def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
     previous = trial.failure
     failure, is_final = find_failure(allocation, event)
+    if allocation.ended_for is not None:
+        failure = failure_of_hang(allocation.ended_for, event.at)
+        settings = turn.state.experiment(trial.experiment_id).settings
+        is_final = settings.hang.action == "kill"
     failure = _with_agent(turn, allocation, failure)
     saved = allocation.starts_from != trial.latest_checkpoint
     trial.failure = count_repeats(failure, previous, since_checkpoint=saved)

@@ -12,6 +12,8 @@ from det_jupyter.contract.messages import (
     ChangeOrder,
     CheckpointRef,
     GangExited,
+    HangReport,
+    RankStall,
     Target,
     Wire,
 )
@@ -67,6 +69,10 @@ class Allocation(AllocationView):
     run_end: RunEnded | None = None  # of the lowest rank that has written one
     run_end_rank: int = 0
     failures: list[RankFailure] = []
+    # Ranks that their agents report as stalled; `hang` is set while these are all ranks.
+    stalled: dict[int, RankStall] = {}
+    stalled_since: float = 0.0
+    ended_for: HangReport | None = None  # its ranks were killed because of it
 
     @model_validator(mode="after")
     def _fill_agent_ids(self) -> Allocation:

@@ -27,6 +27,7 @@ from det_jupyter.contract.run.journal import (
     FirstStep,
     Notice,
     RankFailure,
+    RanksStalled,
     RankStarted,
     RunEnded,
     TargetReached,
@@ -228,6 +229,7 @@ MachineRecord = (
     | RunEnded
     | RankFailure
     | Notice
+    | RanksStalled
     | TraceSaved
     | ChangeMade
 )

@@ -10,6 +10,7 @@ The first condition that is met decides:
     a rank reported completed or       COMPLETED
       stopped
     a rank reported invalid_hp         INVALID
+    it hung, and was killed for that   FAILED            its configuration orders that
     the trial rests, or saved after    PREEMPTED         whatever happened while it stopped: its
       it was asked to leave                              progress was saved before
     a rank reported preempted, or it   PREEMPTED         goes on if the experiment is active
@@ -73,6 +74,8 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
         return Outcome.COMPLETED
     if reported == "invalid_hp":
         return Outcome.INVALID
+    if allocation.ended_for is not None:
+        return Outcome.FAILED
     rests = trial.is_resting or allocation.is_for_rest
     if rests or reported == "preempted" or exited.killed:
         return Outcome.PREEMPTED

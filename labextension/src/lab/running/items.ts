@@ -42,7 +42,7 @@ function trialItem(
     label: () => trans.__('%1: %2', trial.id, trial.experiment),
     // The panel is narrow: a running trial shows its progress, the tooltip state and progress.
     detail: () =>
-      trial.status !== 'running' ? trial.status_word : isAlarm ? trans.__('diverged') : steps,
+      trial.status !== 'running' ? trial.status_word : isAlarm ? alarmWord(trial, trans) : steps,
     labelTitle: () =>
       [
         trans.__('Trial %1 of experiment %2: %3', trial.id, trial.experiment_id, trial.experiment),
@@ -53,6 +53,11 @@ function trialItem(
     open: () => openTrial(trial),
     ...(kill ? { shutdown: () => kill(trial) } : {})
   };
+}
+
+/** The kind of a trial's alarm, in a word. */
+function alarmWord(trial: ITrialLine, trans: ITrans): string {
+  return trial.alarm_kind === 'hangs' ? trans.__('hangs') : trans.__('diverged');
 }
 
 function rankItem(

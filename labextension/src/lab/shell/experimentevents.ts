@@ -5,7 +5,7 @@ import type { ITrans } from '../../model/trans.js';
 import type { ISettingValues } from '../tokens.js';
 
 export interface IExperimentEvent {
-  kind: 'ended' | 'failed' | 'diverged' | 'best';
+  kind: 'ended' | 'failed' | 'diverged' | 'hangs' | 'best';
   row: IExperimentLine;
   /** Unique per event, and the same in all browser tabs. */
   key: string;
@@ -16,7 +16,8 @@ interface ISeen {
   status: Status;
   best: number | null;
   alarm: string; // the first one, as a loss may alternate between NaN and finite values
-  told: string; // the alarm of the last notification
+  hang: string; // the sentence about a trial that hangs now
+  told: string; // the alarm of the last notification of a divergence
 }
 
 /**
@@ -65,6 +66,10 @@ export class Watcher {
       const isKnown = kind === 'failed' && told !== '' && row.failure.includes(told);
       return row.status === 'canceled' || isKnown ? [] : [{ kind, row, key }];
     }
+    if (row.alarm_kind === 'hangs') {
+      const isNew = row.alarm !== (before?.hang ?? '');
+      return isNew ? [{ kind: 'hangs', row, key: `${row.id}:hangs:${row.alarm}` }] : [];
+    }
     if (row.alarm !== '' && (before?.alarm ?? '') === '') {
       return [{ kind: 'diverged', row, key: `${row.id}:diverged:${row.alarm}` }];
     }
@@ -78,9 +83,11 @@ export class Watcher {
     const seen = this._seen.get(row.id);
     const before = seen?.createdAt === createdAt && !ENDED.includes(seen.status) ? seen : undefined;
     const first = before?.alarm ?? '';
-    const alarm = first === '' ? row.alarm : first;
+    const isHang = row.alarm_kind === 'hangs';
+    const alarm = first === '' && !isHang ? row.alarm : first;
+    const hang = isHang ? row.alarm : '';
     const told = found.some(({ kind }) => kind === 'diverged') ? row.alarm : (before?.told ?? '');
-    this._seen.set(row.id, { createdAt, status, best, alarm, told });
+    this._seen.set(row.id, { createdAt, status, best, alarm, hang, told });
   }
 
   private readonly _seen = new Map<number, ISeen>();
@@ -97,7 +104,7 @@ function isBetter(row: IExperimentLine, before: number | null): boolean {
 
 /** Whether it stays on the screen, in red. */
 export function isFailure({ kind }: IExperimentEvent): boolean {
-  return kind === 'failed' || kind === 'diverged';
+  return kind === 'failed' || kind === 'diverged' || kind === 'hangs';
 }
 
 /** Whether the settings enable notifications of this event. */
@@ -110,6 +117,7 @@ export function isWanted(
       return settings.notifyBest;
     case 'failed':
     case 'diverged':
+    case 'hangs':
       return settings.notifyEnded !== 'never';
     case 'ended':
       return settings.notifyEnded === 'always';
@@ -123,6 +131,9 @@ export function messageOf({ kind, row }: IExperimentEvent, trans: ITrans): strin
   const name = shortened(row.name, LONGEST_NAME);
   if (kind === 'failed') {
     return trans.__('Experiment %1 failed (%2): %3', row.id, name, row.failure);
+  }
+  if (kind === 'hangs') {
+    return trans.__('Experiment %1 (%2) hangs: %3', row.id, name, row.alarm);
   }
   if (kind === 'diverged') {
     return trans.__('Experiment %1 (%2) diverged: %3', row.id, name, row.alarm);
@@ -141,8 +152,9 @@ export function messageOfMany(events: readonly IExperimentEvent[], trans: ITrans
   const count = (kind: IExperimentEvent['kind']): number =>
     events.filter(one => one.kind === kind).length;
   const [ended, failed, best] = [count('ended'), count('failed'), count('best')];
-  const diverged = count('diverged');
+  const [diverged, hanging] = [count('diverged'), count('hangs')];
   const parts = [
+    hanging > 0 ? trans._n('%1 experiment hangs', '%1 experiments hang', hanging) : '',
     diverged > 0 ? trans._n('%1 experiment diverged', '%1 experiments diverged', diverged) : '',
     failed > 0 ? trans._n('%1 experiment failed', '%1 experiments failed', failed) : '',
     ended > 0 ? trans._n('%1 experiment has ended', '%1 experiments have ended', ended) : '',

@@ -35,6 +35,7 @@ export const KEYS: ReadonlySet<string> = new Set([
   'labels',
   'log_policies',
   'max_restarts',
+  'hang',
   'min_checkpoint_period',
   'min_validation_period',
   'name',

@@ -28,6 +28,7 @@ export function trial(id: number, fields: Partial<ITrialLine> = {}): ITrialLine 
     status: 'running',
     status_word: 'Running',
     alarm: '',
+    alarm_kind: '',
     steps_completed: 1200,
     progress: 0.256,
     ranks: [rank(0), rank(1)],

@@ -61,7 +61,7 @@ test('a trial that diverges looks like a failure, and says what it is', () => {
   const { det, manager } = start();
   manager.running();
   const alarm = 'loss is NaN since batch 40';
-  det.say(trial(3, { status_word: 'Running, diverged', alarm }));
+  det.say(trial(3, { status_word: 'Running, diverged', alarm, alarm_kind: 'diverged' }));
   const [item] = manager.running();
   expect(item?.className).toContain('jp-mod-error');
   expect(item?.detail?.()).toBe('diverged'); // leaves room for the name

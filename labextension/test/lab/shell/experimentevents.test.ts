@@ -64,10 +64,10 @@ test('a run that a diagnosis waits for is not mentioned', () => {
 
 test('a run that diverges is mentioned once, and its end only if it says something else', () => {
   const alarm = 'loss is NaN since batch 40';
-  const wild = line(1, { alarm });
+  const wild = line(1, { alarm, alarm_kind: 'diverged' });
   const over = line(1, { status: 'error', failure: `trial 1: ${alarm}`, ended_at: 9 });
   const other = line(1, { status: 'error', failure: 'ValueError: no', ended_at: 9 });
-  const again = line(1, { alarm: 'loss is NaN since batch 80' });
+  const again = line(1, { alarm: 'loss is NaN since batch 80', alarm_kind: 'diverged' });
   expect(watch([line(1)], [wild], [line(1)], [again], [over])).toEqual([
     [], ['1 diverged'], [], [], []
   ]); // prettier-ignore
@@ -75,6 +75,15 @@ test('a run that diverges is mentioned once, and its end only if it says somethi
   expect(watch([wild], [over])).toEqual([[], ['1 failed']]); // the page opened in between
   expect(watch([line(1)], [wild], [over], [line(1)], [wild])).toEqual([
     [], ['1 diverged'], [], [], ['1 diverged']
+  ]); // prettier-ignore
+});
+
+test('a trial that hangs is mentioned once, and again if it hangs again', () => {
+  const hang = (alarm: string): IExperimentLine => line(1, { alarm, alarm_kind: 'hangs' });
+  const [first, second] = [hang('rank 1 since 15:40:12'), hang('rank 1 since 15:50:00')];
+  const over = line(1, { status: 'error', failure: 'it hung', ended_at: 9 });
+  expect(watch([line(1)], [first], [first], [line(1)], [second], [over])).toEqual([
+    [], ['1 hangs'], [], [], ['1 hangs'], ['1 failed']
   ]); // prettier-ignore
 });
 

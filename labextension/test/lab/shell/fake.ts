@@ -49,6 +49,7 @@ export function line(id: number, fields: Partial<IExperimentLine> = {}): IExperi
     remedies: [],
     failure: '',
     alarm: '',
+    alarm_kind: '',
     actions: verbs.map(verb => ({ verb, label: verb, enabled: verb !== 'activate', why: '' })),
     ...fields
   };

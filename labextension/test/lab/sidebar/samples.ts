@@ -30,6 +30,7 @@ export function line(id: number, changes: Partial<IExperimentLine> = {}): IExper
     remedies: [],
     failure: '',
     alarm: '',
+    alarm_kind: '',
     actions: [],
     ...changes
   };

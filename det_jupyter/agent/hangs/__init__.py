@@ -1,0 +1,1 @@
+"""Finds gangs that make no progress, and what holds them: see stall_watch.py."""

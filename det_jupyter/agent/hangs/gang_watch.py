@@ -1,0 +1,269 @@
+"""Samples the ranks of gangs every second, and reports those that make no progress.
+
+The report is a record in the journal of the first rank here: so it is stored once, in order with
+the rank's own records, whichever process is killed in between. stall_watch.py decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import psutil
+
+from det_jupyter.agent.hangs.keeping import keep_files
+from det_jupyter.agent.hangs.looking import (
+    Code,
+    Looker,
+    Seen,
+    evidence_lines,
+    waits_for_loader,
+)
+from det_jupyter.agent.hangs.process_facts import OtherFacts, ThreadFacts, read_others
+from det_jupyter.agent.hangs.recorder import Recorded, pending
+from det_jupyter.agent.hangs.stacks import collective_of
+from det_jupyter.agent.hangs.stall_watch import (
+    INTERVAL_S,
+    Kind,
+    RankSample,
+    StallWatch,
+    Verdict,
+)
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.runner import LivingGang
+from det_jupyter.contract.host.run_processes import processes_of
+from det_jupyter.contract.host.rundir import append_to_journal
+from det_jupyter.contract.messages import RankStall
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.evidence_page import EvidencePage, RankEvidence
+from det_jupyter.contract.run.journal import RanksStalled, to_line
+
+logger = logging.getLogger(__name__)
+
+_OTHERS_AFTER_S = 1.5  # without progress: then other threads and processes are read too
+_FIND_S = 5.0  # how often processes of launchers are searched for
+
+
+async def watch_gangs(
+    living: Callable[[], Sequence[LivingGang]], news: Callable[[], object]
+) -> None:
+    """Watch all gangs; runs until cancelled.
+
+    Args:
+        living: Returns the gangs that have running ranks.
+        news: Called when a report was written.
+    """
+    watched: dict[str, GangWatch] = {}
+    while True:
+        began = time.monotonic()
+        gangs = {gang.run.id: gang for gang in living()}
+        for run_id in watched.keys() - gangs.keys():
+            watched.pop(run_id).close()
+        for run_id, gang in gangs.items():
+            if run_id not in watched and (made := _open(gang.run)) is not None:
+                watched[run_id] = made
+        due = [(watch, gangs[run_id]) for run_id, watch in watched.items()]
+        reported = await asyncio.gather(
+            *(asyncio.to_thread(_step, watch, gang) for watch, gang in due)
+        )
+        if any(reported):
+            news()
+        await asyncio.sleep(max(0.1, began + INTERVAL_S - time.monotonic()))
+
+
+def _open(run: Run) -> GangWatch | None:
+    after_s = float((run.plan.config.get("hang") or {}).get("after_s", 0))
+    if not after_s or not os.path.isdir("/proc/self/task"):
+        return None
+    with suppress(OSError, ValueError):  # user code may have removed the folder
+        return GangWatch(run, after_s)
+    return None
+
+
+def _step(watch: GangWatch, gang: LivingGang) -> bool:
+    try:
+        return watch.step(gang, time.monotonic())
+    except OSError:  # a rank has ended, or user code has removed the folder
+        return False
+    except Exception:  # one gang must not end the watch of the others
+        logger.exception("allocation=%s cannot be watched", gang.run.id)
+        return False
+
+
+class GangWatch:
+    """Watches the ranks of one run that are here.
+
+    Raises:
+        OSError: Its folder has been removed.
+    """
+
+    def __init__(self, run: Run, after_s: float) -> None:
+        self._run = run
+        self._control = ControlPage(run.dir.control)
+        self._page = EvidencePage(run.dir.evidence)
+        num_others = run.world_size - len(run.ranks)
+        self._watch = StallWatch(after_s, others_wait=num_others > 0)
+        self._looker = Looker(run, self._page)
+        self._code = Code(run)
+        self._verdict = Verdict()
+        self._seen: dict[int, Seen] = {}
+        self._children: dict[int, tuple[int, ...]] = {}
+        self._found: dict[int, int] = {}  # workers of a launcher, by rank
+        self._found_at = float("-inf")
+        self._is_reported = False
+
+    def step(self, gang: LivingGang, now: float) -> bool:
+        """Sample the ranks; return whether a report was written.
+
+        Raises:
+            OSError: A rank has ended.
+        """
+        processes = self._processes(gang, now)
+        if processes is None:
+            return False
+        facts = {rank: ThreadFacts.read(pid, pid) for rank, pid in processes.items()}
+        looked: dict[int, Seen] = {}
+        if self._verdict.wants_look:
+            looked = self._looker.look(
+                {rank: pid for rank, pid in processes.items() if facts[rank].state not in "Tt"}
+            )
+            self._seen |= looked
+            now = time.monotonic()
+        spins = any(slot.kind == "cuda" for slot in self._run.plan.slots)
+        samples = [
+            self._sample(rank, pid, facts[rank], looked.get(rank), spins=spins)
+            for rank, pid in sorted(processes.items())
+        ]
+        self._verdict = verdict = self._watch.step(samples, now)
+        if (verdict.stalled is not None) == self._is_reported:
+            return False
+        self._is_reported = verdict.stalled is not None
+        self._report(verdict, processes)
+        return True
+
+    def _processes(self, gang: LivingGang, now: float) -> dict[int, int] | None:
+        """Return the process of each rank here; None if one is not known."""
+        found: dict[int, int] = {}
+        for rank in self._run.ranks:
+            pid = self._page.get(rank, "pid")
+            if pid and _exists(pid):
+                found[rank] = pid
+            elif self._run.plan.entrypoint.per == "slot":
+                if rank not in gang.pids:
+                    return None
+                found[rank] = gang.pids[rank]
+            else:
+                pid = self._worker(rank, now)
+                if not pid:
+                    return None
+                found[rank] = pid
+        return found
+
+    def _worker(self, rank: int, now: float) -> int:
+        """Return the process of a rank that a launcher has started; 0 if none is found."""
+        if rank in self._found and _exists(self._found[rank]):
+            return self._found[rank]
+        if now - self._found_at > _FIND_S:
+            self._found_at, self._found = now, {}
+            for process in processes_of(self._run.dir, sorted(psutil.pids(), reverse=True)):
+                with suppress(psutil.Error, OSError):
+                    if (value := process.environ().get("LOCAL_RANK", "")) and value.isdecimal():
+                        named = process.environ().get("RANK", "")
+                        self._found[int(named)] = process.pid
+        return self._found.get(rank, 0)
+
+    def _sample(
+        self,
+        rank: int,
+        pid: int,
+        facts: ThreadFacts,
+        seen: Seen | None,
+        *,
+        spins: bool,
+    ) -> RankSample:
+        evidence = self._page.read(rank)
+        others: OtherFacts | None = None
+        if self._verdict.quiet_s > _OTHERS_AFTER_S:
+            others = read_others(pid, evidence.own_threads)
+            self._children[rank] = others.children
+        batch = self._control.batch_of(rank)
+        return RankSample(
+            rank=rank,
+            progress=(0 if batch is None else batch + 1, *evidence.counts),
+            state=facts.state,
+            cpu_s=facts.cpu_s,
+            core_wait_s=facts.core_wait_s,
+            wakes=facts.wakes,
+            others=None if others is None else others.sample,
+            beats=evidence.beats or None,
+            spins=spins,
+            look=None if seen is None else seen.look(spins=spins),
+        )
+
+    def _report(self, verdict: Verdict, processes: dict[int, int]) -> None:
+        at = time.time()
+        ranks: list[RankStall] = []
+        if verdict.stalled is not None:
+            ranks = [
+                self._stall(rank, kind, processes[rank])
+                for rank, kind in sorted(verdict.stalled.items())
+            ]
+            if (self._run.plan.config.get("hang") or {}).get("action") == "dump":
+                folder = keep_files(self._run, processes)
+                kept = [f"files are kept in {folder}"] if folder is not None else []
+                first = ranks[0].model_copy(update={"evidence": [*ranks[0].evidence, *kept]})
+                ranks = [first, *ranks[1:]]
+        record = RanksStalled(at=at, since=max(0.0, at - verdict.quiet_s), ranks=ranks)
+        kinds = ", ".join(f"{rank.rank} {rank.kind} {rank.call}" for rank in ranks)
+        logger.warning("allocation=%s stalled: %s", self._run.id, kinds or "no longer")
+        append_to_journal(self._run.dir.journal(min(self._run.ranks)), to_line(record))
+
+    def _stall(self, rank: int, kind: Kind, pid: int) -> RankStall:
+        evidence, seen = self._page.read(rank), self._seen.get(rank)
+        frames = seen.frames if seen is not None else []
+        recorded = seen.recorded if seen is not None else []
+        place = self._code.place(frames)
+        collective, number = "", None
+        if kind == "waits":
+            collective = collective_of(frames)
+            if (open_one := pending(recorded)) is not None:
+                collective, number = open_one.text, open_one.number
+            elif evidence.collective.partition(" ")[0] == collective:
+                collective, number = evidence.collective, evidence.entered
+        child = ""
+        if kind == "still" and waits_for_loader(frames):
+            child = self._looker.child_in(rank, self._children.get(rank, ()), self._code)
+        return RankStall(
+            rank=rank,
+            kind=kind,
+            pid=pid,
+            batch=self._control.batch_of(rank),
+            collective=collective,
+            number=number,
+            call=place.call,
+            place=place.place,
+            child=child,
+            evidence=evidence_lines(evidence, seen, seen.kernel if seen is not None else ""),
+            begun=_begun(recorded, evidence),
+            stack=self._code.stack(frames),
+        )
+
+    def close(self) -> None:
+        """Unmap the pages."""
+        self._control.close()
+        self._page.close()
+
+
+def _begun(recorded: Sequence[Recorded], evidence: RankEvidence) -> dict[int, str]:
+    """Return the last collectives of the default group by number, as far as they are known."""
+    if recorded:
+        return {one.number: one.text for one in recorded if one.is_of_default_group}
+    return {evidence.entered: evidence.collective} if evidence.collective else {}
+
+
+def _exists(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}/task")

@@ -1,0 +1,214 @@
+"""What is said about stalled gangs, after how long: `python -m tests.benchmarks.hang_doctor`.
+
+    --load 10     beside so many busy processes
+    --only NAME   only the kinds whose names contain this
+
+Two ranks with gloo on the CPU. Ten kinds of stall: the time from the stall until `why()` says what
+it is, or from the stall until the error does, where the ranks fail by themselves. Eight kinds that
+only look like a stall, for 12 s: nothing may be said. Prints a table and one line of JSON:
+
+    named         stalls of which the expected sentence was said
+    missed        the others
+    false_alarms  look-alikes of which something was said
+    median_s      of the seconds of those that were named
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import linecache
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import psutil
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.front.notebook.capture.capture import capture
+from tests.benchmarks.hang_kinds import AT, CELL, LOOK_ALIKES, STALLS, Kind
+from tests.processes import DetHome, det_home
+from tests.trials import create
+
+_PATIENCE_S = 60.0  # for a stall to be named
+_LOOK_ALIKE_S = 12.0
+_POLL_S = 0.1
+
+
+class Said(NamedTuple):
+    """What was said about a kind, and after how long; "" and None: nothing."""
+
+    sentence: str
+    after_s: float | None
+
+
+def submit(client: Client, kind: Kind, **config: object) -> Experiment:
+    """Submit the trial of a kind, as the cell 12 of a notebook."""
+    lines = kind.source.splitlines(keepends=True)
+    linecache.cache[CELL] = (len(kind.source), None, lines, CELL)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    exec(compile(kind.source, CELL, "exec"), namespace)
+    info = client.session.info
+    folder = Path(info.data_dir).parent / "notebook"
+    folder.mkdir(exist_ok=True)
+    capsule = capture(
+        kind.entrypoint, namespace, blobs=BlobStore(Path(info.data_dir) / "blobs"), cwd=folder
+    )
+    document = {
+        "name": kind.name,
+        "entrypoint": kind.entrypoint,
+        "hyperparameters": {"global_batch_size": 16},
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 4 * AT}},
+        "min_validation_period": {"batches": 4 * AT},
+        "resources": {"slots_per_trial": 2},
+        "max_restarts": 0,
+        **kind.config,
+        **config,
+    }
+    return create(client, document, capsule)
+
+
+def watch(experiment: Experiment, kind: Kind) -> Said:
+    """Return what is said of a stall, or of a look-alike until it has gone on."""
+    stalled_at, is_stall = None, bool(kind.words)
+    began, last = time.monotonic(), ""
+    while time.monotonic() - began < _PATIENCE_S + 60:
+        view = experiment.view
+        trial = view.trials[0] if view.trials else None
+        if trial is not None:
+            run = trial.allocation
+            if run is not None and stalled_at is None and _has_reached(run.id, experiment):
+                stalled_at = time.monotonic()
+            sentence = trial.failure.error if trial.failure else ""
+            if run is not None and run.hang is not None:
+                sentence = experiment.why().sentence
+            since = stalled_at or time.monotonic()
+            if sentence:
+                last = sentence
+                if not is_stall or all(word in sentence for word in kind.words):
+                    return Said(sentence, time.monotonic() - since)
+        if stalled_at is not None and time.monotonic() - stalled_at > _PATIENCE_S:
+            break
+        if view.state.is_terminal:
+            break
+        time.sleep(_POLL_S)
+    return Said(last if is_stall else "", None)
+
+
+def _has_reached(run_id: str, experiment: Experiment) -> bool:
+    """Return whether a rank is in the batch AT, by the control page."""
+    from det_jupyter.contract.host.rundir import run_dir
+    from det_jupyter.contract.run.control_page import ControlPage
+
+    folder = run_dir(Path(experiment._client.session.info.data_dir), run_id)
+    with suppress(OSError, ValueError):
+        page = ControlPage(folder.control)
+        try:
+            return any((page.batch_of(rank) or 0) >= AT - 1 for rank in range(2))
+        finally:
+            page.close()
+    return False
+
+
+def freeze(experiment: Experiment, kind: Kind, home: DetHome) -> None:
+    """Stop processes for 12 s: the ranks, or the agent and what is below it."""
+    while True:
+        run = experiment.view.trials[0].allocation if experiment.view.trials else None
+        if run is not None and run.ranks and _has_reached(run.id, experiment):
+            break
+        time.sleep(_POLL_S)
+    pids = [rank.pid for rank in run.ranks]
+    if kind.freezes == "all":
+        parent = psutil.Process(pids[0]).parent()
+        agent = parent.parent() if parent is not None else None
+        assert parent is not None
+        assert agent is not None
+        pids = [agent.pid, parent.pid, *pids]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(_LOOK_ALIKE_S)
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGCONT)
+
+
+def measure(client: Client, kind: Kind, home: DetHome) -> Said:
+    """Run the trial of a kind, and return what was said."""
+    experiment = submit(client, kind)
+    try:
+        if kind.freezes:
+            freeze(experiment, kind, home)
+        return watch(experiment, kind)
+    finally:
+        with suppress(Exception):
+            experiment.kill()
+        _await_end(experiment)
+
+
+def _await_end(experiment: Experiment) -> None:
+    deadline = time.monotonic() + 30
+    while not experiment.view.state.is_terminal and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+@contextmanager
+def load(number: int) -> Iterator[None]:
+    """Run busy processes beside."""
+    busy = "while True: sum(range(1000))"
+    processes = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--load", type=int, default=0)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args(words)
+    seconds, missed, alarms = [], [], []
+    variables = {"DET_JUPYTER_CPU_SLOTS": "2"}
+    with (
+        tempfile.TemporaryDirectory(prefix="hd-") as folder,
+        det_home(Path(folder) / "home", variables) as home,
+        load(options.load),
+    ):
+        client = home.client()
+        for kind in [*STALLS, *LOOK_ALIKES]:
+            if options.only not in kind.name:
+                continue
+            said = measure(client, kind, home)
+            after = "" if said.after_s is None else f"{said.after_s:.1f} s"
+            print(f"{kind.name:32} {after:>7}  {said.sentence or '-'}", flush=True)
+            if not kind.words:
+                alarms += [kind.name] if said.sentence else []
+            elif said.after_s is None:
+                missed.append(kind.name)
+            else:
+                seconds.append(said.after_s)
+        client.session.close()
+    result = {
+        "named": len(seconds),
+        "missed": missed,
+        "false_alarms": alarms,
+        "median_s": round(median(seconds), 1) if seconds else None,
+        "longest_s": round(max(seconds), 1) if seconds else None,
+        "load": options.load,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

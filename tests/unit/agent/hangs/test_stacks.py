@@ -1,0 +1,133 @@
+"""What stacks and flight recorders say about a rank."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.agent.hangs import stacks
+from det_jupyter.agent.hangs.recorder import pending, read_recorder
+from det_jupyter.agent.hangs.stacks import Frame
+
+CELL = "/tmp/ipykernel_7/12.py"
+LABELS = {CELL: "Cell In[12]"}
+CORE = str(Path(stacks.__file__).parents[2] / "core")
+TORCH = "/env/site-packages/torch"
+
+
+def source(file: str, line: int) -> str:
+    return "    time.sleep(1000)" if file == CELL else "x = queue.get()"
+
+
+def test_the_last_thread_is_the_main_one() -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        frames = stacks.main_thread(file.read())
+    done.set()
+    thread.join()
+    here = sys._getframe().f_code
+    assert (frames[0].file, frames[0].name) == (here.co_filename, here.co_name)
+    assert stacks.main_thread("no stack") == []
+
+
+def test_a_place_is_that_of_the_users_code() -> None:
+    frames = [
+        Frame("/usr/lib/python3.11/queue.py", 171, "get"),
+        Frame(CELL, 8, "train_batch"),
+        Frame(f"{CORE}/context.py", 5, "run"),
+    ]
+    assert stacks.find_place(frames, LABELS, [], source) == ("time.sleep", "cell 12, line 8")
+    assert stacks.find_place(frames[:1], LABELS, [], source) == ("queue.get", "queue.py, line 171")
+    assert stacks.find_place([], LABELS, [], source) == ("", "")
+    text = stacks.stack_text(frames, LABELS, source)
+    assert text.splitlines() == [
+        "Cell In[12], line 8, in train_batch",
+        "    time.sleep(1000)",
+        'File "/usr/lib/python3.11/queue.py", line 171, in get',
+        "    x = queue.get()",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("frames", "collective"),
+    [
+        ([(f"{TORCH}/autograd/graph.py", "_engine_run_backward")], "all_reduce"),
+        (
+            [
+                (f"{TORCH}/distributed/distributed_c10d.py", "barrier"),
+                (f"{TORCH}/distributed/c10d_logger.py", "wrapper"),
+                (CELL, "train_batch"),
+            ],
+            "barrier",
+        ),
+        (
+            [
+                (f"{TORCH}/distributed/distributed_c10d.py", "all_gather"),
+                (f"{TORCH}/distributed/c10d_logger.py", "wrapper"),
+                (f"{TORCH}/distributed/distributed_c10d.py", "all_gather_object"),
+                (f"{TORCH}/distributed/c10d_logger.py", "wrapper"),
+                (CELL, "train_batch"),
+            ],
+            "all_gather_object",
+        ),
+        (
+            [
+                (f"{CORE}/ranks/star.py", "_run"),
+                (f"{CORE}/ranks/star.py", "_collect"),
+                (f"{CORE}/ranks/star.py", "_share"),
+                (f"{CORE}/ranks/star.py", "barrier"),
+                (f"{CORE}/distributed.py", "barrier"),
+                (CELL, "train"),
+            ],
+            "barrier",
+        ),
+        ([(CELL, "hook"), (f"{TORCH}/autograd/graph.py", "_engine_run_backward")], ""),
+        ([(f"{TORCH}/distributed/elastic/agent/server/api.py", "run")], ""),
+        ([(CELL, "train_batch")], ""),
+        ([], ""),
+    ],
+)
+def test_collectives_are_recognised(frames: list[tuple[str, str]], collective: str) -> None:
+    assert stacks.collective_of([Frame(file, 1, name) for file, name in frames]) == collective
+
+
+def test_a_debugger_is_recognised() -> None:
+    frames = [Frame("/usr/lib/python3.11/cmd.py", 126, "cmdloop"), Frame("/u/pdb.py", 3, "f")]
+    assert stacks.is_debugged(frames)
+    assert not stacks.is_debugged(frames[:1])
+
+
+def test_the_flight_recorder_is_read() -> None:
+    def entry(number: int, *, retired: bool, state: str = "scheduled") -> dict[str, object]:
+        return {
+            "collective_seq_id": number,
+            "profiling_name": "gloo:all_reduce",
+            "input_sizes": [[3]],
+            "input_dtypes": ["Float"],
+            "process_group": ["0", "default_pg"],
+            "retired": retired,
+            "state": state,
+        }
+
+    entries = [entry(number, retired=True) for number in range(8)]
+    found = read_recorder(json.dumps({"entries": [*entries, entry(8, retired=False)]}).encode())
+    assert len(found) == 5
+    assert str(found[-1]) == "8: all_reduce [3] float32, pending"
+    assert pending(found) == found[-1]
+    done = entry(9, retired=False, state="completed")
+    assert pending(read_recorder(json.dumps({"entries": [done]}).encode())) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"entries": [1]}', b"{", b'{"entries": null}'])
+def test_an_unknown_recorder_has_no_entries(data: bytes) -> None:
+    assert read_recorder(data) == []
