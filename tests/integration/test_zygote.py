@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -18,7 +19,8 @@ import pytest
 
 from det_jupyter.agent.runs.run import new_run
 from det_jupyter.agent.runs.specs import make_specs
-from det_jupyter.agent.starting.zygote_process import start_zygote
+from det_jupyter.agent.starting.zygote_process import RANK_TARGET, start_zygote
+from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import PROTOCOL, ForkGang
 from det_jupyter.rank import fork_safety
@@ -168,3 +170,19 @@ def test_macos_never_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fork_safety.why_platform_unsafe() == ""
     monkeypatch.setattr(sys, "platform", "darwin")
     assert fork_safety.why_platform_unsafe().startswith("macOS cannot fork")
+
+
+def test_agent_that_ends_while_torch_is_loaded_reports_no_lack_of_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lifeline, write_end = os.pipe()
+
+    async def end_at_once() -> None:
+        zygotes = Zygotes(lifeline_fd=lifeline, target=RANK_TARGET)
+        await zygotes.adopt(start_zygote(sys.executable, lifeline_fd=lifeline, target=RANK_TARGET))
+        await zygotes.close()
+
+    asyncio.run(end_at_once())
+    os.close(lifeline)
+    os.close(write_end)
+    assert caplog.records == []

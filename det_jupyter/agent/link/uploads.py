@@ -100,6 +100,7 @@ class Uploads:
         self._trace_errors: dict[str, str] = {}  # by path
         self._failed: dict[str, str] = {}  # by run: a checkpoint that cannot be uploaded
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._keys: dict[str, set[str]] = {}  # of the former, by run
         self._uploaded: dict[str, list[str]] = {}  # uuids by allocation
         self._notices: dict[str, str] = {}  # by uuid: a line that is sent after the record
         self._measured: set[int] = set()  # experiments of which an upload was measured
@@ -144,18 +145,18 @@ class Uploads:
                     return to_line(replace(record, path=path)) + self._notices.get(uuid, "")
                 if self._credentials is None:  # the folder is the master's
                     return line
-                self._begin(uuid, self._upload(run, record))
+                self._begin(run, uuid, self._upload(run, record))
             case CheckpointShare(uuid=uuid):
                 if uuid in self._stored:
                     return ""  # for this agent only
-                self._begin(uuid, self._upload_share(run, record))
+                self._begin(run, uuid, self._upload_share(run, record))
             case TraceSaved(path=path) if self._is_trace_here(path):
                 if path in self._stored:
                     return to_line(replace(record, path=self._stored[path]))
                 if path in self._trace_errors:
                     error = self._trace_errors[path]
                     return to_line(replace(record, path="", size_bytes=0, error=error))
-                self._begin(path, self._upload_trace(run, path))
+                self._begin(run, path, self._upload_trace(run, path))
             case _:
                 return line
         return None
@@ -164,21 +165,37 @@ class Uploads:
         return self._credentials is not None and Path(path).is_relative_to(self._traces)
 
     def remove_copies(self, runs: Collection[str]) -> None:
-        """Remove the checkpoints of runs that are not in `runs`, except for the latest of each."""
+        """Remove the checkpoints of runs that are not in `runs`, except for the latest of each.
+
+        What is known of their uploads is forgotten: all of their journals are stored.
+        """
+        for run_id in self._keys.keys() - set(runs):
+            self._forget(run_id)
         for allocation_id in self._uploaded.keys() - set(runs):
             uuids = self._uploaded.pop(allocation_id)
-            task = asyncio.create_task(asyncio.to_thread(self._remove, uuids[:-1]))
-            self._tasks[f"remove {allocation_id}"] = task
+            key = f"remove {allocation_id}"
+            self._tasks[key] = asyncio.create_task(self._remove(key, uuids[:-1]))
 
-    def _remove(self, uuids: Iterable[str]) -> None:
+    def _forget(self, run_id: str) -> None:
+        keys = self._keys[run_id]
+        if all(self._tasks[key].done() for key in keys):
+            for known in (self._stored, self._trace_errors, self._notices, self._tasks):
+                for key in keys & known.keys():
+                    del known[key]
+            del self._keys[run_id]
+            self._failed.pop(run_id, None)
+
+    async def _remove(self, key: str, uuids: Iterable[str]) -> None:
         for uuid in uuids:
-            remove_folder(self._folder / uuid)
+            await asyncio.to_thread(remove_folder, self._folder / uuid)
+        del self._tasks[key]
 
-    def _begin(self, key: str, upload: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, run: Run, key: str, upload: Coroutine[Any, Any, None]) -> None:
         if key in self._tasks:
             upload.close()
         else:
             self._tasks[key] = asyncio.create_task(upload)
+            self._keys.setdefault(run.id, set()).add(key)
 
     async def _upload(self, run: Run, record: CheckpointSaved) -> None:
         uuid, began = record.uuid, time.monotonic()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
@@ -57,6 +58,7 @@ from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 
+_FOLDER_S = 30.0  # how long a working folder may take to answer
 _SIGNAL_S = 0.3  # time between signals that were sent to all processes of this computer
 
 
@@ -353,7 +355,7 @@ class Runner:
         run, end_ordered = active.run, active.end_ordered
         if self._prepare is not None and not await _completes(self._prepare(run), end_ordered):
             return False
-        await asyncio.to_thread(run.prepare_working_folder)  # a thread cannot be cancelled
+        await _prepare_working_folder(run)
         return part is None or await _completes(part.gather(), end_ordered)
 
     async def _exits_too(self) -> bool:
@@ -400,6 +402,23 @@ async def _completes(work: Coroutine[Any, Any, None], end_ordered: asyncio.Event
     working.cancel()
     await asyncio.wait({working})
     return False
+
+
+async def _prepare_working_folder(run: Run) -> None:
+    """Prepare a run's working folder; one on a network may never answer.
+
+    Raises:
+        LaunchError, StartFailed: See `Run.prepare_working_folder`.
+    """
+    limit_s = _FOLDER_S if run.plan.capsule.context is None else None  # to unpack takes its time
+    try:
+        async with asyncio.timeout(limit_s):
+            await asyncio.to_thread(run.prepare_working_folder)  # a thread cannot be cancelled
+    except TimeoutError:
+        raise StartFailed(
+            f"{run.plan.cwd} on {socket.gethostname()} does not answer within {_FOLDER_S:g} s; if "
+            "it is on a network, see whether its server can be reached"
+        ) from None
 
 
 async def _watch(active: _ActiveRun, part: Part) -> None:

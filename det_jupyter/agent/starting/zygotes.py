@@ -70,6 +70,7 @@ class Zygote:
         self._writer = writer
         self._ready: asyncio.Future[ZygoteReady] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(self._log_readiness)
+        self._is_closing = False
         self._forks: dict[str, _Fork] = {}
         self._ranks: dict[int, tuple[int, asyncio.Queue[RankExit]]] = {}  # by pid
         self._is_silent = False  # whether it left a request unanswered and has sent nothing since
@@ -128,6 +129,7 @@ class Zygote:
 
     async def close(self) -> None:
         """End the fork server and its ranks."""
+        self._is_closing = True
         self._watching.cancel()
         self._writer.close()
         await self._listening
@@ -207,7 +209,9 @@ class Zygote:
     def _fail_requests(self) -> None:
         self._process.process.kill()  # a fork server without ranks has no state to lose
         code = self._process.process.wait()
-        if code < 0 and not self._ready.done():
+        if self._is_closing and not self._ready.done():
+            self._ready.set_exception(StartFailed("the agent ends"))
+        elif code < 0 and not self._ready.done():
             self._ready.set_exception(
                 StartFailed(
                     f"the fork server of {self.python} was killed by signal {-code} while it "
@@ -231,7 +235,8 @@ class Zygote:
 
     def _log_readiness(self, ready: asyncio.Future[ZygoteReady]) -> None:
         if error := ready.exception():
-            logger.error("%s", error)
+            if not self._is_closing:
+                logger.error("%s", error)
             return
         report = ready.result()
         logger.info("zygote of %s is ready after %.2f s", self.python, report.warmup_s)

@@ -25,7 +25,7 @@ from det_jupyter.contract.messages import (
     StoredFiles,
 )
 from det_jupyter.contract.trial.captured import blobs_of, private_blobs_of
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.http.routes_uploads import trial_of, trials_on
 from det_jupyter.master.machine.model.state import Trial
@@ -36,6 +36,7 @@ from det_jupyter.storage.kinds import folder_at
 _IPV4_IN_IPV6 = "::ffff:"  # an address of IPv4 on a listener for both
 _PROBE_PREFIX = ".det-probe-"
 _PROBE_S = 60.0  # the age at which a probe is removed
+_PROBED_S = 20.0  # how long a folder may take to answer; one on a network may never
 HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 
 
@@ -107,7 +108,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         return JsonResponse(
             RemoteStart(
                 storage=location,
-                probe=await asyncio.to_thread(_make_probe, location) if location else "",
+                probe=await _probe_at(location) if location else "",
                 checkpoints={uuid: each for uuid, each in files.items() if each},
             )
         )
@@ -146,6 +147,22 @@ def _may_read(service: Service, trial: Trial, uuid: str) -> bool:
     checkpoint = service.machine.state.checkpoints.get(uuid)
     is_own = checkpoint is not None and checkpoint.experiment_id == trial.experiment_id
     return is_own or uuid in start_checkpoints(trial)
+
+
+async def _probe_at(location: str) -> str:
+    """Call `_make_probe`, with a time limit.
+
+    Raises:
+        DetError: The folder does not answer.
+    """
+    try:
+        async with asyncio.timeout(_PROBED_S):
+            return await asyncio.to_thread(_make_probe, location)
+    except TimeoutError:
+        raise DetError(
+            f"checkpoint_storage: {location} on the master's computer does not answer within "
+            f"{_PROBED_S:g} s; see whether its server can be reached"
+        ) from None
 
 
 def _make_probe(location: str) -> str:

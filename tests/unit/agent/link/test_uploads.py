@@ -82,7 +82,7 @@ class Held(OfRun):
         super().__init__()
         self.begun: list[str] = []
 
-    def _begin(self, key: str, upload: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, run: Run, key: str, upload: Coroutine[Any, Any, None]) -> None:
         upload.close()
         self.begun.append(key)
 
@@ -253,6 +253,10 @@ def test_copies_stay_until_the_run_is_closed_and_then_the_latest(
             uploads.remove_copies(set())
             while [path.name for path in own_folder.iterdir()] != ["u3"]:
                 await asyncio.sleep(0.01)
+            while uploads._tasks:
+                await asyncio.sleep(0.01)
+        known = (uploads._stored, uploads._notices, uploads._keys, uploads._uploaded)
+        assert not any(known)  # an agent may run for months
 
     asyncio.run(run())
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from det_jupyter.agent.runs import runner
 from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
 from det_jupyter.agent.runs.run import new_run
 from det_jupyter.agent.runs.run_end import crash_output, write_end
+from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import CheckpointRef, CrashOutput, GangExited
@@ -173,6 +177,23 @@ def test_folder_that_only_the_notebooks_computer_has_is_named_with_the_remedy(
     problem = r"agent b has no folder /home/elsewhere.* submit with a context directory"
     with pytest.raises(LaunchError, match=problem):
         run.prepare_working_folder()
+
+
+def test_working_folder_that_does_not_answer_holds_no_start_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def hang(_: str) -> str:
+        threading.Timer(0.5, answers.set).start()
+        return "" if answers.wait(30) else "late"
+
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(paths, "find_missing_folder", hang)
+    monkeypatch.setattr(runner, "_FOLDER_S", 0.05)
+    run = new_run(PLAN, sockets=tmp_path / "s")
+    with pytest.raises(StartFailed, match=r"does not answer within 0\.05 s"):
+        asyncio.run(runner._prepare_working_folder(run))
 
 
 PACKAGE = Path(__file__).parents[4] / "det_jupyter"
