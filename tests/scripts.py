@@ -39,8 +39,7 @@ def pause(experiment: Experiment) -> State:
 
     def is_at_rest() -> bool:
         view = experiment.view
-        is_paused = view.state is State.PAUSED and all(t.allocation is None for t in view.trials)
-        return is_paused or view.state.is_terminal
+        return view.state is State.PAUSED or view.state.is_terminal
 
     wait_until(is_at_rest, "the experiment has left its slots")
     return experiment.state

@@ -204,22 +204,22 @@ def wait_for_end(
     on_tick: Callable[[LiveExperiment], None],
 ) -> State:
     """Block until an experiment has ended, and return its state; see `Experiment.wait`."""
-    follow_until(client, experiment_id, timeout, on_tick=on_tick, is_enough=_is_paused)
+    follow_until(client, experiment_id, timeout, on_tick=on_tick, is_enough=is_paused)
     view = client.experiment(experiment_id)
     if view.state is State.ERROR:
         raise _rank_failed(view)
     if view.state.is_terminal:
         return view.state
-    if _is_paused(view):
+    if is_paused(view):
         raise Conflict(f"experiment {experiment_id} is paused; activate() lets it go on")
     raise WaitTimeout(
         f"experiment {experiment_id} is {state_word(view)} after {timeout or 0:g} s and goes on"
     )
 
 
-def _is_paused(view: ExperimentView) -> bool:
-    """Return whether an experiment is paused, and its ranks have left their slots."""
-    return view.state is State.PAUSED and all(t.allocation is None for t in view.trials)
+def is_paused(view: ExperimentView) -> bool:
+    """Return whether an experiment is paused, so that its slots are free."""
+    return view.state is State.PAUSED
 
 
 def _rank_failed(view: ExperimentView) -> RankFailed:

@@ -62,6 +62,21 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
     store.close()
 
 
+def test_what_an_older_version_called_paused_while_it_held_slots_is_pausing(
+    tmp_path: Path,
+) -> None:
+    world = World()
+    world.tell(registered(slots=4), submitted(slots=2), *running(), Pause(experiment_id=1))
+    world.tell(submitted(slots=2), *running("2.2.1"), Pause(experiment_id=2), exited("2.2.1"))
+    stored = world.machine.dump().replace("PAUSING", "PAUSED")
+    store = Store(tmp_path / "det.sqlite3")
+    with store.transaction():
+        store.history.add_snapshot(world.machine.state.seq, stored)
+    read = restore_machine(store)
+    store.close()
+    assert read.dump() == world.machine.dump()
+
+
 def test_a_snapshot_of_an_older_version_has_times_elapsed_that_make_sense(tmp_path: Path) -> None:
     """It has the time that each trial held slots, but not that of the experiment."""
     world = World()

@@ -60,10 +60,15 @@ class OfTrial(ChangeRequest):
 
 
 class Pause(OfExperiment):
-    """Pause an experiment: its trials save their state and give their slots back."""
+    """Pause an experiment: its trials save their state and give their slots back.
+
+    With `at_once` their ranks are killed instead, also if they have been asked to leave before:
+    what they have trained since their last checkpoint is lost.
+    """
 
     path = "/experiments/{experiment_id}/pause"
     kind: Literal["pause"] = "pause"
+    at_once: StrictBool = False
 
 
 class Activate(OfExperiment):

@@ -5,8 +5,8 @@
     starting      STARTING    Starting        │ ACTIVE, by what its ranks do; a trial that rests
     running       RUNNING     Running         │ waits for a promotion by its search
     resting       RESTING     Resting         ┘
-    pausing       PAUSING     Pausing           PAUSED, or ACTIVE and preempted: ranks still save
-    paused        PAUSED      Paused            PAUSED
+    pausing       PAUSING     Pausing           PAUSING, or ACTIVE and preempted: ranks hold slots
+    paused        PAUSED      Paused            PAUSED: no rank holds slots
     stopping      STOPPING    Stopping          STOPPING_*
     completed     COMPLETED   Completed         COMPLETED
     stopped       COMPLETED   Stopped early     COMPLETED: a trial that its search stopped
@@ -27,6 +27,7 @@ class State(StrEnum):
     """States of experiments and trials."""
 
     ACTIVE = "ACTIVE"
+    PAUSING = "PAUSING"  # was paused; ranks still hold slots
     PAUSED = "PAUSED"
     STOPPING_COMPLETED = "STOPPING_COMPLETED"
     STOPPING_CANCELED = "STOPPING_CANCELED"
@@ -42,11 +43,19 @@ class State(StrEnum):
         return self.value  # what `experiment.wait()` shows as a cell's result
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is neither over nor stopping: active, or paused, or on its way there."""
+        return self in (State.ACTIVE, State.PAUSING, State.PAUSED)
+
+    @property
     def is_terminal(self) -> bool:
         """Whether it has ended: only a user's request can change it."""
         return self in (
             State.COMPLETED, State.CANCELED, State.ERROR, State.DELETING, State.DELETE_FAILED,
         )  # fmt: skip
+
+
+PAUSES = (State.PAUSING, State.PAUSED)  # a user has paused it, or a full disk
 
 
 class AllocationState(StrEnum):
@@ -98,11 +107,11 @@ def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
     """Return the status of a trial in `state` with allocations in the states `gangs`."""
     if state in _ENDED:
         return _ENDED[state]
-    if state not in (State.ACTIVE, State.PAUSED):
+    if not state.is_open:
         return "stopping"
+    if state is not State.ACTIVE:
+        return "pausing" if state is State.PAUSING else "paused"
     holding = {_HOLDING[gang] for gang in gangs if gang in _HOLDING}
-    if state is State.PAUSED:
-        return "pausing" if holding else "paused"
     return next((status for status in _HOLDING.values() if status in holding), "queued")
 
 
@@ -133,7 +142,7 @@ def in_words(state: State) -> str:
         return UNUSUAL[state]
     if state in _ENDED:
         return f"over ({_ENDED[state]})"
-    return state.lower() if state in (State.ACTIVE, State.PAUSED) else "stopping"
+    return state.lower() if state.is_open else "stopping"
 
 
 def api_name(status: Status) -> str:

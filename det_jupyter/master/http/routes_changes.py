@@ -22,9 +22,9 @@ from det_jupyter.contract.messages import (
     OfTrial,
     SetPools,
     SetRetention,
-    State,
     SwitchSlots,
 )
+from det_jupyter.contract.messages.status import PAUSES
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.state import Experiment
@@ -131,7 +131,7 @@ async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequ
             return views.agent(change.agent_id)
         case OfExperiment():
             experiment = state.experiment(change.experiment_id)
-            if isinstance(change, Activate) and experiment.state is State.PAUSED:
+            if isinstance(change, Activate) and experiment.state in PAUSES:
                 check_working_directory(experiment)
             service.apply(change)
             return views.experiment(change.experiment_id)

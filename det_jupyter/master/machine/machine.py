@@ -57,7 +57,7 @@ from det_jupyter.master.machine.model.queue import Queue
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
-from det_jupyter.master.machine.rules.placing import apply_decisions
+from det_jupyter.master.machine.rules.placing import apply_decisions, complete_pauses
 from det_jupyter.master.machine.rules.searching import consult
 from det_jupyter.scheduler.decide import PassFailed, decide
 from det_jupyter.scheduler.model import Decisions
@@ -142,6 +142,7 @@ class Machine:
         self._changes, self._scheduler_errors = turn.changes, turn.scheduler_errors
         try:
             HANDLERS[type(event)](turn, event)
+            complete_pauses(turn)
             _run_scheduler(turn)
         except HandlerFailed:
             raise

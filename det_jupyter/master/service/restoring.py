@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from det_jupyter.contract.messages import GangExited
+from det_jupyter.contract.messages import GangExited, State
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import Event, NewsSetAside, parse_event
@@ -84,7 +84,16 @@ def _machine_from(snapshot: str | None) -> Machine:
     for experiment in state.experiments.values():
         if "held_s" not in experiment.model_fields_set:
             _estimate_held(experiment, state.trials_of(experiment))
+        _mark_pausing(experiment, state.trials_of(experiment))
     return Machine(state)
+
+
+def _mark_pausing(experiment: Experiment, trials: Sequence[Trial]) -> None:
+    """Correct PAUSED of what holds slots, which versions before 2026-11-25 stored too early."""
+    holding = [trial for trial in trials if trial.holds_slots]
+    for one in (experiment, *holding) if holding else ():
+        if one.state is State.PAUSED:
+            one.state = State.PAUSING
 
 
 def _estimate_held(experiment: Experiment, trials: Sequence[Trial]) -> None:

@@ -36,10 +36,13 @@ def _check_experiment(state: MachineState, experiment: Experiment) -> None:
     elif experiment.state in (State.STOPPING_CANCELED, State.STOPPING_KILLED):
         assert living <= {experiment.state, State.STOPPING_KILLED}, f"{name}, trials: {living}"
         assert living, f"{name} and waits for nothing"
-    elif experiment.state in (State.ACTIVE, State.PAUSED):
+    elif experiment.state.is_open:
         ending = {State.STOPPING_COMPLETED, State.STOPPING_KILLED}
-        assert living <= {experiment.state, *ending}, f"{name}, trials: {living}"
+        own = {State.PAUSED} if experiment.state is State.PAUSING else set()
+        assert living <= {experiment.state, *own, *ending}, f"{name}, trials: {living}"
     held = [each.holds_slots for each in state.trials_of(experiment)]
+    if experiment.state in (State.PAUSING, State.PAUSED) or experiment.state.is_terminal:
+        assert any(held) == (experiment.state is State.PAUSING), f"{name}, slots are held: {held}"
     assert any(held) == (experiment.held_since is not None), f"{name}, slots are held: {held}"
 
 
@@ -51,7 +54,9 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
     assert trial.state.is_terminal == (trial.ended_at is not None), name
     if trial.state.is_terminal:
         assert not trial.holds_slots, f"{name} and holds slots"
-    elif is_stopping(trial.state):
+    elif trial.state is State.PAUSED:
+        assert not trial.holds_slots, f"{name} and holds slots"
+    elif is_stopping(trial.state) or trial.state is State.PAUSING:
         assert trial.holds_slots, f"{name} and waits for nothing"
     elif trial.state is State.ACTIVE:
         idle = not (trial.holds_slots or waits)

@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import (
     Pause,
     State,
 )
-from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.messages.status import PAUSES, in_words
 from det_jupyter.contract.schema.fields import Title
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.errors import ConfigError, Conflict, Problem
@@ -152,12 +152,17 @@ def _latest_checkpoint(turn: Turn, trial_id: int, path: str) -> CheckpointRef:
 
 
 def on_pause(turn: Turn, event: Pause) -> None:
-    """Pause an experiment: running trials save their state and leave, others leave the queue."""
+    """Pause an experiment: running trials save their state and leave, others leave the queue.
+
+    At once: ranks that have not left are killed, also those of an earlier pause.
+    """
     experiment = turn.state.experiment(event.experiment_id)
-    if experiment.state is State.PAUSED:
-        return
-    _check_state(experiment, State.ACTIVE, "paused")
-    pause_experiment(turn, experiment)
+    if experiment.state not in PAUSES:
+        _check_state(experiment, "paused", State.ACTIVE)
+        pause_experiment(turn, experiment)
+    if event.at_once:
+        for trial in turn.indexes.unfinished_trials(experiment.id):
+            stop_run(turn, trial, at_once=True)
 
 
 def on_activate(turn: Turn, event: Activate) -> None:
@@ -165,7 +170,7 @@ def on_activate(turn: Turn, event: Activate) -> None:
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state is State.ACTIVE:
         return
-    _check_state(experiment, State.PAUSED, "activated")
+    _check_state(experiment, "activated", *PAUSES)
     move(experiment, State.ACTIVE)
     experiment.message = ""
     withdraw(experiment, AlertKind.DISK)
@@ -200,11 +205,11 @@ def on_end(turn: Turn, event: Cancel | Kill) -> None:
     end_if_drained(turn, experiment)
 
 
-def _check_state(experiment: Experiment, state: State, verb: str) -> None:
-    if experiment.state is not state:
+def _check_state(experiment: Experiment, verb: str, *states: State) -> None:
+    if experiment.state not in states:
         raise Conflict(
             f"experiment {experiment.id} is {in_words(experiment.state)} and cannot be {verb}; "
-            f"only one that is {in_words(state)} can"
+            f"only one that is {' or '.join(map(in_words, states))} can"
         )
 
 

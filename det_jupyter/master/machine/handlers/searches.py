@@ -35,7 +35,7 @@ _MOST_CHANGES = 100  # changes kept per experiment
 def on_change_search(turn: Turn, event: ChangeSearch) -> None:
     """Change limits or hyperparameters of a running search."""
     experiment = turn.state.experiment(event.experiment_id)
-    if experiment.state not in (State.ACTIVE, State.PAUSED):
+    if not experiment.state.is_open:
         raise Conflict(
             f"experiment {experiment.id} is {in_words(experiment.state)}: its search is over; "
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
@@ -86,7 +86,7 @@ def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
 
 def _find_searching(turn: Turn, experiment_id: int) -> Experiment | None:
     experiment = turn.state.experiments.get(experiment_id)
-    is_searching = experiment is not None and experiment.state in (State.ACTIVE, State.PAUSED)
+    is_searching = experiment is not None and experiment.state.is_open
     return experiment if is_searching else None
 
 

@@ -1,9 +1,8 @@
 """Transition tables of states. A transition that is not listed raises an error.
 
-                 ┌──────────────────────────────┐
-    ACTIVE ◄──► PAUSED                          │ (all but the terminal states)
-      │           │                             ▼
-      └───────────┴──► STOPPING_COMPLETED ──► COMPLETED
+    ACTIVE ◄─────────────────► PAUSED           (all but the terminal states)
+      │  ◄──► PAUSING ──────────► │
+      └──────────┴────────────────┴──► STOPPING_COMPLETED ──► COMPLETED
                             │ if all trials failed
                        STOPPING_ERROR     ──► ERROR
                        STOPPING_CANCELED  ──► CANCELED
@@ -17,9 +16,10 @@
 
     allocations:  QUEUED ─► STARTING ─► RUNNING ─► STOPPING ─► ENDED     (ENDED from everywhere)
 
-An experiment or trial is STOPPING while ranks still hold slots; without ranks it passes through
-that state within one event. Experiments and trials share one table. A terminal state is left only
-when a user requests it.
+An experiment or trial is PAUSING or STOPPING while ranks still hold slots; without ranks it passes
+through that state within one event. So PAUSED and the terminal states are true only when its slots
+are free. Experiments and trials share one table. A terminal state is left only when a user
+requests it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _STOPPING = {
 }
 OVER = (State.COMPLETED, State.CANCELED, State.ERROR)  # terminal, and not being deleted
 TRANSITIONS: Mapping[State, set[State]] = {
-    State.ACTIVE: {State.PAUSED, *_STOPPING},
+    State.ACTIVE: {State.PAUSING, *_STOPPING},
+    State.PAUSING: {State.ACTIVE, State.PAUSED, *_STOPPING},
     State.PAUSED: {State.ACTIVE, *_STOPPING},
     State.STOPPING_COMPLETED: {State.COMPLETED, *_STOPPING - {State.STOPPING_COMPLETED}},
     State.STOPPING_ERROR: {State.ERROR},

@@ -265,13 +265,34 @@ def close_run(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 
 
 def pause_experiment(turn: Turn, experiment: Experiment) -> None:
-    """Pause an active experiment: its trials save their state and leave."""
-    move(experiment, State.PAUSED)
+    """Pause an active experiment: its trials save their state and leave.
+
+    All are PAUSING, and become PAUSED when they hold no slots (`complete_pauses`).
+    """
+    move(experiment, State.PAUSING)
     turn.touch(experiment)
     for trial in trials_not_stopping(turn, experiment):
-        move(trial, State.PAUSED)
+        move(trial, State.PAUSING)
         turn.touch(trial, "asked to pause")
         stop_run(turn, trial, at_once=False)
+
+
+def complete_pauses(turn: Turn) -> None:
+    """Change what is PAUSING and holds no slots any more to PAUSED. Called after each event."""
+    changed = [turn.state.trials.get(trial_id) for trial_id in sorted(turn.changes.trials)]
+    for trial in filter(None, changed):
+        if trial.state is State.PAUSING and not trial.holds_slots:
+            move(trial, State.PAUSED)
+            turn.touch(trial)
+    affected = turn.changes.experiments | {t.experiment_id for t in changed if t is not None}
+    for experiment_id in sorted(affected):
+        experiment = turn.state.experiments.get(experiment_id)
+        if experiment is None or experiment.state is not State.PAUSING:
+            continue
+        trials = turn.indexes.unfinished_trials(experiment_id)
+        if not any(trial.holds_slots for trial in trials):
+            move(experiment, State.PAUSED)
+            turn.touch(experiment)
 
 
 def trials_not_stopping(turn: Turn, experiment: Experiment) -> list[Trial]:

@@ -22,6 +22,7 @@ from typing import assert_never
 
 from det_jupyter.config import Length
 from det_jupyter.contract.messages import AllocationState, State
+from det_jupyter.contract.messages.status import PAUSES
 from det_jupyter.contract.run.journal import TargetReached
 from det_jupyter.master.machine.model.commands import ConsultSampler
 from det_jupyter.master.machine.model.lifecycle import ENDS_AS, is_stopping, move
@@ -189,7 +190,7 @@ def apply_actions(turn: Turn, experiment: Experiment, actions: Iterable[Action])
             case Close(index):
                 _close_trial(turn, turn.state.trial_at(experiment, index))
             case Shutdown():
-                if experiment.state in (State.ACTIVE, State.PAUSED):
+                if experiment.state.is_open:
                     move(experiment, State.STOPPING_COMPLETED)
                     turn.touch(experiment)
             case AskSampler() | AskPruner():
@@ -236,7 +237,7 @@ def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
         seed=create.seed,
         bracket=turn.searches.of(experiment).bracket_of(create.index),
         is_resting=True,
-        state=State.PAUSED if experiment.state is State.PAUSED else State.ACTIVE,
+        state=State.PAUSED if experiment.state in PAUSES else State.ACTIVE,
         warm_start=experiment.warm_start,
         created_at=turn.now,
     )

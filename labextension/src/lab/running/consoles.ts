@@ -17,6 +17,7 @@ const QUIET = { skipKernelRestartDialog: true };
 /** Statuses by a trial's state whose rank has ended; others count as stopping. */
 const STATUSES: Readonly<Record<string, Status>> = {
   ACTIVE: 'running',
+  PAUSING: 'paused',
   PAUSED: 'paused',
   COMPLETED: 'completed',
   CANCELED: 'canceled',

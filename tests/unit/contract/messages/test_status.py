@@ -27,9 +27,8 @@ STOPPING, ENDED = AllocationState.STOPPING, AllocationState.ENDED
         (State.ACTIVE, [STOPPING, STARTING, RUNNING], "running"),
         (State.ACTIVE, [STOPPING, STARTING], "starting"),
         (State.ACTIVE, [STOPPING], "pausing"),
-        (State.PAUSED, [STOPPING], "pausing"),
-        (State.PAUSED, [RUNNING, QUEUED], "pausing"),
-        (State.PAUSED, [QUEUED, ENDED], "paused"),
+        (State.PAUSING, [STOPPING], "pausing"),
+        (State.PAUSED, [], "paused"),
         (State.STOPPING_COMPLETED, [RUNNING], "stopping"),
         (State.DELETING, [], "stopping"),
         (State.COMPLETED, [STOPPING], "completed"),
@@ -43,7 +42,7 @@ def test_the_status_of_a_trial(state: State, gangs: list[AllocationState], statu
 
 @pytest.mark.parametrize(
     ("state", "num_trials", "status"),
-    [(State.ACTIVE, 1, "pausing"), (State.ACTIVE, 2, "running"), (State.PAUSED, 2, "pausing")],
+    [(State.ACTIVE, 1, "pausing"), (State.ACTIVE, 2, "running"), (State.PAUSING, 2, "pausing")],
 )
 def test_a_search_runs_on_while_one_of_its_trials_gives_its_slots_to_another(
     state: State, num_trials: int, status: Status

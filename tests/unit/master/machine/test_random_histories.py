@@ -395,6 +395,10 @@ class RandomLife(RuleBasedStateMachine):
     def ask(self, request_: type[Pause], experiment_id: int) -> None:
         self.tell(request_(experiment_id=experiment_id))
 
+    @rule(experiment_id=st.integers(1, 6))
+    def pause_at_once(self, experiment_id: int) -> None:
+        self.tell(Pause(experiment_id=experiment_id, at_once=True))
+
     @rule(data=st.data(), agent_id=AGENTS, slots=st.integers(1, 4))
     def register(self, data: st.DataObject, agent_id: str, slots: int) -> None:
         # An agent cannot have a run that was never started there.

@@ -262,9 +262,9 @@ def test_a_deletion_that_failed_says_why_and_can_be_tried_again() -> None:
     assert again.paths == first[0].paths
 
 
-@pytest.mark.parametrize("state", ["ACTIVE", "PAUSED"])
+@pytest.mark.parametrize("state", ["ACTIVE", "PAUSING"])
 def test_what_is_not_over_cannot_be_deleted(state: str) -> None:
-    world = world_with(*([Pause(experiment_id=1)] if state == "PAUSED" else []))
+    world = world_with(*([Pause(experiment_id=1)] if state == "PAUSING" else []))
     refusal = f"experiment 1 is {state.lower()} and cannot be deleted; cancel"
     with pytest.raises(Conflict, match=refusal):
         world.tell(Delete(experiment_id=1))

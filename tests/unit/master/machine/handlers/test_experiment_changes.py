@@ -203,15 +203,56 @@ def test_the_reason_to_wait_is_told_anew_when_it_changes(world: World) -> None:
 def test_a_running_trial_is_asked_to_leave_and_keeps_its_slots_until_it_has(world: World) -> None:
     world.tell(registered(slots=2), submitted(), *running())
     assert world.tell(Pause(experiment_id=1)) == [world.order(PREEMPT)]
-    assert world.experiment().state is State.PAUSED
-    assert world.trial().state is State.PAUSED
+    assert (world.experiment().state, world.trial().state) == (State.PAUSING, State.PAUSING)
     assert world.allocation_state() is AllocationState.STOPPING
     assert world.tell(submitted("second")) == []
     world.tell(saved(40), ended("preempted", 40))
+    assert (world.experiment().state, world.trial().state) == (State.PAUSING, State.PAUSING)
     close, _ = world.tell(exited())
+    assert (world.experiment().state, world.trial().state) == (State.PAUSED, State.PAUSED)
     assert close == world.order(CLOSE)
     assert world.allocation_state(1) is AllocationState.ENDED
     assert world.allocation_state(2) is AllocationState.STARTING
+
+
+def test_a_pause_at_once_kills_the_ranks_and_counts_no_restart(world: World) -> None:
+    world.tell(registered(), submitted(), *running(), saved(20))
+    commands = world.tell(Pause(experiment_id=1, at_once=True))
+    assert commands == [world.order(PREEMPT), world.order(KILL)]
+    assert world.experiment().state is State.PAUSING
+    world.tell(exited(codes={0: -9, 1: -9}, killed=True))
+    assert (world.experiment().state, world.trial().state) == (State.PAUSED, State.PAUSED)
+    assert (world.trial().restarts, world.trial().failure) == (0, None)
+    world.tell(Activate(experiment_id=1))
+    starts_from = world.allocation().starts_from
+    assert starts_from is not None
+    assert starts_from.steps_completed == 20
+
+
+def test_ranks_that_do_not_leave_are_killed_by_a_second_pause_at_once(world: World) -> None:
+    world.tell(registered(), submitted(), *running(), Pause(experiment_id=1))
+    assert world.tell(Pause(experiment_id=1)) == []
+    assert world.tell(Pause(experiment_id=1, at_once=True)) == [world.order(KILL)]
+    assert world.allocation().asked_at is None
+    world.tell(exited(killed=True))
+    assert world.experiment().state is State.PAUSED
+    assert world.tell(Pause(experiment_id=1, at_once=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "state", "last"),
+    [
+        (Cancel(experiment_id=1), State.STOPPING_CANCELED, State.CANCELED),
+        (Kill(experiment_id=1), State.STOPPING_KILLED, State.CANCELED),
+    ],
+)
+def test_what_is_pausing_can_be_ended(
+    world: World, request_: Cancel | Kill, state: State, last: State
+) -> None:
+    world.tell(registered(), submitted(), *running(), Pause(experiment_id=1), request_)
+    assert (world.experiment().state, world.trial().state) == (state, state)
+    world.tell(exited(killed=True))
+    assert (world.experiment().state, world.trial().state) == (last, last)
 
 
 def test_the_time_to_leave_is_the_configuration_s(world: World) -> None:
@@ -387,7 +428,7 @@ def test_asking_for_what_is_so_already_changes_nothing(
         ([Kill(experiment_id=1), exited(killed=True)], Pause(experiment_id=1),
          "experiment 1 is over (canceled) and cannot be paused; only one that is active can"),
         ([*completed(), exited()], Activate(experiment_id=1),
-         "experiment 1 is over (completed) and cannot be activated; only one that is paused can"),
+         "experiment 1 is over (completed) and cannot be activated; only one that is pausing or paused can"),
         ([Cancel(experiment_id=1)], Pause(experiment_id=1),
          "experiment 1 is stopping and cannot be paused; only one that is active can"),
     ],

@@ -150,9 +150,9 @@ def test_what_cannot_be_ordered_is_refused(world: World) -> None:
     with pytest.raises(Conflict, match=r"trial 1 is being profiled already"):
         world.tell(profile())
     world.tell(Pause(experiment_id=1))
-    with pytest.raises(Conflict, match=r"trial 1 cannot be profiled: it is paused"):
+    with pytest.raises(Conflict, match=r"trial 1 cannot be profiled: it is pausing"):
         world.tell(profile())
-    with pytest.raises(Conflict, match=r"trial 1 is paused and cannot be changed; only one that"):
+    with pytest.raises(Conflict, match=r"trial 1 is pausing and cannot be changed; only one that"):
         world.tell(change())
 
 

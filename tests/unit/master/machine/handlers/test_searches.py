@@ -416,8 +416,11 @@ def test_after_the_search_has_shut_down_its_trials_go_on_to_their_end(
 
 def test_a_resting_trial_stays_at_rest_when_its_experiment_is_activated(world: World) -> None:
     world.tell(reached(10), exited(codes={0: 0}), Pause(experiment_id=1))
+    assert seen_states(world) == [State.PAUSED, State.PAUSING]
+    assert world.experiment().state is State.PAUSING
     world.tell(exited("1.2.1", codes={0: 0}))
     assert seen_states(world) == [State.PAUSED, State.PAUSED]
+    assert world.experiment().state is State.PAUSED
     assert len(targets(world.tell(Activate(experiment_id=1)))) == 1
     assert world.allocation(2).id == "1.2.2"
     assert world.trial(1).is_resting
@@ -429,8 +432,8 @@ def test_a_trial_promoted_in_a_pause_starts_when_it_is_activated(
     answers["1 reached None"] = [to(0, 30), create(2), to(2, 10)]
     world.tell(reached(10), exited(codes={0: 0}), Pause(experiment_id=1))
     assert world.tell(reached(10, "1.2.1")) == [world.order(preempt("1.2.1"))]
-    world.tell(exited("1.2.1", codes={0: 0}))
     assert world.trial(3).state is State.PAUSED
+    world.tell(exited("1.2.1", codes={0: 0}))
     assert targets(world.tell(Activate(experiment_id=1))) == [
         {"batches": 30},
         {"batches": 10},
@@ -444,7 +447,11 @@ def test_pausing_leaves_a_closed_trial_to_its_end(
     world.tell(validated(10, 2.0))
     assert world.tell(Pause(experiment_id=1)) == [world.order(preempt("1.2.1"))]
     assert world.trial(1).state is State.STOPPING_COMPLETED
-    world.tell(exited(codes={0: 0}), Activate(experiment_id=1))
+    world.tell(exited("1.2.1", codes={0: 0}))
+    assert world.experiment().state is State.PAUSING  # the closed one still holds slots
+    world.tell(exited(codes={0: 0}))
+    assert world.experiment().state is State.PAUSED
+    world.tell(Activate(experiment_id=1))
     assert seen_states(world) == [State.COMPLETED, State.ACTIVE]
 
 

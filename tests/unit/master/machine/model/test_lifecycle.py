@@ -93,7 +93,8 @@ def test_experiments_and_trials_start_pause_go_on_and_stop() -> None:
         State.STOPPING_KILLED,
         State.STOPPING_ERROR,
     }
-    assert TRANSITIONS[State.ACTIVE] == {State.PAUSED} | stopping
+    assert TRANSITIONS[State.ACTIVE] == {State.PAUSING} | stopping
+    assert TRANSITIONS[State.PAUSING] == {State.ACTIVE, State.PAUSED} | stopping
     assert TRANSITIONS[State.PAUSED] == {State.ACTIVE} | stopping
     assert {state for state in State if is_stopping(state)} == stopping
 
