@@ -25,6 +25,7 @@ from det_jupyter.agent.hangs.gang_watch import watch_gangs
 from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
 from det_jupyter.agent.link.fetching import RunFiles
 from det_jupyter.agent.runs.lease import FENCE_S, Lease
+from det_jupyter.agent.runs.rank_places import watch_places
 from det_jupyter.agent.runs.run import adopt_runs
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.runs.stopped_processes import report_stopped
@@ -122,6 +123,7 @@ async def run_agent(
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
         watches.append(loop.create_task(report_stopped(runner.living_gangs)))
         watches.append(loop.create_task(watch_gangs(runner.living_gangs, runner.news.set)))
+        watches.append(loop.create_task(watch_places(runner.living_gangs, runner.news)))
         try:
             await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:

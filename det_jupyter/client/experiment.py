@@ -22,7 +22,7 @@ from det_jupyter.client.diagnosis_result import Diagnosis
 from det_jupyter.client.diagnosis_runs import DiagnosisRuns
 from det_jupyter.client.event_files import EventFiles, write_event_files
 from det_jupyter.client.exports import Code, metric_columns, trial_rows
-from det_jupyter.client.follow import call_at_end, wait_for_end
+from det_jupyter.client.follow import call_at_end, pause_and_wait, wait_for_end
 from det_jupyter.client.handle_text import describe_choice, experiment_line, ranked
 from det_jupyter.client.log_lines import TAIL, LogLines, Which, follow_lines, query_of, read
 from det_jupyter.client.reasons import (
@@ -56,7 +56,6 @@ from det_jupyter.contract.messages import (
     LogLine,
     MoveInQueue,
     OfExperiment,
-    Pause,
     SearchChangeView,
     State,
     TrialView,
@@ -217,9 +216,22 @@ class Experiment:
         """
         call_at_end(self._following_client(), self.id, lambda: callback(self))
 
-    def pause(self) -> None:
-        """Let all ranks save their state at the same batch and release their slots."""
-        self._client.change(Pause(experiment_id=self.id))
+    def pause(self, timeout: float | None = 5.0, *, at_once: bool = False) -> State:
+        """Let all ranks save their state at the same batch and release their slots.
+
+        Args:
+            timeout: Seconds to wait until its slots are free; None: without limit.
+            at_once: Kill the ranks, also those of an earlier pause that have not left: what they
+                have trained since the last checkpoint is lost.
+
+        Returns:
+            PAUSED if its slots are free, and PAUSING if not: `why()` says which ranks it waits
+            for, and when they are killed. It can have ended meanwhile.
+
+        Raises:
+            Conflict: It has ended, or is stopping.
+        """
+        return pause_and_wait(self._client, self.id, timeout, at_once=at_once)
 
     def activate(self) -> None:
         """Continue from the state that `pause` saved."""

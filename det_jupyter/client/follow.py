@@ -15,7 +15,7 @@ from contextlib import closing
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import state_word
-from det_jupyter.contract.messages import ClusterView, ExperimentView, FeedItem, State
+from det_jupyter.contract.messages import ClusterView, ExperimentView, FeedItem, Pause, State
 from det_jupyter.contract.messages.curves import most_points
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable, RankFailed, WaitTimeout
 from det_jupyter.view.live import LiveExperiment
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 QUEUE_FRONT = 8  # fetched entries of each pool's queue, and of the experiment's own
 _CLUSTER_PERIOD_S = 0.35
 _TICK_S = 0.2
+_FIRST_LOOK_S = 0.05
 _AGAIN_S = 0.5  # pause while a master is being restarted
 _CLUSTER_SHARE = 10  # fetching slots and queue takes at most 1/10 of the time
 _CLOCK_STEP_S = 5.0  # an item older than the copy by this much: the clock was set back
@@ -215,6 +216,23 @@ def wait_for_end(
     raise WaitTimeout(
         f"experiment {experiment_id} is {state_word(view)} after {timeout or 0:g} s and goes on"
     )
+
+
+def pause_and_wait(
+    client: Client, experiment_id: int, timeout: float | None, *, at_once: bool
+) -> State:
+    """Pause an experiment, wait until its slots are free, and return its state.
+
+    See `Experiment.pause`.
+    """
+    deadline = float("inf") if timeout is None else time.monotonic() + timeout
+    state: State = client.change(Pause(experiment_id=experiment_id, at_once=at_once)).state
+    pause_s = _FIRST_LOOK_S
+    while state is State.PAUSING and (left_s := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _AGAIN_S)
+        state = client.experiment(experiment_id).state
+    return state
 
 
 def is_paused(view: ExperimentView) -> bool:

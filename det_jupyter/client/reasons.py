@@ -98,11 +98,12 @@ def experiment_reason(client: Client, view: ExperimentView) -> ShownReason:
 def next_trial(trials: Sequence[TrialView]) -> TrialView:
     """Return the trial whose reason is the experiment's: the first that waits for slots.
 
-    If none waits, one that has not ended, preferably not resting; if all have ended, the last.
+    If none waits, one whose ranks were asked to leave; then one that has not ended, preferably not
+    resting; if all have ended, the last.
     """
     open_trials = [trial for trial in trials if not trial.state.is_terminal]
     waiting = (trial for trial in open_trials if is_queued(trial))
-    active_first = sorted(open_trials, key=lambda trial: trial.is_resting)
+    active_first = sorted(open_trials, key=lambda trial: (trial.leaving is None, trial.is_resting))
     return next(waiting, next(iter(active_first), trials[-1]))
 
 
@@ -121,6 +122,8 @@ def carry_out(client: Client, remedy: Remedy) -> None:
     for target in remedy.target:
         values: dict[str, Any] = dict(remedy.values)
         match remedy.verb:
+            case "pause_at_once":
+                client.change(Pause(experiment_id=target, at_once=True))
             case "pause" | "activate":
                 kind = Pause if remedy.verb == "pause" else Activate
                 client.change(kind(experiment_id=target))

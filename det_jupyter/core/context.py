@@ -31,6 +31,7 @@ class Context:
         sink: Stores the records of all parts.
         orders: Changes and profiles that a user requests; None outside of experiments.
         note_batch: Called before each batch with its number; writes it to the control page.
+        note_exchange: Called with it before the gradients are exchanged; writes it there too.
         info: The trial that this process is a rank of; None in a plain script or notebook.
     """
 
@@ -43,6 +44,7 @@ class Context:
     profiler: ProfilerContext = field(default_factory=ProfilerContext)
     orders: OrdersContext | None = None
     note_batch: Callable[[int], object] = bool
+    note_exchange: Callable[[int], object] = bool
     info: TrialInfo | None = None
     # The current contexts before each of its open `with` blocks.
     _outer: list[Context | None] = field(

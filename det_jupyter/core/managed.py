@@ -285,6 +285,7 @@ def managed_context(
             plan.orders, page=page, file=run.folder.orders, distributed=distributed
         ),
         note_batch=own_page.batch_writer(distributed.rank),
+        note_exchange=own_page.exchange_writer(distributed.rank),
         info=info,
     )
 

@@ -282,7 +282,7 @@ class SearcherContext(ContextPart):
         )
 
     def _is_asked_to_leave(self) -> bool:
-        return self._page is not None and self._page.is_raised("preempt")
+        return self._page is not None and self._page.check("preempt")
 
     def report_reached(self, steps_completed: int) -> None:
         """Report that the trial has trained, validated and saved up to its target."""
@@ -330,7 +330,7 @@ class SearcherContext(ContextPart):
         if self._page is None:
             return None
         pause_s, longest_s = _PAUSES_S
-        while not self._page.is_raised("preempt"):
+        while not self._page.check("preempt"):
             if found := self._farther_target():
                 return found
             time.sleep(pause_s)

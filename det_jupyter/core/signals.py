@@ -85,10 +85,16 @@ class PreemptContext(ContextPart):
             self.acknowledge_preemption_signal()
         return is_asked
 
+    def note_saving(self) -> None:
+        """Record that the ranks begin to save their state because of the request."""
+        if self._page is not None:
+            self._page.note_saving()
+
     def acknowledge_preemption_signal(self) -> None:
         """Record that this rank ends because of the request, so that its trial continues later."""
         if not self._is_acknowledged and self._page is not None:
             self._page.acknowledge()
+            self._page.note_saving()
         self._is_acknowledged = True
 
     def _read_request(self) -> bool:
@@ -103,7 +109,7 @@ class PreemptContext(ContextPart):
         return self._is_raised()
 
     def _is_raised(self) -> bool:
-        return self._page is not None and self._page.is_raised("preempt")
+        return self._page is not None and self._page.check("preempt")
 
 
 logger = logging.getLogger(__name__)

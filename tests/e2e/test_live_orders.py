@@ -100,8 +100,7 @@ def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client, tmp_pat
 
     folder = Path(traces[0].view.path).parents[1]
     assert folder.name == str(experiment.id)
-    experiment.pause()
-    wait_until(lambda: trial.view.allocation is None, "it has left its slots")
+    assert experiment.pause(timeout=60) == "PAUSED"
     with pytest.raises(Conflict, match=r"cannot be profiled: it is paused"):
         trial.profile()
     with pytest.raises(Conflict, match=r"is paused and cannot be changed"):

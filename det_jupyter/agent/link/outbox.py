@@ -1,9 +1,10 @@
 """Selects the next batch of reports for the master, and tracks what the master has stored.
 
-The master applies a batch in order: starts, processes on the devices, samples of the computer,
-journals, output, and the exits of runs whose files were sent completely. Samples are sent once,
-even if the request fails. Journals of all runs are sent before any output, and each batch begins
-with another file, so a rank that prints or reports without end delays no other rank's metrics.
+The master applies a batch in order: starts, places of ranks that leave, processes on the devices,
+samples of the computer, journals, output, and the exits of runs whose files were sent completely.
+Samples are sent once, even if the request fails. Journals of all runs are sent before any output,
+and each batch begins with another file, so a rank that prints or reports without end delays no
+other rank's metrics.
 
 A file that cannot be read (no descriptor is free, the disk fails) is left out of the batch. It may
 contain the reason for the run's end, so the exit waits for it, but not longer than 30 s.
@@ -20,7 +21,14 @@ from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.file_chunks import BAR_ENDS, Stream
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.sampler.box import SampleBox
-from det_jupyter.contract.messages import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
+from det_jupyter.contract.messages import (
+    AgentReport,
+    Chunk,
+    DevicesSeen,
+    GangExited,
+    GangStarted,
+    RanksSeen,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +82,7 @@ class Outbox:
         if self._uploads is not None:
             self._uploads.remove_copies(self._runs.keys())
         batch.reports += [run.started for run in runs if run.started]
+        batch.reports += [run.seen for run in runs if run.seen and not run.is_seen_sent]
         if self._devices is not None and not self._are_devices_sent:
             batch.reports.append(self._devices)
         if self._samples.is_due(now):
@@ -109,6 +118,8 @@ class Outbox:
             match report:
                 case GangStarted() if run := self._runs.get(report.allocation_id):
                     run.started = None
+                case RanksSeen() if run := self._runs.get(report.allocation_id):
+                    run.is_seen_sent |= report is run.seen  # unless a newer report was set since
                 case GangExited() if run := self._runs.get(report.allocation_id):
                     run.exit_sent_at = now
                 case DevicesSeen():
@@ -154,6 +165,7 @@ class Outbox:
         self._samples.reconnected()
         for run in self._runs.values():
             run.exit_sent_at = None
+            run.is_seen_sent = False
             for stream in run.streams:
                 stream.offset = 0
         self.set_offsets(offsets)

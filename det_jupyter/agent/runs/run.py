@@ -32,6 +32,7 @@ from det_jupyter.contract.messages import (
     GangStarted,
     PassOrders,
     RankProcess,
+    RanksSeen,
 )
 from det_jupyter.contract.run import control_page
 from det_jupyter.contract.run.evidence_page import EvidencePage, create_evidence_page
@@ -62,6 +63,9 @@ class Run:
     environment: dict[str, str] | None = field(default=None, repr=False)
     streams: list[Stream] = field(init=False)  # the files to send, journals first
     started: GangStarted | None = None  # report of the start, until the master confirms it
+    # Where its ranks are, once they were asked to leave.
+    seen: RanksSeen | None = None
+    is_seen_sent: bool = False
     # Report of the end, which is sent again until the master closes the run.
     exited: GangExited | None = None
     # Monotonic time when the present master last confirmed `exited`.
@@ -211,7 +215,7 @@ class Run:
         if rank is None:
             return exited
         try:
-            with self._page() as page:
+            with self.open_page() as page:
                 batch = page.batch_of(rank)
         except (OSError, ValueError):  # user code may have removed the folder
             batch = None
@@ -248,23 +252,29 @@ class Run:
             return {}
         return {rank: (one.entered, one.collective) for rank, one in found.items()}
 
-    def _page(self) -> closing[control_page.ControlPage]:
+    def open_page(self) -> closing[control_page.ControlPage]:
+        """Return the control page, which is closed at the end of a `with` block.
+
+        Raises:
+            OSError: There is none any more.
+            ValueError: It is damaged.
+        """
         return closing(control_page.ControlPage(self.dir.control))
 
     def raise_signal(self, signal: control_page.Signal) -> None:
         """Write a signal for the chief into the control page."""
-        with self._page() as page:
+        with self.open_page() as page:
             page.raise_signal(signal)
 
     def extend(self, target: Length, *, is_last: bool) -> None:
         """Write a farther target into the control page."""
-        with self._page() as page:
+        with self.open_page() as page:
             page.extend(target.amount, is_last=is_last)
 
     def pass_orders(self, passed: PassOrders) -> None:
         """Write the file of orders, and announce it to the chief in the control page."""
         paths.write_private(self.dir.orders, passed.model_dump_json())
-        with self._page() as page:
+        with self.open_page() as page:
             page.announce_orders(max((order.id for order in passed.orders), default=0))
 
     def close(self) -> None:

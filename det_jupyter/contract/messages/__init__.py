@@ -104,6 +104,7 @@ from det_jupyter.contract.messages.gangs import (
     OtherVersion,
     PassOrders,
     RankProcess,
+    RanksSeen,
     RegisterAgent,
     RemoteStart,
     RunCommand,

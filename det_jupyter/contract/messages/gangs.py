@@ -16,6 +16,7 @@ from pydantic import (
 from det_jupyter.contract.messages.checks import CheckConnections
 from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.gang_specs import GangPlan
+from det_jupyter.contract.messages.leaving import RankPlace
 from det_jupyter.contract.messages.rank_kernels import OpenTunnel
 from det_jupyter.contract.messages.rank_orders import Order
 from det_jupyter.contract.messages.resources import DeviceProcess
@@ -250,6 +251,20 @@ class GangStarted(Wire):
     note: PrintableText = ""
 
 
+class RanksSeen(Wire):
+    """Where the ranks of one process's agents are, of a gang that was asked to leave.
+
+    Sent when it has changed, and to each new master; not after every batch.
+    """
+
+    kind: Literal["ranks_seen"] = "ranks_seen"
+    allocation_id: str
+    at: Timestamp
+    places: dict[Rank, RankPlace]
+    checked_at: Timestamp | None = None  # see control_page.py
+    saving_since: Timestamp | None = None
+
+
 class CrashOutput(Wire):
     """The output of a rank that exited without a RankFailure or RunEnded, such as a crash."""
 
@@ -333,7 +348,7 @@ def _parse_or_wrap(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
 
 
 AgentReport = Annotated[
-    Chunk | GangStarted | GangExited | DevicesSeen | SystemSampled | Unreadable,
+    Chunk | GangStarted | RanksSeen | GangExited | DevicesSeen | SystemSampled | Unreadable,
     Field(discriminator="kind"),
 ]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.status import AlarmKind, State, Status
 from det_jupyter.contract.messages.views import ExperimentFields
 from det_jupyter.contract.messages.wire import Wire
@@ -68,6 +69,7 @@ class ExperimentRow(ListedExperiment):
     hparams: dict[str, Any] = {}  # of the best trial; of the first one if no trial has a value
     pool: str = ""
     parent_id: int | None = None  # the experiment that it was forked from
+    leaving: Leaving | None = None  # while it pauses or stops: a gang that holds slots
 
     @property
     def direction(self) -> Direction:

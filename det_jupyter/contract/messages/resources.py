@@ -120,6 +120,7 @@ class Estimate(Wire):
 RemedyVerb = Literal[
     "wait",  # until one of `trials` or of the experiments ends, or `num_trials` of them on `agent`
     "pause",  # these experiments
+    "pause_at_once",  # an experiment that pauses: its ranks are killed
     "activate",
     "kill",
     "kill_and_continue",
@@ -270,6 +271,8 @@ def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
     match remedy.verb:
         case "pause" | "activate" | "kill":
             return [f"{experiment} {remedy.verb} {name}" for name in names]
+        case "pause_at_once":
+            return [f"{experiment} pause {name} --at-once" for name in names]
         case "set":
             options = " ".join(
                 f"--{key.replace('_', '-')} {quote(str(value))}" for key, value in values.items()

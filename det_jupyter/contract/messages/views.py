@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, ConfigDict
 
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages.hangs import HangReport
+from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
 from det_jupyter.contract.messages.requests import Submission
 from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
@@ -192,6 +193,7 @@ class TrialView(StoredTrial):
     progress: float = 0.0
     allocation: AllocationView | None = None  # the present one
     waiting_for: str | None = None  # why it does not run, in a sentence
+    leaving: Leaving | None = None  # its ranks were asked to leave, or are being killed
     divergence: Divergence | None = None  # the first one that lasts
     verdict: Verdict | None = None  # what limits its speed
 

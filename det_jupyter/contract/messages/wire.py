@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 12
+PROTOCOL = 13
 
 
 class Wire(BaseModel):

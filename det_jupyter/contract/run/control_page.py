@@ -1,7 +1,8 @@
 """The control page: signals from the agent to a running gang, as words in a shared file.
 
-    word    0        1          2         3         4               8, 9, ...
-            magic    preempt    target    orders    acknowledged    batch of rank 0, of rank 1, ...
+    word 0      1        2       3       4             5        6       8, 9, ...  516, 517, ...
+         magic  preempt  target  orders  acknowledged  checked  saving  batch of   exchange of
+                                                                        rank 0, 1  rank 0, 1
 
 Words are little-endian, unsigned, of 64 bits.
 
@@ -12,15 +13,19 @@ the run's plan, plus one if the trial ends there; 0 means the target of the plan
 id of the last order in the file of orders, which is written before the word.
 
 A rank that stops because of `preempt` sets `acknowledged`: from this word the agent concludes that
-the trial continues later, even if it gets only the exit code of a launcher. Each rank also writes
-a word of its own: the number of batches that it has begun. The page outlives the rank, so the
-agent can read in which batch a rank was killed.
+the trial continues later, even if it gets only the exit code of a launcher. `checked` is when the
+trial's code last read `preempt`, and `saving` when it began to save its state because of it, both
+in milliseconds since the epoch. Each rank also writes two words of its own: the number of batches
+that it has begun, and that of the last one whose gradients it has begun to exchange, from where it
+waits for the other ranks. The page outlives the rank, so the agent can read in which batch a rank
+was killed.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,9 +37,12 @@ _INDEX = {"preempt": 1}
 _TARGET = 2
 _ORDERS = 3
 _ACKNOWLEDGED = 4
+_CHECKED = 5
+_SAVING = 6
 _FIRST_RANK = 8
-PAGE_BYTES = 4096
-_NUM_RANKS = PAGE_BYTES // _WORD.size - _FIRST_RANK  # ranks that have a word
+_NUM_RANKS = 508  # ranks that have words
+_FIRST_EXCHANGE = _FIRST_RANK + _NUM_RANKS
+PAGE_BYTES = 8192
 
 Signal = Literal["preempt"]
 
@@ -49,8 +57,8 @@ class ControlPage:
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), PAGE_BYTES)
-        if self._word(0) != _MAGIC:
+            self._map = mmap.mmap(file.fileno(), 0)
+        if len(self._map) != PAGE_BYTES or self._word(0) != _MAGIC:
             raise ValueError(f"{path} is not a control page")
 
     def _word(self, index: int) -> int:
@@ -64,6 +72,24 @@ class ControlPage:
     def is_raised(self, signal: Signal) -> bool:
         """Return whether the signal was raised."""
         return self._word(_INDEX[signal]) == 1
+
+    def check(self, signal: Signal) -> bool:
+        """Return whether the signal was raised, for the trial's code: the time is recorded."""
+        _WORD.pack_into(self._map, _CHECKED * _WORD.size, time.time_ns() // 1_000_000)
+        return self.is_raised(signal)
+
+    def checked_at(self) -> float | None:
+        """Return when the trial's code last called `check`, UTC seconds; None: never."""
+        return self._word(_CHECKED) / 1000 or None
+
+    def note_saving(self) -> None:
+        """Record that the ranks begin to save their state because of a signal."""
+        if not self._word(_SAVING):
+            _WORD.pack_into(self._map, _SAVING * _WORD.size, time.time_ns() // 1_000_000)
+
+    def saving_since(self) -> float | None:
+        """Return when the ranks began to save their state, UTC seconds; None: they have not."""
+        return self._word(_SAVING) / 1000 or None
 
     def extend(self, amount: int, *, is_last: bool) -> None:
         """Set a farther target. One that is not farther changes nothing."""
@@ -98,9 +124,25 @@ class ControlPage:
 
         [m] It takes 0.1 µs. It does nothing for ranks beyond the end of the page.
         """
+        return self._writer(_FIRST_RANK, rank)
+
+    def exchange_writer(self, rank: int) -> Callable[[int], object]:
+        """Return a function that writes the number of batches whose exchange the rank has begun.
+
+        It does nothing for ranks beyond the end of the page.
+        """
+        return self._writer(_FIRST_EXCHANGE, rank)
+
+    def _writer(self, first: int, rank: int) -> Callable[[int], object]:
         if rank >= _NUM_RANKS:
             return bool
-        return partial(_WORD.pack_into, self._map, (_FIRST_RANK + rank) * _WORD.size)
+        return partial(_WORD.pack_into, self._map, (first + rank) * _WORD.size)
+
+    def is_exchanging(self, rank: int) -> bool:
+        """Return whether a rank has begun the exchange of the last batch that it has begun."""
+        if rank >= _NUM_RANKS:
+            return False
+        return 0 < self._word(_FIRST_RANK + rank) == self._word(_FIRST_EXCHANGE + rank)
 
     def batch_of(self, rank: int) -> int | None:
         """Return the index of the last batch that this rank has begun; None if unknown."""

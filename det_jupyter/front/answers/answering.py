@@ -25,7 +25,9 @@ from det_jupyter.contract.messages import (
     LogLine,
     LogPage,
     LogQuery,
+    Pause,
     Reason,
+    Remedy,
     SeriesPage,
     SeriesQuery,
     Wire,
@@ -40,6 +42,7 @@ from det_jupyter.contract.messages.pages import (
     SeriesByTrial,
     StacksAnswer,
 )
+from det_jupyter.contract.messages.status import PAUSES
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
@@ -283,13 +286,18 @@ def answer(
 def carry_out_command(
     client: Client, experiment_id: int, command: str, reasons: Iterable[Reason]
 ) -> None:
-    """Carry out a button: a verb, or the id of a remedy in `reasons`.
+    """Carry out a button: a verb, the end of ranks that do not leave, or a remedy in `reasons`.
 
     Raises:
         Conflict: The remedy is not offered any more.
     """
     if command in VERBS:
         client.change(LIFE[command](experiment_id=experiment_id))
+        return
+    if command == Remedy(verb="pause_at_once", target=[experiment_id], text="").id:
+        if client.experiment(experiment_id).state not in PAUSES:
+            raise Conflict("it does not pause any more")
+        client.change(Pause(experiment_id=experiment_id, at_once=True))
         return
     for reason in reasons:
         for remedy in reason.remedies:

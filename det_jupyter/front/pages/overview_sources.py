@@ -27,6 +27,9 @@ from det_jupyter.view.model.sidebar import ExperimentLine, ExperimentNews
 MAX_GONE = 1000  # deleted ids that are kept for tabs which still show them
 
 
+_LEAVING_S = 5.0  # sentences about ranks that leave contain how long they have not left
+
+
 class ExperimentsSource:
     """Makes ExperimentNews."""
 
@@ -64,6 +67,8 @@ class ExperimentsSource:
         dirty |= rows.keys() ^ self._lines.keys()
         is_first = not self._lines and not self._whole_before
         changes = [self._update(number, rows, entries, version) for number in dirty]
+        is_any_leaving = any(row.leaving is not None for row in rows.values())
+        self.max_age_s = _LEAVING_S if is_any_leaving else None
         if is_first:
             self._whole_before = version
         return any(changes) or is_first
@@ -78,7 +83,7 @@ class ExperimentsSource:
         row = rows.get(number)
         if row is None:
             return self._remove(number, version)
-        line = build_line(row, entries.get(number))
+        line = build_line(row, entries.get(number), time.time())
         if number in self._lines and self._lines[number][1] == line:
             return False
         self._lines[number] = (version, line)

@@ -165,6 +165,7 @@ IDS = argument("ids", nargs="+", type=experiment_numbers, metavar="ID",
 TRIAL = argument("id", type=trial_number, metavar="ID", help="number of the trial")
 FILE = argument("file", nargs="?", help="file with YAML; none above a cell with YAML")
 
+AT_ONCE = flag("--at-once", help="kill ranks that have not left: what they did not save is lost")
 YES = flag("--yes", "-y", help="do not ask")
 QUEUE_ANYWAY = flag("--queue-anyway", help="submit it though no pool can run it now")
 FOLLOW_LINKS = flag(

@@ -23,8 +23,11 @@ _MOST_NAMED = 20
 def command(call: Call) -> str:
     """Pause, activate, cancel or kill experiments."""
 
+    given = {"at_once": True} if getattr(call.options, "at_once", False) else {}
+
     def change(number: int) -> str:
-        view = call.client.change(LIFE[call.options.verb.name](experiment_id=number))
+        request = LIFE[call.options.verb.name](experiment_id=number, **given)
+        view = call.client.change(request)
         return f"{title(view)}: {describe_state(view)}"
 
     return _for_each(call, change)

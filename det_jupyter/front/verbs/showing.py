@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,6 +22,7 @@ from det_jupyter.client.tables import plain_table
 from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths
 from det_jupyter.contract.messages import ExperimentView, SearchChangeView, State
+from det_jupyter.contract.messages.leaving_words import leaving_sentence
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import count, date
 from det_jupyter.errors import Conflict, NotFound, UsageError
@@ -88,9 +90,11 @@ def title(view: ExperimentView) -> str:
 def describe_state(view: ExperimentView) -> str:
     """Return the state as text, with the reason of an end, or an alarm of the only trial."""
     word = state_word(view)
-    if view.state is State.PAUSED and word != "paused":
-        return f"{word}; its ranks save their state and leave"
     alarms = (trial.alarm.sentence for trial in view.trials if trial.alarm.kind)
+    leaving = [trial.leaving for trial in view.trials if trial.leaving is not None]
+    if leaving and view.state is not State.ACTIVE:
+        more = f" (and {count(len(leaving) - 1, 'more trial')})" if len(leaving) > 1 else ""
+        return leaving_sentence(leaving[0], time.time()) + more
     message = view.message or (next(alarms, "") if len(view.trials) == 1 else "")
     return f"{word}: {message}" if message else word
 

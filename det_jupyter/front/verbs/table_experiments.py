@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from det_jupyter.front.verbs.arguments import (
+    AT_ONCE,
     BY_METRIC,
     CONFIG,
     COPIED,
@@ -196,7 +197,7 @@ MEMBERS: tuple[Verb | Group, ...] = (
     _SET,
     _LABEL,
     Verb("pause", "all ranks save their state and give their slots back",
-         verbs.lifecycle.command, (IDS,)),
+         verbs.lifecycle.command, (IDS, AT_ONCE)),
     Verb("activate", "go on from where it was paused", verbs.lifecycle.command, (IDS,),
          aliases=("unpause",), starts_master=True),
     Verb("cancel", "end it after saving its state", verbs.lifecycle.command, (IDS,)),

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from det_jupyter.contract.messages import GangExited, GangStarted, changes
+from det_jupyter.contract.messages import GangExited, GangStarted, RanksSeen, changes
 from det_jupyter.contract.values.text import error_line, printable
 from det_jupyter.errors import DetError
 from det_jupyter.master.machine.handlers import (
@@ -99,6 +99,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     events.AgentLost: agents.on_agent_lost,
     events.DevicesReported: agents.on_devices_reported,
     GangStarted: runs.on_gang_started,
+    RanksSeen: runs.on_ranks_seen,
     GangExited: runs.on_gang_exited,
     # from ranks
     events.RecordArrived: runs.on_record_arrived,

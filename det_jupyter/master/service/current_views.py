@@ -95,8 +95,12 @@ class Views:
 
     def trial(self, trial_id: int) -> TrialView:
         reasons = self.reasons(_EXPLAINED)
-        trial = self._machine.state.trial(trial_id)
-        return trial_view(trial, reasons.progress, reasons.sentence, self._store.verdict)
+        state = self._machine.state
+        trial = state.trial(trial_id)
+        experiment = state.experiments[trial.experiment_id]
+        return trial_view(
+            experiment, trial, reasons.progress, reasons.sentence, self._store.verdict
+        )
 
     def holding(self) -> list[TrialView]:
         """Return the trials that hold slots, without their verdicts."""
@@ -104,8 +108,10 @@ class Views:
         numbers = {t.id for agent_id in state.agents for t in indexes.trials_on_agent(agent_id)}
         reasons = self.reasons(0)
         return [
-            trial_view(state.trials[number], reasons.progress, reasons.sentence)
-            for number in sorted(numbers)
+            trial_view(
+                state.experiments[trial.experiment_id], trial, reasons.progress, reasons.sentence
+            )
+            for trial in map(state.trials.__getitem__, sorted(numbers))
         ]
 
     def reason(self, trial_id: int) -> Reason:

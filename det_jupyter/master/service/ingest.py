@@ -38,6 +38,7 @@ from det_jupyter.contract.messages import (
     GangExited,
     GangStarted,
     Offsets,
+    RanksSeen,
     SystemSampled,
     Unreadable,
 )
@@ -134,7 +135,8 @@ class _Intake:
             f"{stream or report.kind} of run {allocation_id}",
             content=report,
             experiment_id=found[0].experiment_id if found else None,
-            is_fatal=stream is None or stream.startswith("journal-"),
+            is_fatal=not isinstance(report, RanksSeen)
+            and (stream is None or stream.startswith("journal-")),
         ):
             self._take(report)
 
@@ -146,6 +148,8 @@ class _Intake:
                 self._take_chunk(report)
             case GangStarted():
                 self._take_start(report)
+            case RanksSeen():
+                self._take_places(report)
             case GangExited():
                 self._take_exit(report)
             case DevicesSeen():
@@ -167,6 +171,8 @@ class _Intake:
         match report:
             case GangStarted() | GangExited() | DevicesSeen():
                 return report.model_copy(update={"at": self._master_time(report.at)})
+            case RanksSeen():
+                return self._places_on_master_clock(report)
             case SystemSampled():
                 samples = [
                     sample.model_copy(update={"at": self._master_time(sample.at)})
@@ -175,6 +181,18 @@ class _Intake:
                 return report.model_copy(update={"samples": samples})
             case _:
                 return report
+
+    def _places_on_master_clock(self, seen: RanksSeen) -> RanksSeen:
+        times = {
+            name: None if at is None else self._master_time(at)
+            for name in ("at", "checked_at", "saving_since")
+            for at in [getattr(seen, name)]
+        }
+        places = {
+            rank: place.model_copy(update={"since": self._master_time(place.since)})
+            for rank, place in seen.places.items()
+        }
+        return seen.model_copy(update={**times, "places": places})
 
     def _master_time(self, at: float) -> float:
         return max(0.0, at - self._clock_ahead_s)
@@ -226,6 +244,13 @@ class _Intake:
             for process in report.ranks
         ]
         return report.model_copy(update={"ranks": ranks})
+
+    def _take_places(self, report: RanksSeen) -> None:
+        found = self._transaction.machine.state.find_allocation(report.allocation_id)
+        part = self._part_of(found[1]) if found is not None else None
+        if part is not None:
+            own = {rank: place for rank, place in report.places.items() if rank in part.ranks}
+            self._transaction.take(report.model_copy(update={"places": own}))
 
     def _take_exit(self, report: GangExited) -> None:
         found = self._transaction.machine.state.find_allocation(report.allocation_id)

@@ -91,9 +91,11 @@ def _machine_from(snapshot: str | None) -> Machine:
 def _mark_pausing(experiment: Experiment, trials: Sequence[Trial]) -> None:
     """Correct PAUSED of what holds slots, which versions before 2026-11-25 stored too early."""
     holding = [trial for trial in trials if trial.holds_slots]
-    for one in (experiment, *holding) if holding else ():
-        if one.state is State.PAUSED:
-            one.state = State.PAUSING
+    if holding and experiment.state is State.PAUSED:
+        experiment.state = State.PAUSING
+    for trial in holding:
+        if trial.state is State.PAUSED:
+            trial.state = State.PAUSING
 
 
 def _estimate_held(experiment: Experiment, trials: Sequence[Trial]) -> None:

@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.indexes import Indexes
 from det_jupyter.master.machine.model.state import Agent, Experiment, MachineState, Trial
+from det_jupyter.master.views.leaving_gangs import leaving_of
 from det_jupyter.searcher import ExitReason
 
 Sentence = Callable[[Trial], str | None]  # why a trial does not run; None if it runs or is over
@@ -63,7 +64,9 @@ def experiment_view(
         message=_message(experiment),
         search=experiment.search_view,
         trials=[
-            trial_view(trial, progress, sentence, None if i < num_older else verdict_of)
+            trial_view(
+                experiment, trial, progress, sentence, None if i < num_older else verdict_of
+            )
             for i, trial in enumerate(trials)
         ],
         last_seq=last_seq,
@@ -101,7 +104,11 @@ def progress_of(
 
 
 def trial_view(
-    trial: Trial, progress: Progress, sentence: Sentence, verdict_of: VerdictOf | None = None
+    experiment: Experiment,
+    trial: Trial,
+    progress: Progress,
+    sentence: Sentence,
+    verdict_of: VerdictOf | None = None,
 ) -> TrialView:
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
     is_trained = trial.exit_reason is ExitReason.COMPLETED and not trial.was_stopped
@@ -111,6 +118,7 @@ def trial_view(
         progress=1.0 if is_trained else fraction,
         allocation=_allocation_view(trial.allocation),
         waiting_for=sentence(trial),
+        leaving=leaving_of(experiment, trial, steps_completed),
         divergence=trial.divergence,
         is_resting=trial.is_resting and not trial.state.is_terminal,
         verdict=verdict_of(trial.id) if verdict_of is not None else None,

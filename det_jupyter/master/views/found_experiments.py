@@ -25,6 +25,7 @@ from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.model.indexes import Indexes
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.views.experiment_views import Progress, progress_of
+from det_jupyter.master.views.leaving_gangs import leaving_of
 
 _RUNNING, _QUEUED = "RUNNING", "QUEUED"
 _SYNONYMS = {"FAILED": "ERROR", "CANCELLED": "CANCELED"}
@@ -138,9 +139,15 @@ def _row(
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     gangs = sorted({allocation.state for allocation in holding})
     alarm = _alarm(living, is_single=config["searcher"]["name"] == "single")
+    leaving = (
+        leaving_of(experiment, trial, progress.get(trial.id, (0, 0.0))[0])
+        for trial in living
+        if experiment.state is not State.ACTIVE or len(experiment.trial_ids) == 1
+    )
     return ExperimentRow.built_from(
         experiment,
         name=experiment.name,
+        leaving=next(filter(None, leaving), None),
         status=experiment_status(experiment.state, gangs, len(experiment.trial_ids)),
         progress=progress_of(state, experiment, progress, living),
         metric=str(config["searcher"]["metric"]),

@@ -14,12 +14,15 @@ from datetime import tzinfo
 from types import MappingProxyType
 
 from det_jupyter.contract.messages import AllocationState, Estimate, Reason, Remedy, State
+from det_jupyter.contract.messages.leaving import Leaving
+from det_jupyter.contract.messages.leaving_words import end_now, leaving_sentence
 from det_jupyter.contract.values.text import count, short_time
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.queue import agent_slots
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.views.experiment_views import Progress
+from det_jupyter.master.views.leaving_gangs import leaving_of
 from det_jupyter.scheduler.board import Board
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
@@ -94,7 +97,9 @@ class WaitReasons:
                 where = " and ".join(dict.fromkeys(allocation.agent_ids))
                 return _reason(trial, "starting", f"its ranks are starting on {where}")
             case AllocationState.STOPPING:
-                return _reason(trial, "leaving", self._leaving(trial, allocation), *_kill(trial))
+                leaving = self._leaving(trial)
+                sentence = leaving_sentence(leaving, self.now, self._zone)
+                return _reason(trial, "leaving", sentence, *end_now(leaving))
             case _:
                 return _reason(trial, "running", "runs")
 
@@ -107,7 +112,7 @@ class WaitReasons:
             return problem
         goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
         if allocation.state is AllocationState.STOPPING and not goes_to_rest:
-            return self._leaving(trial, allocation)
+            return leaving_sentence(self._leaving(trial), self.now, self._zone)
         return trial.waiting_for
 
     def _problem_of(self, allocation: Allocation) -> str:
@@ -115,27 +120,11 @@ class WaitReasons:
         held = (agents.get(agent_id) for agent_id in dict.fromkeys(allocation.agent_ids))
         return next((agent.problem for agent in held if agent and agent.problem), "")
 
-    def _leaving(self, trial: Trial, allocation: Allocation) -> str:
-        """Return a predicate: was asked to leave, for which experiment, by what deadline."""
-        if trial.state is State.STOPPING_KILLED or allocation.asked_at is None:
-            return "is being killed"
-        for_whom = ""
-        if allocation.preempted_by is not None:
-            for_whom = f", to make room for experiment {allocation.preempted_by}"
-        config = self._machine.state.experiments[trial.experiment_id].config
-        until = allocation.asked_at + config["preemption_timeout"]
-        asked, limit = (
-            short_time(at, self.now, self._zone) for at in (allocation.asked_at, until)
-        )
-        after = ""
-        if trial.state is not State.ACTIVE:
-            after = f"; killing experiment {trial.experiment_id} ends it now"
-        elif not trial.is_resting:
-            after = "; then it queues again"
-        return (
-            f"was asked at {asked} to save its state and give its slots back{for_whom}, and is "
-            f"killed if it has not by {limit}{after}"
-        )
+    def _leaving(self, trial: Trial) -> Leaving:
+        experiment = self._machine.state.experiments[trial.experiment_id]
+        found = leaving_of(experiment, trial, self.progress.get(trial.id, (0, 0.0))[0])
+        assert found is not None, "its gang was asked to leave"
+        return found
 
     def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
         state = self._machine.state
@@ -290,14 +279,6 @@ def _reason(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reaso
     return Reason.model_validate(
         {"trial_id": trial.id, "cause": cause, "sentence": sentence, "remedies": list(remedies)}
     )
-
-
-def _kill(trial: Trial) -> list[Remedy]:
-    """Return the remedy that ends a leaving trial at once, unless it queues again or is killed."""
-    if trial.state in (State.ACTIVE, State.STOPPING_KILLED):
-        return []
-    text = "kill its experiment: what it has not saved is lost"
-    return [Remedy(verb="kill", target=[trial.experiment_id], text=text)]
 
 
 def _after_hang(trial: Trial) -> list[Remedy]:

@@ -86,6 +86,7 @@ class Stepping:
         self._share: Share | None = None
         self._raw: list[RawBackward] = []  # one for each optimizer that steps replicas
         self._weight = 1.0  # weight of this rank's gradients; the mean over ranks is 1
+        self.note_exchange: Callable[[int], object] = bool  # given the number of the batch
         self._backwards = 0
         self._is_stepping = False  # `step` is running, not an optimizer.step() of the trial
         self._has_scaled = False  # the scaler has stepped an optimizer in this batch
@@ -166,6 +167,7 @@ class Stepping:
         if self._timer is not None:
             self._timer.begin_backward(self.position.is_step)
         self._backwards += 1
+        self.note_exchange(self.position.batch_idx + 1)
         for raw in self._raw:
             raw.before_ours()
             raw.is_ours = True

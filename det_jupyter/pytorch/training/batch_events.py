@@ -72,6 +72,7 @@ class Events:
         Return a reason to leave without training, or None.
         """
         steps = self.start.steps_completed
+        self.core.preempt.was_asked()  # on the control page: this code checks, even if it is stuck
         self.savepoints.restore()
         self.orders.begin(self.schedule)
         set_training(self.context.models)
@@ -209,6 +210,7 @@ class Events:
             self.rehearsal.end(steps)
             return "stopped"
         if reason == "preempted":
+            self.core.preempt.note_saving()
             self.callbacks.on_interrupt()
         if reason == "stopped":  # so that the trial can be extended later
             self.context.set_stop_requested(False)

@@ -81,6 +81,7 @@ class Loop:
         self._distributed = core.distributed
         self._note_batch = core.note_batch
         self._begin_batch = context.stepping.begin_batch
+        context.stepping.note_exchange = core.note_exchange
         context.set_stop_requested(False)  # an earlier fit may have set it
         self._callbacks = Callbacks(trial.build_callbacks(), is_chief=core.distributed.is_chief)
         self._timings = open_timings(rules.profiling, context, start.steps_completed)

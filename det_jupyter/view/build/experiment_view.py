@@ -15,6 +15,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialView,
 )
+from det_jupyter.contract.messages.status import PAUSES
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.view.build.charts import build_charts, no_metrics
 from det_jupyter.view.build.experiment_facts import (
@@ -165,9 +166,9 @@ def _obstacle(verb: Verb, state: State) -> str:
         return "It is over."
     if verb == "kill":
         return "It is being killed." if state is State.STOPPING_KILLED else ""
-    if state not in (State.ACTIVE, State.PAUSED):
+    if not state.is_open:
         return "It is stopping."
-    if (verb == "pause") is (state is State.PAUSED):
+    if (verb == "pause") is (state in PAUSES):
         return f"It is {state.value.lower()} already."
     return ""
 

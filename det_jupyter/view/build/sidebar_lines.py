@@ -19,6 +19,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialView,
 )
+from det_jupyter.contract.messages.leaving_words import end_now, leaving_sentence
 from det_jupyter.contract.messages.status import with_alarm
 from det_jupyter.contract.values.text import count, shortened
 from det_jupyter.view.build.experiment_facts import (
@@ -59,11 +60,16 @@ _MAX_AGE_S = 5.0  # older samples of the whole computer are not used
 Points = Mapping[float, float]
 
 
-def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
+def build_line(row: ExperimentRow, entry: QueueEntry | None, now: float) -> ExperimentLine:
     """Return an experiment's line; `entry` is its first trial in the fetched queue, if any."""
     status = row.status
     is_waiting = status == "queued"
-    sentence = entry.reason.sentence if entry is not None else IN_LINE
+    wait, remedies = "", []
+    if row.leaving is not None:
+        wait, remedies = leaving_sentence(row.leaving, now), end_now(row.leaving)
+    elif is_waiting:
+        wait = entry.reason.sentence if entry is not None else IN_LINE
+        remedies = entry.reason.remedies if entry is not None else []
     return ExperimentLine.built_from(
         row,
         key=f"{row.id}@{row.created_at}",
@@ -72,8 +78,8 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None) -> ExperimentLine:
         best_metric=finite(row.best_metric),
         description=shortened(row.description, _MAX_DESCRIPTION),
         queue_place=entry.position if is_waiting and entry is not None else None,
-        wait=shortened(sentence, MAX_SENTENCE) if is_waiting else "",
-        remedies=build_remedies(entry.reason) if is_waiting and entry is not None else [],
+        wait=shortened(wait, MAX_SENTENCE),
+        remedies=build_remedies(remedies),
         failure=shortened(row.failure, MAX_SENTENCE),
         alarm=shortened(row.alarm, MAX_SENTENCE),
         actions=[] if row.state.is_terminal else [build_action(v, row.state) for v in VERBS],

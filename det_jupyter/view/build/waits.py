@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 
@@ -14,8 +14,11 @@ from det_jupyter.contract.messages import (
     HangReport,
     QueueEntry,
     Reason,
+    State,
     TrialView,
 )
+from det_jupyter.contract.messages.leaving import Leaving
+from det_jupyter.contract.messages.leaving_words import end_now, leaving_sentence
 from det_jupyter.contract.messages.resources import command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import (
@@ -40,6 +43,7 @@ _HOLDING = ("starting", "running")
 # Remedies that a button carries out (client/reasons.py). A kill loses work: users type it.
 _BUTTONS: dict[wire.RemedyVerb, str] = {
     "pause": "Pause",
+    "pause_at_once": "End now",
     "activate": "Activate",
     "set": "Change",
     "move": "Move ahead",
@@ -63,7 +67,9 @@ def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) 
 def wait_of(
     trial: TrialView, experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
 ) -> Wait | None:
-    """Return why a trial waits, None if it does not."""
+    """Return why a trial waits, or what its ranks wait for that leave; None if neither."""
+    if trial.leaving is not None:
+        return _leaving_wait(trial.id, trial.leaving, now)
     if trial.id in reasons and _is_queued(trial, experiment):
         return _wait(reasons[trial.id], now)
     return _plain_wait(trial.id, trial.waiting_for or "")
@@ -72,8 +78,18 @@ def wait_of(
 def wait_of_search(
     experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
 ) -> Wait | None:
-    """Return why the first queued trial of a search waits; None while a trial holds slots."""
+    """Return why the first queued trial of a search waits; None while a trial holds slots.
+
+    Of one that pauses or stops: what the first trial waits for that holds slots.
+    """
     trials = {trial.id: trial for trial in experiment.trials}
+    if experiment.state is not State.ACTIVE:
+        leaving = [trial for trial in trials.values() if trial.leaving is not None]
+        for first in leaving[:1]:
+            assert first.leaving is not None
+            wait = _leaving_wait(first.id, first.leaving, now)
+            more = f" (and {count(len(leaving) - 1, 'more trial')})" if len(leaving) > 1 else ""
+            return {**wait, "sentence": f"trial {first.id}{more}: {wait['sentence']}"}
     if any(trial.allocation is not None and trial.allocation.slots for trial in trials.values()):
         return None
     queued = {id: trial for id, trial in trials.items() if _is_queued(trial, experiment)}
@@ -87,6 +103,15 @@ def wait_of_search(
 
 def _is_queued(trial: TrialView, experiment: ExperimentView) -> bool:
     return trial_status(trial, experiment.state) == "queued"
+
+
+def _leaving_wait(trial_id: int, leaving: Leaving, now: float) -> Wait:
+    return Wait(
+        trial_id=trial_id,
+        sentence=shortened(leaving_sentence(leaving, now), MAX_SENTENCE),
+        expected="",
+        remedies=build_remedies(end_now(leaving)),
+    )
 
 
 def _plain_wait(trial_id: int, sentence: str) -> Wait | None:
@@ -139,13 +164,13 @@ def _wait(reason: Reason, now: float) -> Wait:
         trial_id=reason.trial_id,
         sentence=shortened(reason.sentence, MAX_SENTENCE),
         expected=expected_text(reason.expected, reason.why_unknown, now),
-        remedies=build_remedies(reason),
+        remedies=build_remedies(reason.remedies),
     )
 
 
-def build_remedies(reason: Reason) -> list[Remedy]:
-    """Return the changes that would start a trial, the mildest first."""
-    return [_remedy(remedy) for remedy in reason.remedies[:MAX_REMEDIES]]
+def build_remedies(remedies: Iterable[wire.Remedy]) -> list[Remedy]:
+    """Return the first changes that would start a trial, or end it."""
+    return [_remedy(remedy) for remedy in [*remedies][:MAX_REMEDIES]]
 
 
 def _remedy(remedy: wire.Remedy) -> Remedy:

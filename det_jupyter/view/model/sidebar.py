@@ -19,8 +19,9 @@ class ExperimentLine(ListedExperiment):
     Args:
         key: The key of its places in a page (view/forms/notebook_output.py).
         queue_place: The number of trials before its first one in the queue; None if not fetched.
-        wait: Why its first waiting trial waits, a sentence; empty if none waits.
-        remedies: Changes that would start it.
+        wait: Why its first waiting trial waits, or what its ranks wait for that leave, a
+            sentence; empty if none waits.
+        remedies: Changes that would start it, or end its ranks.
         actions: Its buttons; none after its end.
     """
 

@@ -57,7 +57,7 @@ export interface ICurve {
 
 export interface ITrialView {
   experiment_id: number;
-  state: 'ACTIVE' | 'PAUSED' | 'STOPPING_COMPLETED' | 'STOPPING_CANCELED' | 'STOPPING_KILLED' | 'STOPPING_ERROR' | 'COMPLETED' | 'CANCELED' | 'ERROR' | 'DELETING' | 'DELETE_FAILED';
+  state: 'ACTIVE' | 'PAUSING' | 'PAUSED' | 'STOPPING_COMPLETED' | 'STOPPING_CANCELED' | 'STOPPING_KILLED' | 'STOPPING_ERROR' | 'COMPLETED' | 'CANCELED' | 'ERROR' | 'DELETING' | 'DELETE_FAILED';
 }
 
 export interface IConfigText {

@@ -52,9 +52,7 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
     waits = allocation is not None and allocation.state is AllocationState.QUEUED
     assert trial.id in state.experiments[trial.experiment_id].trial_ids
     assert trial.state.is_terminal == (trial.ended_at is not None), name
-    if trial.state.is_terminal:
-        assert not trial.holds_slots, f"{name} and holds slots"
-    elif trial.state is State.PAUSED:
+    if trial.state.is_terminal or trial.state is State.PAUSED:
         assert not trial.holds_slots, f"{name} and holds slots"
     elif is_stopping(trial.state) or trial.state is State.PAUSING:
         assert trial.holds_slots, f"{name} and waits for nothing"

@@ -14,8 +14,11 @@ class Page:
     def __init__(self) -> None:
         self.raised: set[str] = set()
 
-    def is_raised(self, signal: str) -> bool:
+    def check(self, signal: str) -> bool:
         return signal in self.raised
+
+    def note_saving(self) -> None:
+        self.raised.add("saving")
 
     def acknowledge(self) -> None:
         self.raised.add("acknowledged")

@@ -232,6 +232,13 @@ class NotebookExperiment(Experiment):
             print(message)
         return state
 
+    def pause(self, timeout: float | None = 5.0, *, at_once: bool = False) -> State:
+        """As `Experiment.pause`; prints what it waits for if its slots are not free then."""
+        state = super().pause(timeout, at_once=at_once)
+        if state is State.PAUSING:
+            print(f"{self.why()}")
+        return state
+
     def _following_client(self) -> Client:
         return connection.watching_client()
 

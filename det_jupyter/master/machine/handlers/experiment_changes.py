@@ -24,6 +24,7 @@ from det_jupyter.contract.messages import (
     Pause,
     State,
 )
+from det_jupyter.contract.messages.leaving import RankPlace
 from det_jupyter.contract.messages.status import PAUSES, in_words
 from det_jupyter.contract.schema.fields import Title
 from det_jupyter.contract.values.alerts import AlertKind
@@ -276,8 +277,17 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
         for trial in turn.state.trials_of(experiment):
             _shift(trial, by_s, "created_at", "ended_at")
             if trial.allocation is not None:
-                times = ("queued_at", "asked_at", "started_at", "first_step_at")
+                times = (
+                    "queued_at",
+                    "asked_at",
+                    "started_at",
+                    "first_step_at",
+                    "checked_at",
+                    "saving_since",
+                )
                 _shift(trial.allocation, by_s, *times)
+                for place in trial.allocation.places.values():
+                    _shift(place, by_s, "since")
             turn.touch(trial)
             for checkpoint in map(state.checkpoints.__getitem__, trial.checkpoints):
                 _shift(checkpoint, by_s, "created_at")
@@ -286,7 +296,9 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
 
 
 def _shift(
-    subject: Experiment | Trial | Allocation | CheckpointView, by_s: float, *fields: str
+    subject: Experiment | Trial | Allocation | RankPlace | CheckpointView,
+    by_s: float,
+    *fields: str,
 ) -> None:
     for name in fields:
         if (at := getattr(subject, name)) is not None:

@@ -1,6 +1,7 @@
 """Reports of agents and ranks about a run. Those about a run without slots change nothing.
 
 GangStarted                     of each part; then all RankStarted: RUNNING
+RanksSeen                       of each part that was asked to leave: shown with the trial
 ValidationReported              the trial's metric; the search may stop the trial
 LossReported                    whether the training diverges
 CheckpointSaved                 where the next run starts from
@@ -32,6 +33,7 @@ from det_jupyter.contract.messages import (
     GangExited,
     GangStarted,
     KillGang,
+    RanksSeen,
     RankView,
     State,
 )
@@ -150,6 +152,24 @@ def _update_ranks(trial: Trial, allocation: Allocation) -> None:
     all_up = are_started and all(r.rank in allocation.ranks_up for r in allocation.ranks)
     if all_up and allocation.state is AllocationState.STARTING:
         move_allocation(trial, AllocationState.RUNNING)
+
+
+def on_ranks_seen(turn: Turn, event: RanksSeen) -> None:
+    """Store where the ranks of a part are that was asked to leave."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None or found[1].state is not AllocationState.STOPPING:
+        return
+    trial, allocation = found
+    if beyond := [rank for rank in event.places if rank >= len(allocation.slots)]:
+        raise Conflict(
+            f"allocation {allocation.id}: got ranks {beyond}, "
+            f"expected some of 0 to {len(allocation.slots) - 1}"
+        )
+    allocation.places = allocation.places | event.places
+    times = [allocation.checked_at, event.checked_at]
+    allocation.checked_at = max((at for at in times if at is not None), default=None)
+    allocation.saving_since = allocation.saving_since or event.saving_since
+    turn.touch(trial)
 
 
 def on_record_arrived(turn: Turn, event: RecordArrived) -> None:

@@ -17,6 +17,7 @@ from det_jupyter.contract.messages import (
     Target,
     Wire,
 )
+from det_jupyter.contract.messages.leaving import RankPlace
 from det_jupyter.contract.run.journal import RankFailure, RankStarted, RunEnded
 
 
@@ -65,6 +66,10 @@ class Allocation(AllocationView):
     planned_orders: list[ChangeOrder] = []
     ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
     asked_at: float | None = None  # when it was asked to save its state and leave
+    # While it leaves: where its ranks are, and what its code does about it (RanksSeen).
+    places: dict[int, RankPlace] = {}
+    checked_at: float | None = None
+    saving_since: float | None = None
     is_for_rest: bool = False  # progress is saved: the run cannot fail any more
     run_end: RunEnded | None = None  # of the lowest rank that has written one
     run_end_rank: int = 0

@@ -16,6 +16,7 @@ from det_jupyter.contract.messages import (
     DeviceProcess,
     GangExited,
     GangStarted,
+    RanksSeen,
     RunReport,
     SlotView,
     Wire,
@@ -260,6 +261,7 @@ Event = Annotated[
     | AgentLost
     | ClockStepped
     | GangStarted
+    | RanksSeen
     | GangExited
     | ValidationReported
     | LossReported

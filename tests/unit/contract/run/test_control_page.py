@@ -32,6 +32,31 @@ def test_what_one_program_raises_another_sees(page: ControlPage, tmp_path: Path)
     other.close()
 
 
+def test_when_the_code_checks_and_saves_is_recorded(page: ControlPage) -> None:
+    assert (page.checked_at(), page.saving_since()) == (None, None)
+    assert not page.check("preempt")
+    assert page.checked_at() is not None
+    page.note_saving()
+    since = page.saving_since()
+    assert since is not None
+    page.note_saving()
+    assert page.saving_since() == since
+
+
+def test_a_rank_that_exchanges_a_batch_does_so_until_it_begins_the_next(
+    page: ControlPage,
+) -> None:
+    page.batch_writer(1)(1)
+    assert (page.batch_of(1), page.is_exchanging(1)) == (0, False)
+    page.exchange_writer(1)(1)
+    assert page.is_exchanging(1)
+    page.batch_writer(1)(2)
+    assert not page.is_exchanging(1)
+    assert not page.is_exchanging(0)
+    page.exchange_writer(5000)(1)
+    assert not page.is_exchanging(5000)
+
+
 def test_a_target_only_moves_farther(page: ControlPage) -> None:
     page.extend(30, is_last=False)
     page.extend(10, is_last=True)

@@ -727,7 +727,12 @@ def test_to_show_an_experiment_is_to_return_its_handle(master: Master) -> None:
 @pytest.mark.parametrize(
     ("state", "running", "left"),
     [
-        (State.PAUSED, "pausing; its ranks save their state and leave", "paused"),
+        (
+            State.PAUSING,
+            "pausing",
+            "pausing",
+        ),
+        (State.PAUSED, "paused", "paused"),
         (State.STOPPING_KILLED, "being killed", "being killed"),
         (State.STOPPING_CANCELED, "stopping", "stopping"),
         (State.ACTIVE, "running", "queued"),

@@ -22,6 +22,7 @@ from det_jupyter.front.verbs.table_others import OTHERS
 
 REMEDIES = [
     Remedy(verb="pause", target=[3, 4], text=""),
+    Remedy(verb="pause_at_once", target=[3], text=""),
     Remedy(verb="activate", target=[3], text=""),
     Remedy(verb="kill", target=[3], text=""),
     Remedy(verb="set", target=[3], values={"priority": 10, "max_slots": "none"}, text=""),

@@ -36,10 +36,11 @@ PAUSE = Pause(experiment_id=1)
 CANCEL = Cancel(experiment_id=1)
 KILL = Kill(experiment_id=1)
 ASKED = (
-    "was asked at 00:01 to save its state and give its slots back, and is killed if it has not by "
-    "01:01"
+    "asked 0 s ago to save its state; frees 2 slots then; killed at 01:01 (in 60 min) otherwise"
 )
-KILLS = [("kill", "kill its experiment: what it has not saved is lost")]
+NOTHING = "nothing is lost that is not saved"
+ENDS_NOW = [("pause_at_once", f"end its ranks now and free its slots: {NOTHING}; it stays paused")]
+KILLS = [("kill", f"kill its experiment: {NOTHING}")]
 RUNG = "rests at 4 batches and holds no slots; goes on if it is among the best 1 of 4 there"
 HALVING = {
     "name": "async_halving", "metric": "error", "max_trials": 8, "max_length": {"batches": 16},
@@ -85,20 +86,19 @@ LEAVES_REST: list[Event] = [validated(4, 0.5), reached(4)]
     [
         (world_of(), "starting", "its ranks are starting on box", [], None),
         (world_of(*running()), "running", "runs", [], None),
-        (world_of(*running(), PAUSE), "leaving",
-         f"{ASKED}; killing experiment 1 ends it now", KILLS, ...),
-        (world_of(*running(), CANCEL), "leaving",
-         f"{ASKED}; killing experiment 1 ends it now", KILLS, ...),
-        (world_of(*running(), KILL), "leaving", "is being killed", [], ...),
+        (world_of(*running(), PAUSE), "leaving", f"pausing: {ASKED}", ENDS_NOW, ...),
+        (world_of(*running(), CANCEL), "leaving", f"stopping: {ASKED}", KILLS, ...),
+        (world_of(*running(), KILL), "leaving",
+         "stopping: it is being killed, which frees 2 slots", [], ...),
         (world_of(*running(), PAUSE, exited()), "paused",
          "is paused until its experiment is activated",
          [("activate", "activate its experiment; then it waits for its turn")], None),
         (world_of(*running(), CANCEL, exited()), "over", "is over (canceled)", [], None),
         (world_of(*running(), *completed(), exited()), "over", "is over (completed)", [], None),
         (preempted(), "leaving",
-         ASKED.replace(", and is", ", to make room for experiment 2, and is")
-         + "; then it queues again", [], ...),
-        (searching(*LEAVES_REST), "leaving", ASKED, [], RUNG),
+         f"making room for experiment 2: {ASKED}; then it queues again", [], ...),
+        (searching(*LEAVES_REST), "leaving",
+         f"going to rest: {ASKED.replace('2 slots', '1 slot')}", [], RUNG),
         (searching(*LEAVES_REST, exited(codes={0: 0})), "resting", RUNG, [], ...),
     ],
 )  # fmt: skip
@@ -250,4 +250,6 @@ def test_nobody_waits_until_what_is_killed_has_saved(before: list[Event]) -> Non
     assert (waiting.expected, waiting.why_unknown) == (
         None, "how long it takes to leave is not known",
     )  # fmt: skip
-    assert whys(world).of(world.trial(1)).sentence == "is being killed"
+    assert whys(world).of(world.trial(1)).sentence == (
+        "stopping: it is being killed, which frees 2 slots"
+    )

@@ -51,7 +51,7 @@ def with_allocation(state: State, allocation_state: AllocationState | None) -> E
         (State.ACTIVE, AllocationState.RUNNING, "running"),
         (State.ACTIVE, AllocationState.STOPPING, "pausing"),
         (State.ACTIVE, AllocationState.ENDED, "queued"),
-        (State.PAUSED, AllocationState.STOPPING, "pausing"),
+        (State.PAUSING, AllocationState.STOPPING, "pausing"),
         (State.PAUSED, AllocationState.ENDED, "paused"),
         (State.PAUSED, None, "paused"),
         (State.STOPPING_COMPLETED, AllocationState.RUNNING, "stopping"),
@@ -82,6 +82,7 @@ def enabled(state: State) -> dict[str, bool]:
     ("state", "possible"),
     [
         (State.ACTIVE, {"pause", "kill"}),
+        (State.PAUSING, {"activate", "kill"}),
         (State.PAUSED, {"activate", "kill"}),
         (State.STOPPING_COMPLETED, {"kill"}),
         (State.STOPPING_KILLED, set()),

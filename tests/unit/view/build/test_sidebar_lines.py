@@ -51,7 +51,7 @@ RUNNING, STOPPING = AllocationState.RUNNING, AllocationState.STOPPING
         ({"gangs": [AllocationState.STARTING, RUNNING]}, "running"),
         ({"gangs": [STOPPING]}, "pausing"),
         ({"gangs": [STOPPING], "num_trials": 9}, "running"),
-        ({"gangs": [STOPPING], "state": State.PAUSED, "num_trials": 9}, "pausing"),
+        ({"gangs": [STOPPING], "state": State.PAUSING, "num_trials": 9}, "pausing"),
         ({"state": State.PAUSED}, "paused"),
         ({"state": State.STOPPING_KILLED, "gangs": [RUNNING]}, "stopping"),
         ({"state": State.DELETING}, "stopping"),
@@ -60,34 +60,34 @@ RUNNING, STOPPING = AllocationState.RUNNING, AllocationState.STOPPING
     ],
 )
 def test_a_line_has_the_status_of_a_view(changes: dict[str, Any], status: str) -> None:
-    assert build_line(row(7, **changes), None).status == status
+    assert build_line(row(7, **changes), None, NOW).status == status
 
 
 def test_a_line_says_why_its_first_trial_waits_and_what_would_start_it() -> None:
     queue = [entry(9, 7, position=4), entry(3, 7, position=2, reason=reason(3)), entry(4, 5)]
     first = first_entries(cluster(pool(), queue=queue))
     assert {number: each.trial_id for number, each in first.items()} == {7: 3, 5: 4}
-    line = build_line(row(7), first[7])
+    line = build_line(row(7), first[7], NOW)
     assert line.wait.startswith("needs 4 slots; 2 of 8 are free")
     assert line.queue_place == 2
     assert [remedy["button"] for remedy in line.remedies] == ["", "Pause", "Change"]
-    running = build_line(row(7, gangs=[RUNNING]), first[7])
+    running = build_line(row(7, gangs=[RUNNING]), first[7], NOW)
     assert (running.wait, running.remedies, running.queue_place) == ("", [], None)
 
 
 def test_a_line_of_one_that_is_over_has_no_buttons_and_says_why_it_failed() -> None:
-    line = build_line(row(7, state=State.ERROR, failure="rank 1: " + "x" * 999), None)
+    line = build_line(row(7, state=State.ERROR, failure="rank 1: " + "x" * 999), None, NOW)
     assert line.actions == []
     assert line.failure.startswith("rank 1: x")
     assert len(line.failure) <= 400
-    living = build_line(row(7, best_metric=math.nan, progress=math.nan), None)
+    living = build_line(row(7, best_metric=math.nan, progress=math.nan), None, NOW)
     assert [action["verb"] for action in living.actions] == ["pause", "activate", "kill"]
     assert (living.best_metric, living.progress) == (None, 0.0)
 
 
 def test_a_line_has_the_key_of_the_experiments_places() -> None:
     state = build_view_state(experiment(trial()), [], [], NOW)
-    line = build_line(row(state["id"], created_at=state["created_at"]), None)
+    line = build_line(row(state["id"], created_at=state["created_at"]), None, NOW)
     assert line.key == place_key(state)
 
 

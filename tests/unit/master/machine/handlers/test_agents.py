@@ -252,7 +252,7 @@ def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World
     assert world.waiting_for(1) == PROBLEM  # why it is not killed yet
     world.tell(registered(slots=2, runs={"1.1.1": True}))
     assert world.machine.changes().trials >= {1}
-    assert world.waiting_for(1) == "is being killed"
+    assert world.waiting_for(1) == "stopping: it is being killed, which frees 2 slots"
     assert PROBLEM not in (world.waiting_for(2) or "")
 
 

@@ -346,11 +346,11 @@ def test_a_kill_overtakes_a_pause_and_each_is_told_as_it_is(world: World) -> Non
     assert world.waiting_for() is None
     world.tell(Pause(experiment_id=1))
     assert world.waiting_for() == (
-        "was asked at 00:01 to save its state and give its slots back, and is killed if it has "
-        "not by 00:11; killing experiment 1 ends it now"
+        "pausing: asked 0 s ago to save its state; frees 2 slots then; killed at 00:11 "
+        "(in 10 min) otherwise"
     )
     assert world.tell(Kill(experiment_id=1)) == [world.order(KILL)]
-    assert world.waiting_for() == "is being killed"
+    assert world.waiting_for() == "stopping: it is being killed, which frees 2 slots"
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))
     assert world.experiment().state is State.CANCELED
     assert world.waiting_for() is None
@@ -428,7 +428,8 @@ def test_asking_for_what_is_so_already_changes_nothing(
         ([Kill(experiment_id=1), exited(killed=True)], Pause(experiment_id=1),
          "experiment 1 is over (canceled) and cannot be paused; only one that is active can"),
         ([*completed(), exited()], Activate(experiment_id=1),
-         "experiment 1 is over (completed) and cannot be activated; only one that is pausing or paused can"),
+         "experiment 1 is over (completed) and cannot be activated; "
+         "only one that is pausing or paused can"),
         ([Cancel(experiment_id=1)], Pause(experiment_id=1),
          "experiment 1 is stopping and cannot be paused; only one that is active can"),
     ],

@@ -1,0 +1,80 @@
+"""Reads where the ranks of gangs are, and reports it of a gang that was asked to leave.
+
+It reads the control pages about once a second. What a rank is doing since when is known to that
+precision; writing times would cost the ranks more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.runner import LivingGang
+from det_jupyter.contract.messages import RanksSeen
+from det_jupyter.contract.messages.leaving import RankPlace
+from det_jupyter.contract.run.control_page import ControlPage
+
+_READ_S = 1.0
+_REPORT_S = (2.0, 10.0)  # shortest time between two reports of a gang: first, and longest
+
+
+@dataclass(slots=True)
+class WatchedGang:
+    """What was read of one gang."""
+
+    places: dict[int, RankPlace] = field(default_factory=dict)
+    reported_at: float = float("-inf")  # on the monotonic clock
+    pause_s: float = _REPORT_S[0]
+
+    def read(self, run: Run, page: ControlPage, *, now: float, monotonic: float) -> bool:
+        """Read a gang's page; set `run.seen` if there is something to report, and return whether.
+
+        Args:
+            run: The gang's run here.
+            page: Its control page.
+            now: UTC seconds.
+            monotonic: Seconds on the monotonic clock.
+        """
+        for rank in run.process_ranks:
+            before = self.places.get(rank)
+            batch, is_exchanging = page.batch_of(rank), page.is_exchanging(rank)
+            if before is None or (before.batch, before.is_exchanging) != (batch, is_exchanging):
+                self.places[rank] = RankPlace(batch=batch, is_exchanging=is_exchanging, since=now)
+        if not page.is_raised("preempt") or monotonic - self.reported_at < self.pause_s:
+            return False
+        seen = RanksSeen(
+            allocation_id=run.id,
+            at=now,
+            places=dict(self.places),
+            checked_at=page.checked_at(),
+            saving_since=page.saving_since(),
+        )
+        if run.seen is not None and seen == run.seen.model_copy(update={"at": now}):
+            return False
+        run.seen, run.is_seen_sent = seen, False
+        if self.reported_at > 0:
+            self.pause_s = min(1.5 * self.pause_s, _REPORT_S[1])
+        self.reported_at = monotonic
+        return True
+
+
+async def watch_places(living: Callable[[], Sequence[LivingGang]], news: asyncio.Event) -> None:
+    """Read the pages of living gangs, and set `news` if one is to be reported; until cancelled."""
+    watched: dict[str, WatchedGang] = {}
+    while True:
+        gangs = {gang.run.id: gang.run for gang in living()}
+        watched = {key: watched.get(key) or WatchedGang() for key in gangs}
+        for key, run in gangs.items():
+            try:
+                with run.open_page() as page:
+                    is_new = watched[key].read(
+                        run, page, now=time.time(), monotonic=time.monotonic()
+                    )
+            except (OSError, ValueError):  # user code may have removed the folder
+                continue
+            if is_new:
+                news.set()
+        await asyncio.sleep(_READ_S)

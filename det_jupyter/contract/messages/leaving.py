@@ -1,0 +1,62 @@
+"""A gang that leaves: which ranks it waits for, and what happens when."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from det_jupyter.contract.messages.wire import Wire
+from det_jupyter.contract.values.bounds import Count, Timestamp
+
+
+class RankPlace(Wire):
+    """Where a rank is in its training, as its agent has read from the control page.
+
+    Args:
+        batch: Index of the last batch that it has begun; None: it has begun none.
+        is_exchanging: Whether it has begun to exchange the gradients of that batch, for which it
+            waits for the other ranks.
+        since: When the agent first saw this.
+    """
+
+    batch: Count | None = None
+    is_exchanging: bool = False
+    since: Timestamp
+
+
+After = Literal["pauses", "queues", "rests", "ends"]  # what the trial does when it has left
+
+
+class Leaving(Wire):
+    """The ranks of a trial that were asked to save their state and leave, or are being killed.
+
+    Args:
+        experiment_id: The trial's experiment.
+        then: What the trial does when they have left.
+        asked_at: When they were asked; None: they are being killed.
+        killed_at: When they are killed if they have not left.
+        num_slots: Number of slots that they hold.
+        num_ranks: Number of ranks.
+        preempted_by: The experiment that gets the slots, if there is one.
+        behind: The ranks that have come least far: the others wait for them. (): not known.
+        batch: The batch that these are in; None: they have begun none.
+        since: How long that has been so.
+        checked_at: When the trial's code last checked for requests; None: not in this run.
+        saving_since: Since when they have been saving their state; None: they are not.
+        saved_at: Batches completed at the last checkpoint; None: there is none.
+        num_unsaved: Number of batches completed since then.
+    """
+
+    experiment_id: int
+    then: After
+    asked_at: float | None = None
+    killed_at: float | None = None
+    num_slots: int = 0
+    num_ranks: int = 1
+    preempted_by: int | None = None
+    behind: list[int] = []
+    batch: int | None = None
+    since: float = 0.0
+    checked_at: float | None = None
+    saving_since: float | None = None
+    saved_at: int | None = None
+    num_unsaved: int = 0

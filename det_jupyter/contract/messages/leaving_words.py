@@ -1,0 +1,99 @@
+"""A gang that leaves as a sentence, and the remedy that ends it at once."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+
+from det_jupyter.contract.messages.leaving import Leaving
+from det_jupyter.contract.messages.resources import Remedy
+from det_jupyter.contract.values.text import clock, count, length, rough_duration, short_time
+
+_LONG_BATCH_S = 3.0  # ranks that have been in a batch for longer are named
+_UNHEEDED_S = 5.0  # a request that was not read for longer may never be
+
+
+def leaving_sentence(leaving: Leaving, now: float, zone: tzinfo | None = None) -> str:
+    """Return what a gang that leaves is doing, whom it waits for, and what happens when.
+
+    Args:
+        leaving: The gang.
+        now: UTC seconds.
+        zone: Zone of times of day; None: this computer's.
+    """
+    what = _doing(leaving)
+    slots = count(leaving.num_slots, "slot") if leaving.num_slots else "its place"
+    after = "; then it queues again" if leaving.then == "queues" else ""
+    if leaving.asked_at is None:
+        return f"{what}: it is being killed, which frees {slots}{after}"
+    limit = ""
+    if leaving.killed_at is not None:
+        at = short_time(leaving.killed_at, now, zone)
+        left = rough_duration(leaving.killed_at - now)
+        limit = f"; killed at {at} (in {left}) otherwise"
+    return f"{what}: {_obstacle(leaving, now, slots)}{limit}{after}"
+
+
+def _doing(leaving: Leaving) -> str:
+    if leaving.preempted_by is not None:
+        return f"making room for experiment {leaving.preempted_by}"
+    words = {"pauses": "pausing", "queues": "giving its slots back", "rests": "going to rest"}
+    return words.get(leaving.then, "stopping")
+
+
+def _obstacle(leaving: Leaving, now: float, slots: str) -> str:
+    """Return what the gang waits for, and what follows then."""
+    assert leaving.asked_at is not None
+    asked_s = now - leaving.asked_at
+    if leaving.saving_since is not None:
+        saving = rough_duration(now - leaving.saving_since)
+        return f"it has been saving its state for {saving}; frees {slots} then"
+    is_unheeded = asked_s >= _UNHEEDED_S
+    if is_unheeded and leaving.checked_at is None:
+        return (
+            "its code has not checked for preemption in this run (should_preempt); saves and "
+            f"frees {slots} when it does"
+        )
+    if leaving.behind and now - leaving.since >= _LONG_BATCH_S:
+        in_batch = rough_duration(now - leaving.since)
+        return f"{_behind(leaving)} for {in_batch}; saves and frees {slots} then"
+    if is_unheeded and leaving.checked_at is not None and leaving.checked_at < leaving.asked_at:
+        return (
+            f"its code has not checked for preemption since {clock(leaving.checked_at)}; saves "
+            f"and frees {slots} when it does"
+        )
+    return f"asked {rough_duration(asked_s)} ago to save its state; frees {slots} then"
+
+
+def _behind(leaving: Leaving) -> str:
+    """Return the ranks that the others wait for, and what they have not done."""
+    ranks = [str(rank) for rank in leaving.behind]
+    if len(ranks) == leaving.num_ranks:
+        who, have = ("it", "has") if len(ranks) == 1 else ("its ranks", "have")
+    elif len(ranks) == 1:
+        who, have = f"rank {ranks[0]}", "has"
+    else:
+        who, have = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}", "have"
+    if leaving.batch is None:
+        return f"{who} {have} not begun the first batch"
+    return f"{who} {have} not come to the end of batch {leaving.batch}"
+
+
+def end_now(leaving: Leaving) -> list[Remedy]:
+    """Return the remedy that ends the ranks at once, with what is lost by it, if there is one."""
+    if leaving.asked_at is None or leaving.then not in ("pauses", "ends"):
+        return []
+    if leaving.num_unsaved == 0:
+        lost = "nothing is lost that is not saved"
+    else:
+        batches = length({"batches": leaving.num_unsaved})
+        since = (
+            "all that it has trained, as nothing is saved"
+            if leaving.saved_at is None
+            else f"since the checkpoint at batch {leaving.saved_at}"
+        )
+        lost = f"{batches} {'are' if leaving.num_unsaved > 1 else 'is'} lost, {since}"
+    if leaving.then == "pauses":
+        text = f"end its ranks now and free its slots: {lost}; it stays paused"
+        return [Remedy(verb="pause_at_once", target=[leaving.experiment_id], text=text)]
+    text = f"kill its experiment: {lost}"
+    return [Remedy(verb="kill", target=[leaving.experiment_id], text=text)]

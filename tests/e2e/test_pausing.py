@@ -1,0 +1,76 @@
+"""PAUSED is said only when the slots are free; until then, which rank is waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import State
+from tests.processes import wait_until
+from tests.trials import TRIAL_SOURCE, slow, submit
+
+pytestmark = pytest.mark.e2e
+
+BATCH = 8
+
+
+def stuck(client: Client, brake: Path) -> Experiment:
+    """Return an experiment whose rank 1 stays in batch BATCH while the file exists."""
+    brake.touch()
+    held = brake.with_suffix(".held")
+    stays = f"""import pathlib
+        if self.context.distributed.rank == 1 and batch_idx == {BATCH}:
+            pathlib.Path({str(held)!r}).touch()
+            while pathlib.Path({str(brake)!r}).exists():
+                time.sleep(0.05)"""
+    source = TRIAL_SOURCE.replace("time.sleep(self.pause_s)", stays)
+    experiment = submit(client, slow(0.0), source)
+    wait_until(held.exists, "rank 1 is in that batch")
+    return experiment
+
+
+def sentence_of(experiment: Experiment) -> str:
+    return experiment.view.trials[0].waiting_for or ""
+
+
+def wait_until_named(experiment: Experiment) -> None:
+    named = f"pausing: rank 1 has not come to the end of batch {BATCH} for "
+    wait_until(lambda: sentence_of(experiment).startswith(named), "the rank is named")
+
+
+def test_a_pause_is_said_to_go_on_until_a_stuck_rank_has_left(
+    client: Client, tmp_path: Path
+) -> None:
+    brake = tmp_path / "brake"
+    experiment = stuck(client, brake)
+    assert experiment.pause(timeout=0) is State.PAUSING
+    wait_until_named(experiment)
+    assert "saves and frees 2 slots then; killed at " in sentence_of(experiment)
+    assert experiment.state is experiment.trial.view.state is State.PAUSING
+    assert experiment.why().cause == "leaving"
+    assert sum(len(agent.used) for agent in client.agents()) == 2
+    brake.unlink()
+    assert experiment.pause(timeout=60) is State.PAUSED
+    assert not any(agent.used for agent in client.agents())
+    experiment.activate()
+    assert experiment.wait(60) is State.COMPLETED
+
+
+def test_stuck_ranks_are_ended_at_once_and_the_trial_goes_on_later(
+    client: Client, tmp_path: Path
+) -> None:
+    brake = tmp_path / "brake"
+    experiment = stuck(client, brake)
+    assert experiment.pause(timeout=0) is State.PAUSING
+    wait_until_named(experiment)
+    [remedy] = experiment.why().remedies
+    assert remedy.verb == "pause_at_once"
+    assert f"{BATCH} batches are lost, all that it has trained" in remedy.text
+    assert experiment.pause(timeout=60, at_once=True) is State.PAUSED
+    assert not any(agent.used for agent in client.agents())
+    brake.unlink()
+    experiment.activate()
+    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.trial.view.restarts == 0

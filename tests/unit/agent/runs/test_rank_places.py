@@ -1,0 +1,67 @@
+"""What an agent reads of where ranks are, and when it reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.agent.runs.rank_places import WatchedGang
+from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.contract.messages.leaving import RankPlace
+from det_jupyter.contract.run.control_page import ControlPage, create_page
+from tests.integration.agent_support import make_plan
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[ControlPage]:
+    create_page(tmp_path / "control")
+    page = ControlPage(tmp_path / "control")
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return new_run(make_plan("1.1.1", []), sockets=tmp_path)
+
+
+def test_places_are_known_since_they_changed_and_reported_once_it_was_asked_to_leave(
+    page: ControlPage, run: Run
+) -> None:
+    gang = WatchedGang()
+    for rank in (0, 1):
+        page.batch_writer(rank)(119)
+    page.exchange_writer(0)(119)
+    assert not gang.read(run, page, now=100.0, monotonic=0.0)
+    assert not gang.read(run, page, now=130.0, monotonic=30.0)
+    page.raise_signal("preempt")
+    assert gang.read(run, page, now=140.0, monotonic=40.0)
+    assert run.seen is not None
+    assert run.seen.places == {
+        0: RankPlace(batch=118, is_exchanging=True, since=100.0),
+        1: RankPlace(batch=118, since=100.0),
+    }
+    assert (run.seen.checked_at, run.seen.saving_since) == (None, None)
+
+
+def test_only_changes_are_reported_and_not_more_often_than_every_two_seconds(
+    page: ControlPage, run: Run
+) -> None:
+    gang = WatchedGang()
+    page.raise_signal("preempt")
+    assert gang.read(run, page, now=100.0, monotonic=0.0)
+    run.is_seen_sent = True
+    assert not gang.read(run, page, now=110.0, monotonic=10.0)
+    assert run.is_seen_sent
+    page.batch_writer(1)(5)
+    assert gang.read(run, page, now=111.0, monotonic=11.0)
+    assert not run.is_seen_sent
+    page.batch_writer(1)(6)
+    assert not gang.read(run, page, now=112.0, monotonic=12.0)
+    page.note_saving()
+    assert gang.read(run, page, now=115.0, monotonic=15.0)
+    assert run.seen is not None
+    assert run.seen.places[1] == RankPlace(batch=5, since=112.0)
+    assert run.seen.saving_since is not None
