@@ -76,7 +76,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "starting": set(),
         "tunnel": {"starting"},
         "hangs": {"runs"},
-        "runs": {"starting", "tunnel"},
+        "runs": {"devices", "starting", "tunnel"},
         "sampler": {"devices", "starting", "runs"},
         "link": {"devices", "runs", "sampler", "starting", "tunnel"},
     },
@@ -231,10 +231,12 @@ def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
     assert not wrong, "pass the Reader, or have the line as data"
 
 
-# Sentences of others (torch, gloo, NCCL, the driver, regex, PyYAML), and repeated sentences.
+# Sentences of others (the kernel, torch, gloo, NCCL, the driver, regex, PyYAML), and repeated
+# sentences.
 READS_SENTENCES = {
     "config/yaml_salvage.py",
-    "agent/devices/watch.py", "agent/sampler/gpu_watch.py", "contract/trial/captured.py",
+    "agent/devices/kernel_log.py", "agent/devices/watch.py", "agent/sampler/gpu_watch.py",
+    "contract/trial/captured.py",
     "core/peer_errors.py",
     "core/tracebacks.py", "master/service/stored_logs.py", "pytorch/parallel/replicas.py",
     "pytorch/training/init.py", "rank/endings.py",

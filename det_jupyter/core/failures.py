@@ -20,7 +20,7 @@ from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run, StepCounter
-from det_jupyter.core.peer_errors import PeerFailed, is_lost_peer, is_lost_worker
+from det_jupyter.core.peer_errors import PeerFailed, WorkerLost, is_lost_peer, is_lost_worker
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, DetError, InvalidHP, PeerRefused, ProtocolMismatch
 
@@ -71,7 +71,10 @@ def failure_of(
         )
     elif isinstance(error, PeerFailed) and error.no_room:  # killed before it has reported that
         no_room, message = True, f"{message}; {_MAKE_ROOM}"
-    is_others = no_room or is_echo or is_lost_worker(error) or isinstance(error, PeerRefused)
+    lost_pid = None
+    if is_lost_worker(error):
+        lost_pid = error.pid if isinstance(error, WorkerLost) else 0
+    is_others = no_room or is_echo or lost_pid is not None or isinstance(error, PeerRefused)
     return RankFailure(
         at=time.time(),
         rank=rank,
@@ -81,6 +84,7 @@ def failure_of(
         final=isinstance(error, ConfigError | ProtocolMismatch) or (is_early and not is_others),
         no_room=no_room,
         is_echo=is_echo,
+        lost_pid=lost_pid,
     )
 
 

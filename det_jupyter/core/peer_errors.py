@@ -45,6 +45,21 @@ class PeerFailed(RuntimeError):
         return f"rank {self.rank} failed: {self.error}"
 
 
+class WorkerLost(RuntimeError):
+    """A data-loader worker was killed, or exited.
+
+    Attributes:
+        pid: Its pid.
+    """
+
+    def __init__(self, message: str, pid: int) -> None:
+        super().__init__(message, pid)
+        self.pid = pid
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class PeerLost(RuntimeError):
     """Another rank ended during a collective. Its own error has the cause."""
 
@@ -73,6 +88,8 @@ def is_lost_worker(error: BaseException) -> bool:
     workers are alive a moment too early. Its thread for pinned memory puts the traceback of that
     error into the message.
     """
+    if isinstance(error, WorkerLost):
+        return True
     if isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)):
         return True
     if not isinstance(error, ConnectionError | EOFError | FileNotFoundError):

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import CodeType
 
 from det_jupyter.contract.values.text import error_message
+from det_jupyter.core.peer_errors import WorkerLost
 from det_jupyter.errors import ConfigError, DetError
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -82,7 +83,9 @@ class CodeNames:
         where = self._innermost(summary.stack)
         if code is not None:
             where = self._place(code.co_filename, code.co_firstlineno, code.co_name)
-        if isinstance(error, ConfigError) or (isinstance(error, DetError) and not where):
+        if isinstance(error, WorkerLost):
+            text = "".join(f"{text}\n" for text in (message, *getattr(error, "__notes__", ())))
+        elif isinstance(error, ConfigError) or (isinstance(error, DetError) and not where):
             text = f"{message}\n"  # frames add nothing
         else:
             self._trim(summary)
@@ -173,7 +176,7 @@ def _shortened(text: str) -> str:
 
 def _one_line(error: BaseException, message: str) -> str:
     lines = message.strip().splitlines()
-    if isinstance(error, DetError):
+    if isinstance(error, DetError | WorkerLost):
         return "; ".join(line for line in lines if not line.startswith(" "))  # no source
     # torchrun begins with a line of equals signs.
     line = next((line for line in lines if any(map(str.isalnum, line))), lines[0] if lines else "")

@@ -27,6 +27,7 @@ from typing import cast
 import psutil
 
 from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
+from det_jupyter.agent.runs.memory_watch import MemoryWatch
 from det_jupyter.agent.runs.runner import LivingGang, Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
@@ -52,6 +53,7 @@ class StandInRunner:
 
     gangs: list[LivingGang]
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    memory: MemoryWatch = field(default_factory=MemoryWatch)
 
     def living_gangs(self, agent_id: str) -> list[LivingGang]:
         return self.gangs

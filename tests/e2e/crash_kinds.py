@@ -180,7 +180,8 @@ def training(name: str, *lines: str, error: str | None, **changes: Any) -> Crash
 
 def killed(number: signal.Signals, *lines: str, name: str = "", **changes: Any) -> Crash:
     rank = changes.get("rank", 0)
-    error = rf"^rank {rank} was killed by {number.name} (\(.*\) )?in batch {BATCH}"
+    by = r" \(by hand.*\)" if number == signal.SIGKILL else ""
+    error = rf"^rank {rank} was killed by {number.name}{by} in batch {BATCH}"
     name = name or f"killed by {number.name}"
     return training(name, *lines, error=error, exit_code=-number, **changes)
 
@@ -402,19 +403,20 @@ KINDS = [
     worker(
         "a loader worker killed",
         "if index == 2: os.kill(os.getpid(), 9)",
-        error="DataLoader worker",
+        error=r"^loader worker 0 of rank 0 \(pid \d+\) was killed by SIGKILL$",
         workers=2,
     ),
     worker(
         "a loader worker that crashes",
-        "if index == 2: ctypes.string_at(0)",
-        error="DataLoader worker",
+        "if index == 2: ctypes.string_at(0)  # here",
+        error=r"^loader worker 0 of rank 0 \(pid \d+\) was killed by SIGSEGV$",
+        where="__getitem__",
         workers=2,
     ),
     worker(
         "a loader worker that exits",
         "if index == 2: os._exit(3)",
-        error="DataLoader worker",
+        error=r"^loader worker 0 of rank 0 \(pid \d+\) exited with code 3 \(sys.exit or",
         workers=2,
     ),
     Crash(

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from det_jupyter.pytorch.data import BatchStream, DataLoader
-from det_jupyter.pytorch.data.loader import report_unsent_batches
+from det_jupyter.pytorch.data.workers import report_unsent_batches
 from det_jupyter.pytorch.rng import seed_everything
 from tests.processes import wait_until
 from tests.unit.pytorch.data_support import (
@@ -142,7 +142,7 @@ class Failing(Dataset[int]):
     ("how", "error", "words"),
     [
         ("raises", ZeroDivisionError, "record 5 is broken"),
-        ("dies", RuntimeError, "exited unexpectedly|Killed"),
+        ("dies", RuntimeError, r"^loader worker 0 of rank 0 \(pid \d+\) was killed by SIGKILL"),
     ],
 )
 def test_a_worker_that_fails_is_told_with_the_batch(how: str, error: Any, words: str) -> None:

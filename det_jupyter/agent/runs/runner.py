@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.runs.lease import Lease
+from det_jupyter.agent.runs.memory_watch import MemoryEvidence, MemoryWatch
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.run_end import write_end
 from det_jupyter.agent.runs.specs import make_specs, shared_store
@@ -68,6 +69,7 @@ class _ActiveRun:
 
     run: Run
     gang: Gang
+    memory: MemoryEvidence = field(default_factory=MemoryEvidence)  # when the first rank failed
     end_ordered: asyncio.Event = field(default_factory=asyncio.Event)
     deadline: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
@@ -142,6 +144,7 @@ class Runner:
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
+        self.memory = MemoryWatch()
         self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
             owners = [home for home in run.plan.homes if home in self._runs]
@@ -295,7 +298,7 @@ class Runner:
                 await until_gone(pid)
         if run.plan.is_program:  # processes that its ranks started must not journal any more
             await asyncio.to_thread(kill_run_processes, run.dir)
-        exited = run.with_details(gang.to_report(time.time()))
+        exited = active.memory.added_to(run.with_details(gang.to_report(time.time())))
         if run.plan.is_program:
             with suppress(OSError, ValueError):  # user code may have removed the folder
                 await asyncio.to_thread(write_end, run.plan, run.dir, exited)
@@ -332,6 +335,10 @@ class Runner:
                 is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
                 if is_first_failure and await self._exits_too():
                     active.abandon()
+                elif is_first_failure:  # before the other ranks are killed
+                    active.memory = self.memory.look(
+                        run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
+                    )
                 gang.rank_exited(rank_exit)
 
     def _open_part(self, run: Run) -> AbstractAsyncContextManager[Part]:
@@ -372,6 +379,7 @@ class Runner:
 
     def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
         run = active.run
+        self.memory.started()
         active.gang.started(processes.pids)
         run.note_started(at=time.time(), pids=processes.pids, note=processes.note)
         self.news.set()

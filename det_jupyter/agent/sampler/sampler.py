@@ -156,6 +156,8 @@ class Sampler:
             self._last_error = error_text(error)
             reason = f"the computer could not be sampled: {error_text(error)}"
             host, processes = Reading(missing=dict.fromkeys(HOST, reason)), {}
+        held = {source: read.values.get("memory_rss") for source, read in processes.items()}
+        self._runner.memory.note(held)
         for agent_id, of_agent in demand.gangs.items():
             keys = {
                 f"{gang.run.id}:{rank}": gang.run.plan.slots[rank].kind == "cuda"

@@ -100,6 +100,8 @@ from det_jupyter.contract.messages.gangs import (
     GangStarted,
     KillGang,
     Leave,
+    MemoryHolder,
+    MemoryShortage,
     Offsets,
     OtherVersion,
     PassOrders,

@@ -32,6 +32,7 @@ from det_jupyter.contract.values.bounds import (
     Timestamp,
 )
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.text import size
 
 
 class StartGang(Wire):
@@ -274,6 +275,29 @@ class CrashOutput(Wire):
     traceback: PrintableText = ""  # the stack of the crash, or the last lines of the output
 
 
+class MemoryHolder(Wire):
+    """What held memory when it ran out, such as `rank 1`."""
+
+    name: PrintableText
+    num_bytes: Count
+
+
+class MemoryShortage(Wire):
+    """The kernel has killed a process because memory had run out, and what held the memory."""
+
+    limit_bytes: Count = 0  # of the control group, or the computer's memory; 0: not known
+    is_of_group: bool = False  # the limit is that of a control group: a container, a job
+    holders: list[MemoryHolder] = []  # the killed process first, if it is known; then by size
+    # Pids that the kernel's log names; empty: the kernel's counters show it.
+    pids: list[ProcessId] = []
+
+    def __str__(self) -> str:
+        whose = "its control group (container or job)" if self.is_of_group else "the computer"
+        limit = f", {size(self.limit_bytes)}," if self.limit_bytes else ""
+        held = ", ".join(f"{holder.name} {size(holder.num_bytes)}" for holder in self.holders)
+        return f"the memory of {whose}{limit} ran out{f': {held}' if held else ''}"
+
+
 class GangExited(Wire):
     """The gang's rank processes on the agents of one process have exited, or could not be started.
 
@@ -290,6 +314,8 @@ class GangExited(Wire):
     first_ended: Rank | None = None
     batch: Count | None = None  # index of the last batch that this rank had begun
     last_words: CrashOutput | None = None  # the end of this rank's output
+    memory: MemoryShortage | None = None  # the kernel has killed a process for want of memory
+    had_memory: bool = False  # the kernel has killed none: a SIGKILL had another sender
     # Killed by the agent, on the master's command or at the deadline of a preemption.
     killed: bool = False
     lost: bool = False  # killed with their agent or fork server: not the trial's fault

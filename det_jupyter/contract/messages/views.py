@@ -116,6 +116,7 @@ class FailureView(Wire):
     batch: int | None = None  # the batch that the rank which exited first had begun
     times: int = 1  # number of consecutive runs that failed in this way
     no_room: bool = False  # a disk was full
+    no_memory: bool = False  # the kernel has killed the rank, or its worker, for want of memory
 
 
 class CheckpointView(Wire):

@@ -222,6 +222,8 @@ class RankFailure:
             the configuration).
         no_room: A disk was full: the trial is not at fault.
         is_echo: Follows from the failure or end of another rank ("connection closed by peer").
+        lost_pid: The process of this rank whose end is the cause, such as a loader worker;
+            0: it is not known which.
     """
 
     at: Timestamp
@@ -232,6 +234,7 @@ class RankFailure:
     final: bool = False
     no_room: bool = False
     is_echo: bool = False
+    lost_pid: ProcessId | None = None
     kind: Literal["failure"] = "failure"
 
 

@@ -7,25 +7,22 @@ on, iterable.py for datasets without indices).
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from multiprocessing.queues import Queue
 from operator import itemgetter
 from typing import Any
 
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterableDataset, Sampler, get_worker_info
+from torch.utils.data import IterableDataset, Sampler
 
-from det_jupyter.contract.values.text import error_text
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Fetch, Rows, as_is
 from det_jupyter.pytorch.data.iterable import IterableReader
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.samplers import shard_length
+from det_jupyter.pytorch.data.workers import init_worker
 from det_jupyter.pytorch.rng import derive_seed
 
 
@@ -267,45 +264,6 @@ class _Dealt(Sampler[list[int]]):
         batches = self._batches_per_pass() or 0
         first_pass = self._first // batches if batches else 0
         return first_pass * batches, first_pass
-
-
-def init_worker(dataset: Any, worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
-    """Put the user's own dataset into torch's worker info, and call the user's function."""
-    report_unsent_batches()
-    # Torch has put our wrapper there; users set attributes of their dataset through it.
-    object.__setattr__(get_worker_info(), "dataset", dataset)
-    if worker_init_fn is not None:
-        worker_init_fn(worker)
-
-
-def report_unsent_batches() -> None:
-    """Have loader workers report a batch that they cannot send, such as one with a lock.
-
-    multiprocessing pickles it in a thread of the worker, and only prints the error, so that the
-    rank would wait for the batch for ever. Call it before the workers are forked, or in each.
-    """
-    # Its own is a static method; as a method it gets the queue.
-    Queue._on_queue_feeder_error = _report_unsent  # type: ignore[attr-defined]  # no public name
-
-
-def _report_unsent(queue: Queue[Any], error: Exception, sent: Any) -> None:
-    """Send the error in place of what could not be sent, if a loader worker has sent it."""
-    worker = get_worker_info()
-    if worker is None or not (isinstance(sent, tuple) and len(sent) == 2):
-        traceback.print_exc()
-        return
-    position, batch = sent
-    if isinstance(batch, ExceptionWrapper):  # its type cannot be pickled: defined in a cell
-        batch.exc_type = RuntimeError
-        queue.put((position, batch))
-        return
-    problem = TypeError(
-        f"a loader worker cannot send its batch to the rank: {error_text(error)}; what the "
-        "dataset and the collate function return has to be picklable"
-    )
-    where = f"in DataLoader worker process {worker.id}"
-    raised = (TypeError, problem, error.__traceback__)
-    queue.put((position, ExceptionWrapper(raised, where=where)))
 
 
 def _problems_of_workers(arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -38,8 +38,9 @@ from det_jupyter.pytorch.data.batches import pin
 from det_jupyter.pytorch.data.division import Division, RankPart, Share, divide
 from det_jupyter.pytorch.data.fetch import Rows
 from det_jupyter.pytorch.data.generators import OwnGenerators
-from det_jupyter.pytorch.data.loader import DataLoader, report_unsent_batches, shut_down
+from det_jupyter.pytorch.data.loader import DataLoader, shut_down
 from det_jupyter.pytorch.data.order import call_set_epoch, can_jump
+from det_jupyter.pytorch.data.workers import batches_of, report_unsent_batches
 from det_jupyter.pytorch.rng import derive_seed
 
 
@@ -174,7 +175,7 @@ class DataLoaderStream:
         if iterator not in self._running:  # persistent workers: the same iterator again
             self._running.append(iterator)
         try:
-            yield from iterator
+            yield from batches_of(iterator, self._division.rank)
         finally:
             if loader is not self._loader and iterator in self._running:
                 self._running.remove(iterator)
@@ -290,13 +291,14 @@ class PlainLoaderStream:
                 call_set_epoch(shuffled, pass_idx)
             self._running = iterator = iter(self._loader)
             # Without workers, torch's samplers draw when the first batch is requested.
-            batches = list(islice(iterator, 1))
+            loaded = batches_of(iterator, self._rank)
+            batches = list(islice(loaded, 1))
         yield from batches
         while batches:
             step += 1
             # Batches that are loaded again must not draw from the restored generators.
             with stream.in_use() if step < self._skip else nullcontext():
-                batches = list(islice(iterator, 1))
+                batches = list(islice(loaded, 1))
             yield from batches
 
     def _with_epochs(self) -> list[Any]:

@@ -47,6 +47,7 @@ _SENT_BY_OTHERS = (
     Signals.SIGINT,
     Signals.SIGQUIT,
 )
+_LESS_MEMORY = "try smaller batches, fewer loader workers, or fewer ranks on this computer"
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 MAX_LOSSES = 5  # ends of fork servers after which a trial is not repeated
 
@@ -120,7 +121,10 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
         first = earliest_failure(allocation.failures)
         code = exited.exit_codes.get(first.rank)
         # `exited.batch` is that of the rank that exited first; the others were in it too.
-        return FailureView.built_from(first, exit_code=code, batch=exited.batch), first.final
+        view = FailureView.built_from(first, exit_code=code, batch=exited.batch)
+        if first.lost_pid is not None:
+            view = _with_end_of_worker(view, first.lost_pid, exited)
+        return view, first.final
     return _failure_of_no_rank("the ranks ended without saying why", exited.at), False
 
 
@@ -129,10 +133,9 @@ def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
     crash = exited.last_words or CrashOutput()
     where = f" in batch {exited.batch}" if exited.batch is not None else ""
     if code < 0:
-        signal = signal_name(-code)
-        if signal == "SIGKILL":
-            signal += " (by hand, or out of memory)"
-        error = f"rank {rank} was killed by {signal}{where}"
+        error = f"rank {rank} was killed by {signal_name(-code)}{_killer(code, exited)}{where}"
+        if exited.memory is not None:
+            error = f"rank {rank} was killed by the kernel{where}: {exited.memory}; {_LESS_MEMORY}"
     elif code == 0:
         error = (
             f"rank {rank} ended with exit code 0{where}, before the trial was over: its code, or "
@@ -150,7 +153,33 @@ def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
         traceback=crash.traceback,
         at=exited.at,
         batch=exited.batch,
+        no_memory=code < 0 and exited.memory is not None,
     )
+
+
+def _killer(code: int, exited: GangExited) -> str:
+    """Return who may have sent a SIGKILL; "" for other signals."""
+    if -code != Signals.SIGKILL:
+        return ""
+    if exited.had_memory:
+        return " (by hand or another program; the kernel has killed nothing for want of memory)"
+    return " (by hand, or out of memory)"
+
+
+def _with_end_of_worker(view: FailureView, pid: int, exited: GangExited) -> FailureView:
+    """Return a failure with why a process of the rank has ended, such as a loader worker.
+
+    Args:
+        pid: The process; 0: it is not known which.
+    """
+    crash, memory = exited.last_words, exited.memory
+    if crash is not None and crash.where and view.rank == cause_of_part(exited):
+        update = {"where": crash.where, "traceback": f"{crash.traceback}\n{view.error}\n"}
+        return view.model_copy(update=update)
+    if memory is None or (memory.pids and pid and pid not in memory.pids):
+        return view
+    error = f"{view.error}: killed by the kernel: {memory}; {_LESS_MEMORY}"
+    return view.model_copy(update={"error": error, "no_memory": True})
 
 
 def count_repeats(
@@ -170,7 +199,8 @@ def count_repeats(
     if previous is None or previous.where != now.where:
         return now
     if now.batch is not None and now.batch == previous.batch:
-        is_same = _without_numbers(previous.error) == _without_numbers(now.error)
+        no_memory = now.no_memory and previous.no_memory  # what held it may differ
+        is_same = no_memory or _without_numbers(previous.error) == _without_numbers(now.error)
     else:
         is_same = previous.error == now.error and not since_checkpoint
     return now.model_copy(update={"times": previous.times + 1}) if is_same else now
@@ -187,7 +217,8 @@ def will_repeat(failure: FailureView) -> bool:
     signal that others can send, such as `kill` by hand, must occur once more than that, and in a
     known batch.
     """
-    if failure.exit_code is not None and -failure.exit_code in _SENT_BY_OTHERS:
+    is_signal = failure.exit_code is not None and -failure.exit_code in _SENT_BY_OTHERS
+    if is_signal and not failure.no_memory:
         return failure.batch is not None and failure.times > _MAX_REPEATS
     has_crashed = failure.exit_code not in (None, 1)
     is_placed = bool(failure.where) or failure.batch is not None

@@ -34,9 +34,9 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Columns, Fetch, collate_records, draws_nothing
-from det_jupyter.pytorch.data.loader import init_worker
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.streams import DataLoaderStream
+from det_jupyter.pytorch.data.workers import init_worker
 from det_jupyter.pytorch.rng import seed_everything
 from tests.unit.pytorch.data_support import (
     Counting,

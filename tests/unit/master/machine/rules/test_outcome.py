@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 
-from det_jupyter.contract.messages import CrashOutput, FailureView, GangExited, State
+from det_jupyter.contract.messages import (
+    CrashOutput,
+    FailureView,
+    GangExited,
+    MemoryShortage,
+    State,
+)
 from det_jupyter.contract.run.journal import RankFailure, RunEnded
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.state import Trial
@@ -280,3 +287,51 @@ def test_ranks_that_end_well_without_a_word_have_failed_too() -> None:
         rank=None, exit_code=None, error="the ranks ended without saying why", at=9.0
     )
     assert not is_final
+
+
+SHORTAGE = MemoryShortage(limit_bytes=4 * 10**9, is_of_group=True)
+RAN_OUT = "the memory of its control group (container or job), 4.0 GB, ran out"
+
+
+def test_a_rank_that_the_kernel_killed_is_no_kill_by_hand() -> None:
+    end = exited({0: -9}, first_failed=0, first_ended=0, batch=3, memory=SHORTAGE)
+    view, _ = find_failure(make_allocation(), end)
+    assert view.error.startswith(f"rank 0 was killed by the kernel in batch 3: {RAN_OUT}; try")
+    assert view.no_memory
+    other = view.model_copy(update={"error": "rank 0 was killed by the kernel: others held it"})
+    again = count_repeats(view, other, since_checkpoint=True)
+    assert again.times == 2
+    assert will_repeat(again), "a signal by hand would be tried once more"
+
+
+def test_a_kill_by_hand_says_that_there_was_memory() -> None:
+    end = exited({0: -9}, first_failed=0, first_ended=0, had_memory=True)
+    view, _ = find_failure(make_allocation(), end)
+    assert view.error == (
+        "rank 0 was killed by SIGKILL (by hand or another program; the kernel has killed nothing "
+        "for want of memory)"
+    )
+    assert not view.no_memory
+
+
+@pytest.mark.parametrize(
+    ("lost_pid", "pids", "is_told"),
+    [(7, [], True), (7, [7, 8], True), (0, [8], True), (7, [8], False), (None, [], False)],
+)
+def test_a_worker_that_the_kernel_killed_is_told(
+    lost_pid: int | None, pids: list[int], is_told: bool
+) -> None:
+    lost = replace(failure(0), error="loader worker 1 was killed", lost_pid=lost_pid)
+    memory = SHORTAGE.model_copy(update={"pids": pids})
+    end = exited({0: 1}, first_failed=0, first_ended=0, memory=memory)
+    view, _ = find_failure(make_allocation(None, lost), end)
+    assert (f"was killed: killed by the kernel: {RAN_OUT}; try" in view.error) is is_told
+    assert view.no_memory is is_told
+
+
+def test_the_stack_of_a_worker_that_crashed_is_that_of_the_failure() -> None:
+    lost = replace(failure(0), error="loader worker 1 was killed by SIGSEGV", lost_pid=7)
+    crash = CrashOutput(where="Cell In[5], line 3, in __getitem__", traceback="Stack\n")
+    end = exited({0: 1, 1: None}, first_failed=0, first_ended=0, last_words=crash)
+    view, _ = find_failure(make_allocation(None, lost), end)
+    assert (view.where, view.traceback) == (crash.where, f"Stack\n\n{lost.error}\n")

@@ -1,0 +1,289 @@
+"""Tells a process that the kernel killed for want of memory from one that was killed otherwise.
+
+The kernel ends both by SIGKILL. What is evidence, the best first:
+
+    its log names the pid          /dev/kmsg, where it may be read
+    its counter has grown          `oom_kill` of the control group: memory.events (version 2) or
+                                   memory.oom_control (version 1). Ranks of one agent share a group
+                                   in general, so each failure is compared with the one before
+    the computer's has not         `oom_kill` of /proc/vmstat
+
+What held the memory is known from the sampler's last readings, or else from ranks that still live,
+so it is read before the others of the gang are killed. systemd-oomd and similar programs are no
+kernel: they are "another program" here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL
+
+import psutil
+
+from det_jupyter.agent.devices.kernel_log import KernelKill, KernelLog, parse_kills
+from det_jupyter.contract.messages import GangExited, MemoryHolder, MemoryShortage
+
+_COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_LIMIT = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)
+_LEAST_SHARE = 0.02  # of the limit: what holds less is left out
+_MOST_HOLDERS = 6
+_MOST_OTHERS = 2  # processes that are no ranks
+
+
+@dataclass(frozen=True, slots=True)
+class KillCounts:
+    """How many processes the kernel has killed for want of memory; None: it is not counted."""
+
+    of_group: int | None
+    of_computer: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvidence:
+    """What is known of a failure: the shortage, or that there was none."""
+
+    shortage: MemoryShortage | None = None
+    had_memory: bool = False
+
+    def added_to(self, exited: GangExited) -> GangExited:
+        """Return the report of a gang's end with it."""
+        found = {"memory": self.shortage, "had_memory": self.had_memory}
+        return exited.model_copy(update=found)
+
+
+class ControlGroup:
+    """The control group of a process, as far as it limits memory.
+
+    Args:
+        cgroup: Content of /proc/PID/cgroup.
+        root: Where the control groups are mounted.
+    """
+
+    def __init__(self, cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> None:
+        self._folders: list[Path] = []
+        self._events = "memory.events"
+        for line in cgroup.splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                self._events, root = "memory.oom_control", root / "memory"
+            elif controllers:
+                continue
+            own = root / path.lstrip("/")
+            # In a container the path is the host's, and its group is mounted as the root.
+            while not (own / self._events).exists() and own != root:
+                own = own.parent
+            self._folders = [own, *(each for each in own.parents if each.is_relative_to(root))]
+            if self._events == "memory.oom_control":
+                break
+
+    def num_killed(self) -> int | None:
+        """Return how many of its processes the kernel has killed; None if unknown."""
+        for folder in self._folders[:1]:
+            if found := _COUNT.search(_text(folder / self._events)):
+                return int(found[1])
+        return None
+
+    def limit_bytes(self) -> int | None:
+        """Return the limit of its memory; None if it has none."""
+        limits = []
+        for folder in self._folders:
+            found = _LIMIT.search(_text(folder / "memory.stat"))
+            text = found[1] if found else _text(folder / "memory.max").strip()
+            limits += [int(text)] if text.isdecimal() else []
+        return min(limits, default=None)
+
+
+def is_out_of_memory(
+    pid: int | None, kills: Iterable[KernelKill], before: KillCounts, now: KillCounts
+) -> bool | None:
+    """Return whether the kernel has killed for want of memory; None if that is not known.
+
+    Args:
+        pid: The process that was killed; None: a process of it may have been.
+        kills: Kills in the kernel's log since `before`.
+    """
+    if any(pid in (kill.pid, None) for kill in kills):
+        return True
+    if before.of_group is not None and now.of_group is not None:
+        return now.of_group > before.of_group
+    if before.of_computer is not None and now.of_computer == before.of_computer:
+        return False
+    return None
+
+
+class MemoryWatch:
+    """Finds out why ranks were killed. One for all gangs of an agent process.
+
+    Args:
+        log: The kernel's log.
+        proc: /proc.
+        groups: Where control groups are mounted.
+    """
+
+    def __init__(
+        self,
+        log: KernelLog | None = None,
+        *,
+        proc: Path = Path("/proc"),
+        groups: Path = Path("/sys/fs/cgroup"),
+    ) -> None:
+        self._log = log or KernelLog()
+        self._proc, self._groups = proc, groups
+        self._group = self._group_of("self")
+        self._counts = self._count()
+        self._held: dict[str, int] = {}  # bytes by source: rank:ALLOCATION:RANK, workers:...
+
+    def started(self) -> None:
+        """Forget kills from before; call it when a gang has started."""
+        self._log.read()
+        self._counts = self._count()
+
+    def note(self, held: Mapping[str, float | None]) -> None:
+        """Store the memory of all ranks and their workers in bytes, by the sampler's source.
+
+        Args:
+            held: None: it was not read this time.
+        """
+        found = {source: self._held.get(source) if n is None else n for source, n in held.items()}
+        self._held = {source: int(n) for source, n in found.items() if n is not None}
+
+    def look(
+        self, allocation_id: str, rank: int, exit_code: int | None, pids: Mapping[int, int]
+    ) -> MemoryEvidence:
+        """Return what is known of the memory when a rank has failed.
+
+        Args:
+            pids: Of the gang's ranks, also of the one that has failed.
+        """
+        kills = parse_kills(self._log.read())
+        before, self._counts = self._counts, self._count()
+        was_killed = exit_code == -SIGKILL
+        found = is_out_of_memory(
+            pids.get(rank) if was_killed else None, kills, before, self._counts
+        )
+        if not found:
+            return MemoryEvidence(had_memory=was_killed and found is False)
+        is_counted = (self._counts.of_group or 0) > (before.of_group or 0)
+        limit, is_of_group = self._limit(kills)
+        killed = {kill.pid: kill.num_bytes for kill in kills}
+        shortage = MemoryShortage(
+            limit_bytes=limit,
+            is_of_group=is_of_group,
+            holders=self._holders(
+                allocation_id, rank, pids, killed, limit, is_of_group=is_of_group
+            ),
+            pids=[] if is_counted else sorted(killed),
+        )
+        return MemoryEvidence(shortage)
+
+    def _limit(self, kills: Iterable[KernelKill]) -> tuple[int, bool]:
+        """Return the limit that was reached, and whether it is that of a control group."""
+        total = psutil.virtual_memory().total
+        limit = self._group.limit_bytes()
+        is_limited = limit is not None and limit < total
+        of_group = [kill.limit_bytes for kill in kills if kill.is_of_group]
+        if of_group and not is_limited:  # of another group than the agent's
+            return min(of_group), True
+        if any(not kill.is_of_group for kill in kills) or limit is None or not is_limited:
+            return total, False
+        return limit, True
+
+    def _holders(
+        self,
+        allocation_id: str,
+        rank: int,
+        pids: Mapping[int, int],
+        killed: Mapping[int, int],
+        limit: int,
+        *,
+        is_of_group: bool,
+    ) -> list[MemoryHolder]:
+        held = {**_living(pids), **self._of_sources(allocation_id)}
+        pid = pids.get(rank)
+        if pid is not None and pid in killed:
+            held[f"rank {rank}"] = killed[pid]
+        own = [(f"rank {rank}", held.pop(f"rank {rank}", 0))]
+        workers = f"the loader workers of rank {rank}"
+        lost = sum(size for each, size in killed.items() if each != pid)
+        if lost > held.get(workers, 0) and pid not in killed:
+            held[workers] = lost
+        group = _text(self._proc / "self" / "cgroup") if is_of_group else ""
+        others = [*held.items(), *self._others({*pids.values(), os.getpid()}, group)]
+        if shared := _shared_bytes():
+            others.append(("/dev/shm", shared))
+        others.sort(key=lambda item: -item[1])
+        large = [item for item in others if item[1] > _LEAST_SHARE * limit and item[1] > 0]
+        return [
+            MemoryHolder(name=name, num_bytes=num_bytes)
+            for name, num_bytes in [*own, *large][:_MOST_HOLDERS]
+            if num_bytes
+        ]
+
+    def _others(self, ours: set[int], group: str) -> list[tuple[str, int]]:
+        """Return the largest processes that are neither `ours` nor below them.
+
+        Args:
+            ours: Pids of ranks and of the agent.
+            group: Content of /proc/PID/cgroup of the processes that count; "": all do.
+        """
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                pid = process.pid
+                if pid in ours or os.getpgid(pid) in ours:
+                    continue
+                if not group or _text(self._proc / str(pid) / "cgroup") == group:
+                    found.append((f"{process.name()} (pid {pid})", _own_bytes(process)))
+        return sorted(found, key=lambda item: -item[1])[:_MOST_OTHERS]
+
+    def _of_sources(self, allocation_id: str) -> dict[str, int]:
+        named: dict[str, int] = {}
+        for source, num_bytes in self._held.items():
+            kind, allocation, rank = source.split(":")
+            trial = "" if allocation == allocation_id else f" of trial {allocation.split('.')[1]}"
+            role = f"rank {rank}" if kind == "rank" else f"the loader workers of rank {rank}"
+            named[f"{role}{trial}"] = num_bytes
+        return named
+
+    def _count(self) -> KillCounts:
+        found = _COUNT.search(_text(self._proc / "vmstat"))
+        return KillCounts(self._group.num_killed(), int(found[1]) if found else None)
+
+    def _group_of(self, pid: str) -> ControlGroup:
+        return ControlGroup(_text(self._proc / pid / "cgroup"), self._groups)
+
+
+def _living(pids: Mapping[int, int]) -> dict[str, int]:
+    """Return the memory of the ranks that still live, by name."""
+    found = {}
+    for rank, pid in pids.items():
+        with suppress(psutil.Error):
+            found[f"rank {rank}"] = _own_bytes(psutil.Process(pid))
+    return found
+
+
+def _own_bytes(process: psutil.Process) -> int:
+    """Return the memory of a process without that of files and what it shares with others."""
+    memory = process.memory_info()
+    return max(0, int(memory.rss) - int(getattr(memory, "shared", 0)))
+
+
+def _shared_bytes() -> int:
+    """Return how much of /dev/shm is in use; 0 if there is none."""
+    try:
+        disk = os.statvfs("/dev/shm")
+    except OSError:
+        return 0
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

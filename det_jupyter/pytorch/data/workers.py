@@ -1,0 +1,115 @@
+"""Torch's loader workers: what a rank says of one that has ended, or cannot send its batch."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing import connection
+from multiprocessing.queues import Queue
+from signal import Signals
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data import get_worker_info
+
+from det_jupyter.contract.values.text import error_text, signal_name, size
+from det_jupyter.core.peer_errors import WorkerLost, is_lost_worker
+
+_SHARED = "/dev/shm"  # through which workers hand their batches over
+_ENDS_S = 1.0  # a worker that has closed its connections ends within this time
+
+
+def init_worker(dataset: Any, worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
+    """Put the user's own dataset into torch's worker info, and call the user's function."""
+    report_unsent_batches()
+    if faulthandler.is_enabled():  # torch has replaced its handlers, and prints no stack
+        faulthandler.disable()
+        faulthandler.enable()
+    # Torch has put our wrapper there; users set attributes of their dataset through it.
+    object.__setattr__(get_worker_info(), "dataset", dataset)
+    if worker_init_fn is not None:
+        worker_init_fn(worker)
+
+
+def report_unsent_batches() -> None:
+    """Have loader workers report a batch that they cannot send, such as one with a lock.
+
+    multiprocessing pickles it in a thread of the worker, and only prints the error, so that the
+    rank would wait for the batch for ever. Call it before the workers are forked, or in each.
+    """
+    # Its own is a static method; as a method it gets the queue.
+    Queue._on_queue_feeder_error = _report_unsent  # type: ignore[attr-defined]  # no public name
+
+
+def _report_unsent(queue: Queue[Any], error: Exception, sent: Any) -> None:
+    """Send the error in place of what could not be sent, if a loader worker has sent it."""
+    worker = get_worker_info()
+    if worker is None or not (isinstance(sent, tuple) and len(sent) == 2):
+        traceback.print_exc()
+        return
+    position, batch = sent
+    if isinstance(batch, ExceptionWrapper):  # its type cannot be pickled: defined in a cell
+        batch.exc_type = RuntimeError
+        queue.put((position, batch))
+        return
+    problem = TypeError(
+        f"a loader worker cannot send its batch to the rank: {error_text(error)}; what the "
+        "dataset and the collate function return has to be picklable"
+    )
+    where = f"in DataLoader worker process {worker.id}"
+    raised = (TypeError, problem, error.__traceback__)
+    queue.put((position, ExceptionWrapper(raised, where=where)))
+
+
+def batches_of(iterator: Any, rank: int) -> Iterator[Any]:
+    """Yield the batches of a torch loader's iterator.
+
+    Raises:
+        WorkerLost: A worker was killed, or has exited.
+    """
+    try:
+        yield from iterator
+    except Exception as error:
+        if is_lost_worker(error) and (lost := _lost_worker(iterator, rank)):
+            raise lost from error
+        raise
+
+
+def _lost_worker(iterator: Any, rank: int) -> WorkerLost | None:
+    """Return the error of the worker that has ended first; None if none has."""
+    workers = list(getattr(iterator, "_workers", ()))
+    connection.wait([worker.sentinel for worker in workers], _ENDS_S)
+    for index, worker in enumerate(workers):
+        if worker.exitcode is not None:
+            who = f"loader worker {index} of rank {rank} (pid {worker.pid})"
+            return WorkerLost(f"{who} {_describe_end(worker.exitcode)}", worker.pid)
+    return None
+
+
+def _describe_end(exit_code: int) -> str:
+    """Return what has ended a worker.
+
+    >>> _describe_end(3), _describe_end(-11)
+    ('exited with code 3 (sys.exit or os._exit)', 'was killed by SIGSEGV')
+    """
+    if exit_code >= 0:
+        return f"exited with code {exit_code} (sys.exit or os._exit)"
+    said = f"was killed by {signal_name(-exit_code)}"
+    return f"{said}, {_full_shared_memory()}" if exit_code == -Signals.SIGBUS else said
+
+
+def _full_shared_memory() -> str:
+    """Return what a bus error in a worker means in general, and what to do."""
+    try:
+        disk = os.statvfs(_SHARED)
+        room = f"{_SHARED} has {size(disk.f_blocks * disk.f_frsize)}"
+        room += f", of which {size(disk.f_bavail * disk.f_frsize)} are free now"
+    except OSError:
+        room = f"there is no {_SHARED}"
+    return (
+        f"as when {_SHARED} is full, through which workers hand their batches over; {room}: give "
+        "the container more (`docker run --shm-size=8g`), or use smaller batches, fewer workers "
+        "or a lower prefetch_factor"
+    )

@@ -1,0 +1,176 @@
+"""Whether the kernel killed a rank for want of memory, from its log and counters."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from det_jupyter.agent.devices.kernel_log import KernelKill, KernelLog, parse_kills
+from det_jupyter.agent.runs.memory_watch import (
+    ControlGroup,
+    KillCounts,
+    MemoryEvidence,
+    MemoryWatch,
+    is_out_of_memory,
+)
+from det_jupyter.contract.messages import MemoryHolder, MemoryShortage
+
+GB = 10**9
+KILL = KernelKill(pid=7, name="python3", num_bytes=GB, is_of_group=False)
+OF_GROUP = (
+    "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "memory: usage 4194304kB, limit 4194304kB, failcnt 57",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/a,task_memcg=/a,task=python3,pid=16740,uid=0",
+    "Memory cgroup out of memory: Killed process 16740 (python3) total-vm:9368172kB, "
+    "anon-rss:3000000kB, file-rss:6624kB, shmem-rss:1000kB, UID:0 pgtables:264kB",
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "killed"),
+    [
+        (OF_GROUP[-1], (16740, "python3", 3001000 * 1024, True)),
+        ("Out of memory: Killed process 5 (a (b)) total-vm:1kB, anon-rss:2kB, file-rss:0kB",
+         (5, "a (b)", 2048, False)),
+        ("Out of memory: Kill process 9 (x) score 9 or sacrifice child, anon-rss:1kB",
+         (9, "x", 1024, False)),
+        ("oom_reaper: reaped process 16740 (python3), now anon-rss:0kB", None),
+        ("systemd[1]: Out of memory", None),
+    ],
+)  # fmt: skip
+def test_the_kernels_log_names_what_it_killed(
+    message: str, killed: tuple[int, str, int, bool] | None
+) -> None:
+    found = [(k.pid, k.name, k.num_bytes, k.is_of_group) for k in parse_kills([message])]
+    assert found == ([killed] if killed else [])
+
+
+def test_the_limit_of_a_group_is_in_the_log() -> None:
+    assert parse_kills(OF_GROUP)[0].limit_bytes == 4 << 30
+
+
+@pytest.mark.parametrize(
+    ("pid", "kills", "before", "now", "found"),
+    [
+        (7, [KILL], (0, 0), (0, 1), True),
+        (7, [KILL], (None, None), (None, None), True),
+        (8, [KILL], (0, 0), (0, 1), False),  # a process of another group was killed
+        (8, [KILL], (0, 0), (1, 1), True),  # the log has the pids of the host
+        (8, [], (3, 3), (3, 3), False),
+        (8, [], (None, 3), (None, 3), False),
+        (8, [], (None, 3), (None, 4), None),
+        (8, [], (None, None), (None, None), None),
+        (None, [KILL], (0, 0), (0, 1), True),  # the process may be a worker
+        (None, [], (0, 0), (0, 1), False),
+    ],
+)
+def test_the_best_evidence_decides(
+    pid: int | None,
+    kills: list[KernelKill],
+    before: tuple[int | None, int | None],
+    now: tuple[int | None, int | None],
+    found: bool | None,
+) -> None:
+    assert is_out_of_memory(pid, kills, KillCounts(*before), KillCounts(*now)) is found
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "killed", "limit"),
+    [
+        ("0::/job/step", {"job/step/memory.events": "low 0\noom 2\noom_kill 1\noom_group_kill 0\n",
+                          "job/step/memory.max": "max\n", "job/memory.max": "5000\n"}, 1, 5000),
+        ("9:name=systemd:/\n4:memory:/job\n0::/", {
+            "memory/job/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+            "memory/job/memory.stat": "cache 0\nhierarchical_memory_limit 7000\n"}, 3, 7000),
+        # In a container: the path is the host's, and its group is mounted as the root.
+        ("0::/docker/3f", {"memory.events": "oom_kill 2\n", "memory.max": "9000\n"}, 2, 9000),
+        ("4:cpu,memory:/docker/3f", {"memory/memory.oom_control": "oom_kill 2\n"}, 2, None),
+        ("0::/", {}, None, None),  # no container: the root group has no limit
+        ("", {}, None, None),  # no Linux
+    ],
+)  # fmt: skip
+def test_both_versions_of_control_groups_are_read(
+    tmp_path: Path, cgroup: str, files: dict[str, str], killed: int | None, limit: int | None
+) -> None:
+    write(tmp_path, files)
+    group = ControlGroup(cgroup, tmp_path)
+    assert (group.num_killed(), group.limit_bytes()) == (killed, limit)
+
+
+def watch(folder: Path) -> MemoryWatch:
+    write(folder, {
+        "proc/self/cgroup": "0::/a\n", "proc/vmstat": "nr_free_pages 9\noom_kill 4\n",
+        "groups/a/memory.events": "oom_kill 0\n", "groups/a/memory.max": "4000000000\n",
+        "log": "6,1,2,-;from before\n",
+    })  # fmt: skip
+    return MemoryWatch(KernelLog(folder / "log"), proc=folder / "proc", groups=folder / "groups")
+
+
+def test_a_kill_by_hand_is_no_shortage(tmp_path: Path) -> None:
+    watched = watch(tmp_path)
+    assert watched.look("1.1.1", 0, -9, {0: 7}) == MemoryEvidence(had_memory=True)
+    assert watched.look("1.1.1", 0, 1, {0: 7}) == MemoryEvidence()
+
+
+def test_a_counted_kill_is_told_once_with_what_held_the_memory(tmp_path: Path) -> None:
+    watched = watch(tmp_path)
+    watched.note({"rank:1.1.1:0": 2.5 * GB, "workers:1.1.1:0": GB, "rank:2.5.1:1": 0.25 * GB})
+    watched.note({"rank:1.1.1:0": 2.5 * GB, "workers:1.1.1:0": None, "rank:2.5.1:1": 0.25 * GB})
+    write(tmp_path, {"groups/a/memory.events": "oom_kill 1\n"})
+    evidence = watched.look("1.1.1", 0, -9, {0: 2**22 + 1})
+    assert evidence.shortage is not None
+    if psutil.virtual_memory().total > 4 * GB:
+        assert (evidence.shortage.limit_bytes, evidence.shortage.is_of_group) == (4 * GB, True)
+    assert [(holder.name, holder.num_bytes) for holder in evidence.shortage.holders][:3] == [
+        ("rank 0", int(2.5 * GB)),
+        ("the loader workers of rank 0", GB),
+        ("rank 1 of trial 5", GB // 4),
+    ]
+    assert watched.look("2.5.1", 1, -9, {1: 8}) == MemoryEvidence(had_memory=True)
+
+
+def test_what_was_killed_before_a_gang_started_is_not_its_failure(tmp_path: Path) -> None:
+    watched = watch(tmp_path)
+    write(tmp_path, {"groups/a/memory.events": "oom_kill 5\n"})
+    watched.started()
+    assert watched.look("1.1.1", 0, -9, {0: 7}).shortage is None
+
+
+def test_the_log_of_a_process_is_found_by_its_pid(tmp_path: Path) -> None:
+    watched = watch(tmp_path)
+    with (tmp_path / "log").open("a") as log:
+        log.writelines(f"6,{n},5,-;{text}\n DEVICE=x\n" for n, text in enumerate(OF_GROUP))
+    shortage = watched.look("1.1.1", 0, -9, {0: 16740}).shortage
+    assert shortage is not None
+    assert shortage.holders[0] == MemoryHolder(name="rank 0", num_bytes=3001000 * 1024)
+    assert shortage.pids == [16740]
+
+
+def test_a_log_that_cannot_be_read_has_no_messages(tmp_path: Path) -> None:
+    log = KernelLog(tmp_path / "none")
+    assert log.read() == []
+    log.close()
+
+
+def test_a_shortage_is_one_sentence() -> None:
+    holders = [MemoryHolder(name="rank 1", num_bytes=3 * GB), MemoryHolder(name="a", num_bytes=GB)]
+    shortage = MemoryShortage(limit_bytes=4 * GB, is_of_group=True, holders=holders)
+    assert str(shortage) == (
+        "the memory of its control group (container or job), 4.0 GB, ran out: rank 1 3.0 GB, "
+        "a 1.0 GB"
+    )
+    assert str(MemoryShortage()) == "the memory of the computer ran out"
+
+
+def test_this_processs_own_group_can_be_read() -> None:
+    watched = MemoryWatch()
+    assert watched.look("1.1.1", 0, 1, {0: os.getpid()}) == MemoryEvidence()
