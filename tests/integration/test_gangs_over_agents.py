@@ -288,8 +288,9 @@ def test_local_agent_reports_for_its_own_part_when_that_of_a_removed_one_is_over
         (3, {}, "got 3, but pool default has 2 agents with 2 slots each; "
                 "values that can run: 1, 2, 4"),
         (4, {"entrypoint": "python3 train.py"},
-         "got 4 on one agent (its entrypoint is a program; launchers cannot start ranks of other "
-         "computers yet), but pool default has 2 agents with 2 slots each; values that can run "
+         "got 4 on one agent (its entrypoint is a program, and launchers start ranks on one "
+         "computer; `entrypoint: model_def:Trial`, or a class or function of a notebook, can be "
+         "on several), but pool default has 2 agents with 2 slots each; values that can run "
          "on one agent: 1, 2"),
     ],
 )  # fmt: skip

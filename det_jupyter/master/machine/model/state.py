@@ -138,7 +138,10 @@ def why_one_computer(config: dict[str, Any], entrypoint: str = "") -> str:
     """
     named = try_parse_entrypoint(config.get("entrypoint") or entrypoint)
     if isinstance(named, Program | Command):
-        return "its entrypoint is a program; launchers cannot start ranks of other computers yet"
+        return (
+            "its entrypoint is a program, and launchers start ranks on one computer; `entrypoint: "
+            "model_def:Trial`, or a class or function of a notebook, can be on several"
+        )
     return ""
 
 
