@@ -15,13 +15,13 @@ from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages.rank_orders import Order
 from det_jupyter.contract.messages.requests import Capsule
 from det_jupyter.contract.messages.views import SlotView
-from det_jupyter.contract.messages.wire import Wire
+from det_jupyter.contract.messages.wire import Kept, Wire
 from det_jupyter.contract.values.entrypoints import Command, Entrypoint, Program, parse_entrypoint
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 
 
-class CheckpointRef(Wire):
+class CheckpointRef(Kept):
     """The checkpoint that a run starts from."""
 
     uuid: str

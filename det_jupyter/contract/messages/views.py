@@ -12,7 +12,7 @@ from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
 from det_jupyter.contract.messages.requests import Submission
 from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
-from det_jupyter.contract.messages.wire import Wire
+from det_jupyter.contract.messages.wire import Kept, Wire
 from det_jupyter.contract.values.bounds import Fraction, Rank, Timestamp
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
@@ -119,7 +119,7 @@ class FailureView(Wire):
     no_memory: bool = False  # the kernel has killed the rank, or its worker, for want of memory
 
 
-class CheckpointView(Wire):
+class CheckpointView(Kept):
     """A checkpoint."""
 
     uuid: str
@@ -159,7 +159,7 @@ def alarm_of(hang: HangReport | None, divergence: Divergence | None) -> Alarm:
     return Alarm("diverged", str(divergence)) if divergence is not None else Alarm("", "")
 
 
-class StoredTrial(Wire):
+class StoredTrial(Kept):
     """The fields of a trial that the master stores, and its view has unchanged."""
 
     id: int

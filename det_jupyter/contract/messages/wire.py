@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -20,6 +20,24 @@ class Wire(BaseModel):
         """Return a message with the fields of `source` (a message or record), and `others`."""
         shared = _shared_fields(cls, source.__class__) - others.keys()
         return cls(**{name: getattr(source, name) for name in shared}, **others)
+
+
+class Kept(Wire):
+    """Base of messages of which a master keeps tens of thousands.
+
+    pydantic stores in each object the set of its fields that were given: 2 KiB for 40 fields.
+    Nothing reads it (`exclude_unset`), so all objects of a class share one.
+    """
+
+    _given: ClassVar[set[str]]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls._given = set()
+
+    def model_post_init(self, _: Any) -> None:
+        """Drop the object's own set."""
+        object.__setattr__(self, "__pydantic_fields_set__", self._given)
 
 
 @cache
