@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.contract.messages import State
+from det_jupyter.contract.messages import RankStall, State
 from det_jupyter.contract.run.journal import (
     BatchTimings,
     ChangeMade,
@@ -24,6 +24,7 @@ from det_jupyter.contract.run.journal import (
     CheckpointShare,
     Notice,
     PartTimes,
+    RanksStalled,
     Record,
     StepTimes,
     TargetReached,
@@ -72,6 +73,7 @@ GOOD: list[Record] = [
     last_words()[1],
     failed().record,
     Notice(at=1.0, rank=0, text="mind"),
+    RanksStalled(at=1.0, since=0.5, ranks=[RankStall(rank=0, kind="still", pid=7)]),
     TraceSaved(at=1.0, order_id=3, first=1, steps=2, path="/trace", size_bytes=5),
     ChangeMade(at=1.0, order_id=3, steps_completed=2, text="lr 1 → 2"),
 ]
@@ -137,7 +139,7 @@ def test_every_kind_of_record_is_damaged_here() -> None:
     assert {type(record) for record in GOOD} == kinds
     assert {record.kind for record in GOOD} - NEEDED == {
         "batch_metrics", "timings", "step_times", "metrics", "progress", "notice", "trace",
-        "change", "checkpoint_deleted", "checkpoint_share",
+        "change", "checkpoint_deleted", "checkpoint_share", "stalled",
     }  # fmt: skip
 
 
