@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from det_jupyter.contract.messages.hangs import HangReport
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, Timestamp
 
@@ -42,6 +43,7 @@ class Leaving(Wire):
         since: How long that has been so.
         checked_at: When the trial's code last checked for requests; None: not in this run.
         saving_since: Since when they have been saving their state; None: they are not.
+        hang: Why it makes no progress, if it hangs.
         saved_at: Batches completed at the last checkpoint; None: there is none.
         num_unsaved: Number of batches completed since then.
     """
@@ -58,5 +60,6 @@ class Leaving(Wire):
     since: float = 0.0
     checked_at: float | None = None
     saving_since: float | None = None
+    hang: HangReport | None = None
     saved_at: int | None = None
     num_unsaved: int = 0

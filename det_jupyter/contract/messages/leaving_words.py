@@ -44,6 +44,8 @@ def _obstacle(leaving: Leaving, now: float, slots: str) -> str:
     """Return what the gang waits for, and what follows then."""
     assert leaving.asked_at is not None
     asked_s = now - leaving.asked_at
+    if leaving.hang is not None:
+        return f"{leaving.hang.sentence(now)}; saves and frees {slots} if it goes on"
     if leaving.saving_since is not None:
         saving = rough_duration(now - leaving.saving_since)
         return f"it has been saving its state for {saving}; frees {slots} then"

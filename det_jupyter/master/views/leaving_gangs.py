@@ -37,6 +37,7 @@ def leaving_of(experiment: Experiment, trial: Trial, steps_completed: int) -> Le
         since=since,
         checked_at=allocation.checked_at,
         saving_since=allocation.saving_since,
+        hang=allocation.hang,
         saved_at=saved,
         # Progress of the last moments may not be reported yet.
         num_unsaved=max(0, steps_completed - (saved or 0), (batch or 0) - (saved or 0)),

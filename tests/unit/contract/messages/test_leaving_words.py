@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.messages.hangs import HangReport, RankStall
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.leaving_words import end_now, leaving_sentence
 
 NOW = 52_800.0  # 14:40
+HANG = HangReport(
+    since=NOW - 40,
+    at=NOW - 30,
+    ranks=[RankStall(rank=1, kind="still", call="time.sleep", place="cell 12, line 8")],
+)
 LIMIT = "; killed at 15:34 (in 54 min) otherwise"
 
 
@@ -48,6 +54,9 @@ def leaving(**changes: Any) -> Leaving:
         ({"then": "queues", "preempted_by": 9, "saving_since": NOW - 12},
          "making room for experiment 9: it has been saving its state for 12 s; frees 2 slots "
          f"then{LIMIT}; then it queues again"),
+        ({"behind": [1], "batch": 118, "since": NOW - 40, "hang": HANG},
+         "pausing: rank 1 has been in `time.sleep` (cell 12, line 8) for 40 s; saves and frees "
+         f"2 slots if it goes on{LIMIT}"),
         ({"then": "rests", "asked_at": NOW - 1, "num_slots": 0},
          f"going to rest: asked 1 s ago to save its state; frees its place then{LIMIT}"),
         ({"asked_at": None, "killed_at": None},
