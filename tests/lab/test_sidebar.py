@@ -65,6 +65,24 @@ def test_buttons_of_a_row_pause_activate_and_kill_after_a_question(
     expect(row).to_contain_text("Canceled")
 
 
+def test_a_pause_says_what_it_waits_for_and_can_be_ended_now(
+    ui: LabPage, trials: Trials, tmp_path: Path
+) -> None:
+    gate = tmp_path / "beyond 5"
+    experiment = trials.gated("stuck", {5: gate}, batches=60)
+    row = ui.sidebar.open().row(experiment.id)
+    expect(row).to_contain_text("Running")
+    row.hover()
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("Pausing")
+    expect(row).to_contain_text("not come to the end of batch")
+    assert experiment.state == "PAUSING"
+    row.get_by_role("button", name="End now").click()
+    expect(row).to_contain_text("Paused")
+    assert experiment.state == "PAUSED"
+    gate.touch()
+
+
 def test_slots_say_who_is_on_them(
     ui: LabPage, trials: Trials, devices: Callable[[dict[str, object]], None]
 ) -> None:
