@@ -24,6 +24,10 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
 
+BUSY_S = 180.0  # what takes a second may take so long on a busy computer
+# Longer than any test takes.
+LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 10_000}}}
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
@@ -53,7 +57,7 @@ def joined(home: DetHome, cluster: RayCluster) -> None:
         with suppress(Conflict):
             client.add_cluster(settings(cluster, token_file=str(cluster.token_file)))
             break
-    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", 180)
+    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", BUSY_S)
     client.session.close()
 
 
@@ -89,7 +93,7 @@ def test_an_address_without_a_cluster_is_refused_at_once(client: Client) -> None
     began = time.monotonic()
     with pytest.raises(Conflict, match=r"nothing can be reached at port 1 of 127.0.0.1"):
         client.add_cluster({"engine": "ray", "address": "127.0.0.1:1"})
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # Ray itself takes two minutes
 
 
 @pytest.mark.usefixtures("joined")
@@ -97,9 +101,9 @@ def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
     (status,) = client.clusters()
     assert (status.state, status.num_nodes, status.num_slots) == ("connected", 2, 4)
     experiment = submit(client, slow(0.02))
-    wait_for_steps(experiment, 5)
+    wait_for_steps(experiment, 5, BUSY_S)
     assert agent_of(experiment) in agents_on_nodes(client)
-    experiment.wait(120)
+    experiment.wait(BUSY_S)
     assert experiment.view.state == "COMPLETED"
     with pytest.raises(Conflict, match="there is a cluster ray already, at"):
         client.add_cluster(settings(cluster))
@@ -109,14 +113,14 @@ def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
 def test_trials_run_on_while_bridge_and_master_are_replaced(client: Client, home: DetHome) -> None:
     agents = agents_on_nodes(client)
     experiment = submit(client, slow(0.1))
-    wait_for_steps(experiment, 5)
+    wait_for_steps(experiment, 5, BUSY_S)
     (bridge,) = bridges(client)
     bridge.send_signal(signal.SIGKILL)
     home.master().kill()
-    experiment.wait(120)
+    experiment.wait(BUSY_S)
     assert experiment.view.state == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0
-    wait_until(lambda: client.clusters()[0].state == "connected", "it is connected", 120)
+    wait_until(lambda: client.clusters()[0].state == "connected", "it is connected", BUSY_S)
     assert agents_on_nodes(client) == agents
 
 
@@ -125,19 +129,19 @@ def test_trials_run_on_while_bridge_and_master_are_replaced(client: Client, home
 def test_a_trial_whose_node_leaves_goes_on_elsewhere(
     client: Client, cluster: RayCluster, how: str
 ) -> None:
-    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", 120)
+    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", BUSY_S)
     (leaves,) = [id for id in agents_on_nodes(client) if id.endswith(cluster.node_id[:6])]
     (stays,) = agents_on_nodes(client).keys() - {leaves}
-    blocker = submit(client, slow(0.5))  # one trial on each node
-    moved = submit(client, slow(0.1))
+    blocker = submit(client, slow(0.1, **LONG))  # one trial on each node
+    moved = submit(client, slow(0.1, **LONG))
     for each in (blocker, moved):
-        wait_for_steps(each, 2)
+        wait_for_steps(each, 2, BUSY_S)
     if agent_of(moved) != leaves:
         blocker, moved = moved, blocker
     blocker.kill()
-    wait_until(lambda: blocker.view.state.is_terminal, "the other one has ended")
+    wait_until(lambda: blocker.view.state.is_terminal, "the other one has ended", BUSY_S)
     cluster.order(how)
-    wait_until(lambda: agent_of(moved) == stays, "it is elsewhere", 120)
+    wait_until(lambda: agent_of(moved) == stays, "it is elsewhere", BUSY_S)
     assert moved.view.trials[0].restarts == 0
     moved.kill()
     if how == "kill":
@@ -147,8 +151,8 @@ def test_a_trial_whose_node_leaves_goes_on_elsewhere(
 @pytest.mark.usefixtures("joined")
 def test_a_removed_cluster_leaves_no_agent_and_its_trial_waits(client: Client) -> None:
     pids = agents_on_nodes(client).values()
-    experiment = submit(client, slow(0.5))
-    wait_for_steps(experiment, 2)
+    experiment = submit(client, slow(0.1, **LONG))
+    wait_for_steps(experiment, 2, BUSY_S)
     with pytest.raises(NotFound, match="there is no cluster x; there are: ray"):
         client.remove_cluster("x")
     removed = client.remove_cluster("ray")
@@ -157,7 +161,7 @@ def test_a_removed_cluster_leaves_no_agent_and_its_trial_waits(client: Client) -
     assert client.clusters() == []
     assert agents_on_nodes(client) == {}
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    reason = wait_until(lambda: experiment.view.trials[0].waiting_for, "its trial waits")
+    reason = wait_until(lambda: experiment.view.trials[0].waiting_for, "its trial waits", BUSY_S)
     assert "2 slots" in reason
     assert experiment.view.trials[0].restarts == 0
     experiment.kill()
