@@ -9,7 +9,8 @@
     a hook of torch's process groups     the last collective that Python code has begun
 
 The thread imports nothing, since a process that is forked during an import waits for it for ever.
-The hook takes 1 µs for each collective that is begun from Python; DDP begins its own in C++.
+[m] A beat takes 0.15 ms, and the hook 4 µs for each collective that is begun from Python; DDP
+begins its own in C++.
 """
 
 from __future__ import annotations

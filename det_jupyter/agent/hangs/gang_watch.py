@@ -85,12 +85,15 @@ def _open(run: Run) -> GangWatch | None:
 
 
 def _step(watch: GangWatch, gang: LivingGang) -> bool:
+    if watch.is_broken:
+        return False
     try:
         return watch.step(gang, time.monotonic())
     except OSError:  # a rank has ended, or user code has removed the folder
         return False
     except Exception:  # one gang must not end the watch of the others
-        logger.exception("allocation=%s cannot be watched", gang.run.id)
+        logger.exception("allocation=%s is not watched any more", gang.run.id)
+        watch.is_broken = True
         return False
 
 
@@ -115,6 +118,7 @@ class GangWatch:
         self._found: dict[int, int] = {}  # workers of a launcher, by rank
         self._found_at = float("-inf")
         self._is_reported = False
+        self.is_broken = False
 
     def step(self, gang: LivingGang, now: float) -> bool:
         """Sample the ranks; return whether a report was written.
@@ -171,8 +175,9 @@ class GangWatch:
             self._found_at, self._found = now, {}
             for process in processes_of(self._run.dir, sorted(psutil.pids(), reverse=True)):
                 with suppress(psutil.Error, OSError):
-                    if (value := process.environ().get("LOCAL_RANK", "")) and value.isdecimal():
-                        named = process.environ().get("RANK", "")
+                    variables = process.environ()
+                    named = variables.get("RANK", "")
+                    if named.isdecimal() and "LOCAL_RANK" in variables:
                         self._found[int(named)] = process.pid
         return self._found.get(rank, 0)
 

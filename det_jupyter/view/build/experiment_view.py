@@ -204,6 +204,8 @@ def _eta_s(
     run = trial.allocation
     if run is None or run.state is not AllocationState.RUNNING or run.first_step_at is None:
         return None
+    if run.hang is not None:
+        return None
     started_at = run.first_step_at
     before = [
         c.steps_completed

@@ -13,6 +13,8 @@ from det_jupyter.contract.messages import (
     CheckpointView,
     Divergence,
     ExperimentView,
+    HangReport,
+    RankStall,
     State,
 )
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
@@ -66,6 +68,21 @@ def test_status_says_what_the_ranks_do(
     state: State, allocation_state: AllocationState | None, status: str
 ) -> None:
     assert built(with_allocation(state, allocation_state))["status"] == status
+
+
+def test_a_trial_that_hangs_says_so_and_has_no_time_left() -> None:
+    stalls = [
+        RankStall(rank=0, kind="waits", collective="all_reduce", batch=9),
+        RankStall(rank=1, kind="still", call="time.sleep", place="cell 1, line 2"),
+    ]
+    hang = HangReport(since=105.0, at=109.0, ranks=stalls)
+    run = allocation(AllocationState.RUNNING)
+    run = run.model_copy(update={"first_step_at": 100.0, "hang": hang})
+    state = built(experiment(trial(allocation=run, steps_completed=40, progress=0.5)))
+    assert state["eta_s"] is None
+    [alarm] = state["alarms"]
+    assert "rank 1 has been in `time.sleep` (cell 1, line 2) since" in alarm
+    assert state["trials"][0]["status_word"] == "Running, hangs"
 
 
 def test_trial_of_a_paused_experiment_is_paused() -> None:
