@@ -84,18 +84,17 @@ def end_now(leaving: Leaving) -> list[Remedy]:
     """Return the remedy that ends the ranks at once, with what is lost by it, if there is one."""
     if leaving.asked_at is None or leaving.then not in ("pauses", "ends"):
         return []
-    if leaving.num_unsaved == 0:
-        lost = "nothing is lost that is not saved"
-    else:
+    lost = "nothing is lost"
+    if leaving.num_unsaved:
         batches = length({"batches": leaving.num_unsaved})
         since = (
-            "all that it has trained, as nothing is saved"
+            "all that it has trained"
             if leaving.saved_at is None
             else f"since the checkpoint at batch {leaving.saved_at}"
         )
         lost = f"{batches} {'are' if leaving.num_unsaved > 1 else 'is'} lost, {since}"
     if leaving.then == "pauses":
-        text = f"end its ranks now and free its slots: {lost}; it stays paused"
+        text = f"end its ranks: {lost}; it stays paused"
         return [Remedy(verb="pause_at_once", target=[leaving.experiment_id], text=text)]
     text = f"kill its experiment: {lost}"
     return [Remedy(verb="kill", target=[leaving.experiment_id], text=text)]

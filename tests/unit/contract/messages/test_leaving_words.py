@@ -79,13 +79,12 @@ def test_code_that_has_stopped_to_check_is_named_with_the_time() -> None:
     ("changes", "verb", "text"),
     [
         ({"num_unsaved": 118, "saved_at": 1000}, "pause_at_once",
-         "end its ranks now and free its slots: 118 batches are lost, since the checkpoint at "
-         "batch 1000; it stays paused"),
+         "end its ranks: 118 batches are lost, since the checkpoint at batch 1000; it stays "
+         "paused"),
         ({"num_unsaved": 1}, "pause_at_once",
-         "end its ranks now and free its slots: 1 batch is lost, all that it has trained, as "
-         "nothing is saved; it stays paused"),
+         "end its ranks: 1 batch is lost, all that it has trained; it stays paused"),
         ({"then": "ends", "saved_at": 8}, "kill",
-         "kill its experiment: nothing is lost that is not saved"),
+         "kill its experiment: nothing is lost"),
     ],
 )  # fmt: skip
 def test_the_end_at_once_says_what_is_lost(changes: dict[str, Any], verb: str, text: str) -> None:

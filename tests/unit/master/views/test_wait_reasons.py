@@ -38,8 +38,8 @@ KILL = Kill(experiment_id=1)
 ASKED = (
     "asked 0 s ago to save its state; frees 2 slots then; killed at 01:01 (in 60 min) otherwise"
 )
-NOTHING = "nothing is lost that is not saved"
-ENDS_NOW = [("pause_at_once", f"end its ranks now and free its slots: {NOTHING}; it stays paused")]
+NOTHING = "nothing is lost"
+ENDS_NOW = [("pause_at_once", f"end its ranks: {NOTHING}; it stays paused")]
 KILLS = [("kill", f"kill its experiment: {NOTHING}")]
 RUNG = "rests at 4 batches and holds no slots; goes on if it is among the best 1 of 4 there"
 HALVING = {
