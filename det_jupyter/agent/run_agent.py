@@ -26,6 +26,7 @@ from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
 from det_jupyter.agent.link.fetching import RunFiles
 from det_jupyter.agent.runs.lease import FENCE_S, Lease
 from det_jupyter.agent.runs.rank_places import watch_places
+from det_jupyter.agent.runs.room_watch import watch_room
 from det_jupyter.agent.runs.run import adopt_runs
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.runs.stopped_processes import report_stopped
@@ -121,6 +122,8 @@ async def run_agent(
         if lease:
             watches.append(loop.create_task(keep_lease(lease, runner)))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
+        note_disks = services[0].note_disks if remote else None
+        watches.append(loop.create_task(watch_room(runner, note_disks)))
         watches.append(loop.create_task(report_stopped(runner.living_gangs)))
         watches.append(loop.create_task(watch_gangs(runner.living_gangs, runner.news.set)))
         watches.append(loop.create_task(watch_places(runner.living_gangs, runner.news)))

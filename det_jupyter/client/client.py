@@ -31,11 +31,13 @@ from det_jupyter.contract.messages import (
     ContinueTrial,
     CreateExperiment,
     Curve,
+    DiskUsage,
     EffectiveConfig,
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
     FeedItem,
+    FreedRoom,
     ImportanceView,
     JobEntry,
     LogPage,
@@ -45,6 +47,7 @@ from det_jupyter.contract.messages import (
     PreviewView,
     Reason,
     RemovedCluster,
+    RoomForecast,
     SeriesPage,
     SeriesQuery,
     SetTemplate,
@@ -291,6 +294,18 @@ class Client:
     def pools(self) -> list[PoolStatus]:
         """Return the pools with their agents."""
         return self._get_all(PoolStatus, "/pools")
+
+    def disk_usage(self) -> DiskUsage:
+        """Return the disks that are written to, and what takes the room of the master's."""
+        return self._get(DiskUsage, "/disks")
+
+    def free_room(self) -> FreedRoom:
+        """Delete what nothing refers to: leftovers, old logs, data of deleted experiments."""
+        return self._again(FreedRoom, "/disks/free")
+
+    def room_forecast(self, experiment_id: int) -> RoomForecast:
+        """Return whether an experiment's checkpoints will fit, as far as earlier ones show it."""
+        return self._get(RoomForecast, f"/experiments/{experiment_id}/room")
 
     def problems(self) -> list[str]:
         """Return the problems of the files that configure the master, such as `pools.yaml`."""

@@ -20,6 +20,7 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata, versions
 from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list_folder
 from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.room import RoomGate
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.together import local_chief_first, on_all
 from det_jupyter.core.wanted import await_shares, fetch
@@ -47,6 +48,7 @@ class CheckpointContext(ContextPart):
         distributed: The ranks.
         belongs_to: Ids of experiment and trial, for the metadata of each checkpoint.
         wanted: The folder for requests to the agent (wanted.py); it may not exist.
+        gate: Holds up the writing of checkpoints while the disk is full.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class CheckpointContext(ContextPart):
         distributed: DistributedContext,
         belongs_to: Mapping[str, Any],
         wanted: Path | None = None,
+        gate: RoomGate | None = None,
     ) -> None:
+        self._gate = gate
         self._wanted = wanted
         self._storage = storage
         self._sink = sink
@@ -82,7 +86,8 @@ class CheckpointContext(ContextPart):
         self.has_begun = True
         # If the metadata is that of another checkpoint, these fields are replaced.
         own = {"uuid": str(uuid.uuid4()), **self._belongs_to, **versions()}
-        return CheckpointDraft(self._storage, self._sink, {**own, **plain, **own})
+        whole = {**own, **plain, **own}
+        return CheckpointDraft(self._storage, self._sink, whole, self._gate)
 
     @contextmanager
     def store_path(
@@ -144,9 +149,15 @@ class CheckpointContext(ContextPart):
             self._note_shares(sharded, uuid)
             return uuid
         draft = self.begin(metadata)
+        source = ckpt_dir or ""
         found = list_folder("checkpoint.upload", ckpt_dir, selector)
-        with draft.filled() as path:
-            copy_files(ckpt_dir or "", path, found)
+        needs_bytes = sum(os.path.getsize(os.path.join(source, name)) for name in found.files)
+        try:
+            draft.write(lambda path: copy_files(source, path, found), needs_bytes)
+            draft.commit()
+        except BaseException:
+            draft.discard()
+            raise
         return draft.uuid
 
     @contextmanager

@@ -7,8 +7,9 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import metadata as packages
 from pathlib import Path
 from stat import S_ISREG
@@ -18,6 +19,7 @@ from det_jupyter._version import __version__
 from det_jupyter.contract.run.journal import CheckpointSaved, CheckpointShare
 from det_jupyter.core.argument_checks import checked_steps, to_json_value
 from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.room import RoomGate
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, path_of
 
@@ -26,13 +28,41 @@ class CheckpointDraft:
     """A checkpoint that is being written; created by CheckpointContext.begin on the chief."""
 
     def __init__(
-        self, storage: CheckpointStorage, sink: RecordSink, metadata: Mapping[str, Any]
+        self,
+        storage: CheckpointStorage,
+        sink: RecordSink,
+        metadata: Mapping[str, Any],
+        gate: RoomGate | None = None,
     ) -> None:
         self.uuid = str(metadata["uuid"])
         self._storage = storage
         self._sink = sink
         self._metadata = dict(metadata)
         self._draft: StorageDraft | None = None
+        self._gate = gate
+
+    def write(self, fill: Callable[[Path], None], needs_bytes: int) -> Path:
+        """Open the draft, let `fill` write its files, sync them, and return the folder.
+
+        If the disk is full, it waits until there is room, and writes all of it again (room.py).
+        May run in another thread.
+
+        Args:
+            fill: Writes the files into the empty folder that it is given.
+            needs_bytes: The size of the files, about.
+        """
+
+        def write() -> Path:
+            path = self.open()
+            fill(path)
+            self.sync()
+            return path
+
+        if self._gate is None:
+            return write()
+        return self._gate.write_checkpoint(
+            self._storage.location, needs_bytes, write, self.discard
+        )
 
     def open(self) -> Path:
         """Return the empty folder to fill, after removing drafts of writers that were killed.
@@ -56,7 +86,13 @@ class CheckpointDraft:
         """
         draft = self._opened()
         text = json.dumps(self._metadata, indent=2, default=str)
-        (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
+        file = draft.path / METADATA_FILE
+        write = partial(file.write_text, text, encoding="utf-8")
+        if self._gate is None:
+            write()
+        else:
+            undo = partial(file.unlink, missing_ok=True)
+            self._gate.write_checkpoint(self._storage.location, 0, write, undo)
         size_bytes = others_bytes + bytes_in(draft.path)
         share = draft.become_share() if num_shares > 1 else None
         try:

@@ -63,7 +63,7 @@ def failure_of(
     if is_echo:
         message = f"another rank is gone: {message}"
         time.sleep(_ECHO_DELAY_S)
-    no_room = is_no_room(error)
+    no_room, folder = is_no_room(error), ""
     if no_room:
         folder = folder_without_room(error, _folders_written_to())
         message = (
@@ -83,6 +83,7 @@ def failure_of(
         where=explanation.where,
         final=isinstance(error, ConfigError | ProtocolMismatch) or (is_early and not is_others),
         no_room=no_room,
+        full_folder=folder,
         is_echo=is_echo,
         lost_pid=lost_pid,
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
-from det_jupyter.contract.run.journal import Record, to_line
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run.journal import RankFailure, Record, to_line
+from det_jupyter.core.room import RoomGate
 
 
 class RecordSink(Protocol):
@@ -31,16 +33,37 @@ class Journal:
     """The journal of a rank: an append-only file with a line per record, without buffer or lock.
 
     Once `write` returns, the record survives the end of this process.
+
+    Args:
+        path: The file.
+        gate: Holds up the writer while the disk is full; None: a full disk is an error.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, gate: RoomGate | None = None) -> None:
+        self.gate = gate
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    @classmethod
+    def of_run(cls, folder: RunDir, rank: int) -> Self:
+        """Return the journal of a rank of a run."""
+        return cls(folder.journal(rank), RoomGate(folder.path, folder.control))
 
     def fileno(self) -> int:
         return self._descriptor
 
     def write(self, record: Record) -> None:
-        """Append one record. A reader may get the last line incomplete."""
+        """Append one record. A reader may get the last line incomplete.
+
+        Waits while the disk is full (room.py), but not with a failure: that ends the rank.
+        """
         data = memoryview(to_line(record).encode())
+        gate = None if isinstance(record, RankFailure) else self.gate
+        if gate is not None:
+            gate.await_room_for_record()
         while data:  # usually one write; a full disk or a signal may shorten it
-            data = data[os.write(self._descriptor, data) :]
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except OSError as error:
+                if gate is None:
+                    raise
+                gate.await_room_after(error)

@@ -266,7 +266,9 @@ def managed_context(
     return Context(
         distributed=distributed,
         train=train,
-        checkpoint=CheckpointContext(storage, journal, distributed, ids, run.folder.wanted),
+        checkpoint=CheckpointContext(
+            storage, journal, distributed, ids, run.folder.wanted, journal.gate
+        ),
         preempt=preempt,
         searcher=SearcherContext(
             plan.target,

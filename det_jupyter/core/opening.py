@@ -168,7 +168,7 @@ def _context_of_run(run: managed.Run, distributed: DistributedContext | None) ->
         )
     rank = distributed.rank
     # The master takes the journals of the gang's ranks; a script may have started more processes.
-    journal = Journal(run.folder.journal(min(rank, len(run.plan.slots) - 1)))
+    journal = Journal.of_run(run.folder, min(rank, len(run.plan.slots) - 1))
     if distributed.size == 1:
         _lock_journal(journal)
     context, counter = managed.counted_context(run, distributed, None, journal)

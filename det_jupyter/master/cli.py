@@ -10,7 +10,7 @@ from typing import Any
 
 from det_jupyter.connection import Session, announced_master, ensure_master, find_master
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import GangPlan
+from det_jupyter.contract.messages import DiskStatus, GangPlan
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import DetError
 from det_jupyter.master.stopping import (
@@ -125,6 +125,8 @@ def _describe_status(status: dict[str, Any]) -> str:
     if not status["experiments"]:
         lines.append(f"No experiment is active; {status['num_experiments']} in all.")
     lines += [f"Problem: {problem}" for problem in status["problems"]]
+    disks = [DiskStatus.model_validate(disk) for disk in status.get("disks", [])]
+    lines += [f"Problem: {disk.sentence(SHELL)}" for disk in disks]
     return "\n".join(lines)
 
 

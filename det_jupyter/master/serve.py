@@ -32,17 +32,20 @@ from det_jupyter.master.background.cleanup import clean_up, keep_series
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.consult import consult
 from det_jupyter.master.background.deleting import delete
+from det_jupyter.master.background.disks import watch_disks
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.routes_alerts import alert_routes
 from det_jupyter.master.http.routes_checks import check_routes
+from det_jupyter.master.http.routes_disks import disk_routes
 from det_jupyter.master.http.routes_joined import joined_cluster_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
 from det_jupyter.master.sampling.samplers import Samplers
 from det_jupyter.master.service.pools_file import read_pools
+from det_jupyter.master.service.reserve import Reserve
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 
@@ -78,6 +81,8 @@ def serve(engine: Engine) -> None:
 
 def _open_service(engine: Engine) -> Service:
     database = paths.data_dir() / "det.sqlite3"
+    if paths.find_full_folder():
+        Reserve(paths.data_dir()).give_back()
     try:
         service = Service(Store(database))
         _apply_pools_file(service)
@@ -135,6 +140,7 @@ class _Program:
                 joined_cluster_routes(self._clusters),
                 check_routes(self._agent_listener.checks),
                 alert_routes(service, self._alerting),
+                disk_routes(service),
             ],
         )
         self._server = Server(self._app, on_started=self._announce)
@@ -163,6 +169,7 @@ class _Program:
             asyncio.create_task(self._alerting.run()),
             asyncio.create_task(clean_up(self._service)),
             asyncio.create_task(keep_series(self._service)),
+            asyncio.create_task(watch_disks(self._service)),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:

@@ -24,10 +24,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from io import TextIOWrapper
+from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import NoReturn, TextIO
+from typing import NoReturn
+
+from typing_extensions import Buffer
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.own_threads import start_own
@@ -35,6 +37,7 @@ from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
+from det_jupyter.core.room import RoomGate
 from det_jupyter.rank.fork_safety import warn_of_users_threads
 from det_jupyter.rank.variables import set_variables
 
@@ -55,7 +58,7 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
         os.setpgid(0, 0)
     if spec.plan.entrypoint.per == "slot":  # a launcher first ends the ranks that it has started
         kill_with_parent(parent_pid)
-    _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
+    _redirect_streams(RunDir(Path(spec.run_dir)), spec.place.rank)
     set_variables(spec, environment(spec.plan, spec.place, _captured(spec)))
 
 
@@ -107,28 +110,44 @@ def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
     }
 
 
-def _redirect_streams(output: Path) -> None:
+class _Output(FileIO):
+    """A descriptor of the rank's output; while the disk is full, what prints waits."""
+
+    def __init__(self, descriptor: int, gate: RoomGate) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._gate = gate
+
+    def write(self, data: Buffer) -> int:
+        while True:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self._gate.await_room_after(error)
+
+
+def _redirect_streams(folder: RunDir, rank: int) -> None:
     """Point the three descriptors at the run folder, and make new text streams for them.
 
     The parent's streams may be closed, block-buffered, or hold unwritten text.
     """
     nowhere = os.open(os.devnull, os.O_RDONLY)
-    target = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    target = os.open(folder.output(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, descriptor in ((nowhere, 0), (target, 1), (target, 2)):
         os.dup2(source, descriptor)
     for descriptor in {nowhere, target} - {0, 1, 2}:
         os.close(descriptor)
-    for name, stream in zip(_STREAMS, (_text(0, "r"), _text(1, "w"), _text(2, "w")), strict=True):
+    gate = RoomGate(folder.path, folder.control)
+    buffers: tuple[BufferedReader | BufferedWriter, ...] = (
+        BufferedReader(FileIO(0, closefd=False)),
+        BufferedWriter(_Output(1, gate)),
+        BufferedWriter(_Output(2, gate)),
+    )
+    for name, buffer in zip(_STREAMS, buffers, strict=True):
+        stream = TextIOWrapper(
+            buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True
+        )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-
-
-def _text(descriptor: int, mode: str) -> TextIO:
-    stream = open(  # noqa: SIM115  # open until the process ends
-        descriptor, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-    )
-    assert isinstance(stream, TextIOWrapper)
-    return stream
 
 
 def prepare_python(spec: RankSpec) -> None:

@@ -60,7 +60,8 @@ async def watch_gangs(
     watched: dict[str, GangWatch] = {}
     while True:
         began = time.monotonic()
-        gangs = {gang.run.id: gang for gang in living()}
+        # Ranks that wait for room on a disk make no progress, and that is reported already.
+        gangs = {gang.run.id: gang for gang in living() if not gang.run.waits_for_room}
         for run_id in watched.keys() - gangs.keys():
             watched.pop(run_id).close()
         for run_id, gang in gangs.items():

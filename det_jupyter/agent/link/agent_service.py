@@ -39,6 +39,7 @@ from det_jupyter.contract.messages import (
     AgentReports,
     CheckConnections,
     DevicesSeen,
+    DisksSeen,
     OpenTunnel,
     RegisterAgent,
     RunCommand,
@@ -121,6 +122,10 @@ class AgentService:
         self._devices_seen.set()
         self._outbox.note_devices(seen)
         self._runner.news.set()
+
+    def note_disks(self, seen: DisksSeen) -> None:
+        """Send how full the disks are, with the next request."""
+        self._outbox.note_disks(seen)
 
     def leave(self) -> None:
         """Register again without slots, if the master is elsewhere: it must start nothing here."""

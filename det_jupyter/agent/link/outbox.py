@@ -25,9 +25,11 @@ from det_jupyter.contract.messages import (
     AgentReport,
     Chunk,
     DevicesSeen,
+    DisksSeen,
     GangExited,
     GangStarted,
     RanksSeen,
+    RoomReported,
 )
 
 logger = logging.getLogger(__name__)
@@ -70,6 +72,11 @@ class Outbox:
         self._num_batches = 0
         self._devices: DevicesSeen | None = None  # the latest report
         self._are_devices_sent = False
+        self._disks: DisksSeen | None = None  # the latest report, until it is sent once
+
+    def note_disks(self, seen: DisksSeen) -> None:
+        """Set the report of the disks, to be sent once."""
+        self._disks = seen
 
     def note_devices(self, seen: DevicesSeen) -> None:
         """Set the report of processes on the devices, to be sent now and to each new master."""
@@ -83,6 +90,10 @@ class Outbox:
             self._uploads.remove_copies(self._runs.keys())
         batch.reports += [run.started for run in runs if run.started]
         batch.reports += [run.seen for run in runs if run.seen and not run.is_seen_sent]
+        batch.reports += [run.room for run in runs if run.room and not run.is_room_sent]
+        if self._disks is not None:
+            batch.reports.append(self._disks)
+            self._disks = None
         if self._devices is not None and not self._are_devices_sent:
             batch.reports.append(self._devices)
         if self._samples.is_due(now):
@@ -122,6 +133,8 @@ class Outbox:
                     run.is_seen_sent |= report is run.seen  # unless a newer report was set since
                 case GangExited() if run := self._runs.get(report.allocation_id):
                     run.exit_sent_at = now
+                case RoomReported() if run := self._runs.get(report.allocation_id):
+                    run.is_room_sent |= report is run.room  # unless a newer one was set since
                 case DevicesSeen():
                     # Unless a newer report was set since.
                     self._are_devices_sent |= report is self._devices
@@ -166,6 +179,7 @@ class Outbox:
         for run in self._runs.values():
             run.exit_sent_at = None
             run.is_seen_sent = False
+            run.is_room_sent = False
             for stream in run.streams:
                 stream.offset = 0
         self.set_offsets(offsets)

@@ -205,7 +205,7 @@ class Uploads:
             return None if stored is None else stored.path
 
         try:
-            path = await self._try(f"checkpoint {uuid}", send)
+            path = await self._try(f"checkpoint {uuid}", send, run)
         except Exception as error:
             self._give_up(run, uuid, error)
         else:
@@ -230,7 +230,7 @@ class Uploads:
             return None if stored is None else stored.path
 
         try:
-            path = await self._try(f"checkpoint {uuid}", send)
+            path = await self._try(f"checkpoint {uuid}", send, run)
         except _SharesMissing as error:
             if record.share == 0:
                 self._give_up(run, uuid, error)
@@ -258,9 +258,27 @@ class Uploads:
         self._on_done()
 
     async def _try(
-        self, what: str, send: Callable[[httpx.AsyncClient], Coroutine[Any, Any, str | None]]
+        self,
+        what: str,
+        send: Callable[[httpx.AsyncClient], Coroutine[Any, Any, str | None]],
+        run: Run | None = None,
     ) -> str | None:
-        """Return the result of `send`; if it fails for GIVE_UP_S, raise its last error."""
+        """Return the result of `send`; if it fails for GIVE_UP_S, raise its last error.
+
+        While `run` is alive, it waits as long as the master's disk is full.
+        """
+        try:
+            return await self._try_long(what, send, run)
+        finally:
+            if run is not None:
+                run.waits_for_master = 0.0
+
+    async def _try_long(
+        self,
+        what: str,
+        send: Callable[[httpx.AsyncClient], Coroutine[Any, Any, str | None]],
+        run: Run | None,
+    ) -> str | None:
         failing_since, num_failures = 0.0, 0
         pause_s, longest_s = _PAUSES_S
         while True:
@@ -273,6 +291,12 @@ class Uploads:
                     logger.info("%s is uploaded again: %s", what, error_text(error))
                     await asyncio.sleep(longest_s)
                     continue
+                if run is not None and run.is_alive and isinstance(error, Refused):
+                    if error.no_room:
+                        run.waits_for_master = run.waits_for_master or time.time()
+                        await asyncio.sleep(longest_s)
+                        continue
+                    run.waits_for_master = 0.0
                 num_failures += 1
                 if num_failures == 1:
                     failing_since = time.monotonic()

@@ -33,7 +33,10 @@ from det_jupyter.contract.messages import (
     PassOrders,
     RankProcess,
     RanksSeen,
+    RoomReported,
+    RoomWait,
 )
+from det_jupyter.contract.messages.disks import MASTERS
 from det_jupyter.contract.run import control_page
 from det_jupyter.contract.run.evidence_page import EvidencePage, create_evidence_page
 from det_jupyter.contract.run.output_lines import read_end
@@ -68,6 +71,9 @@ class Run:
     is_seen_sent: bool = False
     # Report of the end, which is sent again until the master closes the run.
     exited: GangExited | None = None
+    room: RoomReported | None = None  # report of whether its ranks wait for room on a disk
+    is_room_sent: bool = True
+    waits_for_master: float = 0.0  # since when an upload waits for room there, UTC; 0.0: none does
     # Monotonic time when the present master last confirmed `exited`.
     exit_sent_at: float | None = None
 
@@ -210,7 +216,12 @@ class Run:
         if has_failed and (full := paths.find_full_folder()):
             where = f"on agent {self.remote_agent}: " if self.remote_agent else ""
             return exited.model_copy(
-                update={"error": where + full, "error_is_final": False, "no_room": True}
+                update={
+                    "error": where + full,
+                    "error_is_final": False,
+                    "no_room": True,
+                    "full_folder": str(paths.data_dir()),
+                }
             )
         if rank is None:
             return exited
@@ -260,6 +271,40 @@ class Run:
             ValueError: It is damaged.
         """
         return closing(control_page.ControlPage(self.dir.control))
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether its ranks wait for room on a disk."""
+        return self.room is not None and self.room.wait is not None
+
+    def note_room(self, now: float) -> bool:
+        """Set the report of whether the ranks wait for room; return whether it has changed."""
+        try:
+            with self.open_page() as page:
+                found = page.wait_for_room() if self.is_alive else None
+        except (OSError, ValueError):  # user code may have removed the folder
+            return False
+        wait = None
+        if found is not None:
+            folder = paths.data_dir()  # of a checkpoint: the master has the storage's
+            wait = RoomWait(
+                writing=found.writing,
+                folder=str(folder / "checkpoints" if found.writing == "checkpoint" else folder),
+                since=found.since,
+                needs_bytes=found.needs_bytes,
+            )
+        elif self.waits_for_master:
+            wait = RoomWait(folder=MASTERS, since=self.waits_for_master)
+        before = self.room.wait if self.room is not None else None
+        if (before is None) == (wait is None) and (
+            before is None or wait is None or before.folder == wait.folder
+        ):
+            return False
+        self.room, self.is_room_sent = (
+            RoomReported(allocation_id=self.id, at=now, wait=wait),
+            False,
+        )
+        return True
 
     def raise_signal(self, signal: control_page.Signal) -> None:
         """Write a signal for the chief into the control page."""

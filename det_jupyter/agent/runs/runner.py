@@ -165,6 +165,10 @@ class Runner:
         """Return the runs of an agent that the master has not closed, by id (a live mapping)."""
         return self._runs[agent_id]
 
+    def runs(self) -> list[Run]:
+        """Return the runs of all agents that the master has not closed."""
+        return [run for runs in self._runs.values() for run in runs.values()]
+
     @property
     def has_living_gangs(self) -> bool:
         """Whether any gang is not over."""

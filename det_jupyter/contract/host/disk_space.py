@@ -1,4 +1,12 @@
-"""Detects full disks (ENOSPC) and used up quotas (EDQUOT), in folders and in errors.
+"""How much room disks have; full disks (ENOSPC) and used up quotas (EDQUOT).
+
+    free      0 ........... floor ............ 1.5 floor .................
+    writers     wait          go on writing      those that wait go on
+    master      has also its reserve, half a floor (master/service/reserve.py)
+
+Ranks stop writing while less than a floor is free, so that the master can store what they have
+written, and what users request. The distance to 1.5 floor keeps them from starting and stopping.
+A quota that the file system does not show is only noticed by the error of a write.
 
 Standard library only, as ranks and launchers use it.
 """
@@ -9,12 +17,82 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = 13  # SQLITE_FULL, which sqlite3 names since Python 3.11
 _ROOM_BYTES = 256 * 1024  # an empty database with its journal, and some log lines
+_FLOOR_BYTES = 64 * 1024 * 1024
+_FLOOR_SHARE = 16  # the floor of a small disk is this part of it
+_FLOOR_FILES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The room on the disk of a folder.
+
+    Args:
+        total_bytes: The size of the disk.
+        free_bytes: What this user can still write.
+        free_files: How many files this user can still make; None: the file system has no limit.
+        disk: Identifies the disk on this computer.
+    """
+
+    total_bytes: int
+    free_bytes: int
+    free_files: int | None = None
+    disk: int = 0
+
+    @property
+    def floor_bytes(self) -> int:
+        """Ranks stop writing while less than this is free."""
+        return min(_FLOOR_BYTES, self.total_bytes // _FLOOR_SHARE)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether enough files can still be made."""
+        return self.free_files is None or self.free_files >= _FLOOR_FILES
+
+    def is_short(self, needs_bytes: int = 0) -> bool:
+        """Return whether a writer of `needs_bytes` has to wait."""
+        return not self.has_files or self.free_bytes < self.floor_bytes + needs_bytes
+
+    def is_enough(self, needs_bytes: int = 0) -> bool:
+        """Return whether a writer that waits can go on."""
+        return self.has_files and self.free_bytes >= self.floor_bytes * 3 // 2 + needs_bytes
+
+
+def room_of(folder: str | os.PathLike[str]) -> Room | None:
+    """Return the room on the disk of a folder, which may not exist yet; None if unknown."""
+    path = Path(folder)
+    while True:
+        try:
+            found = os.statvfs(path)
+            disk = os.stat(path).st_dev
+            break
+        except FileNotFoundError:
+            if path == path.parent:
+                return None
+            path = path.parent
+        except (OSError, ValueError):  # a drive that does not answer, for example
+            return None
+    return Room(
+        total_bytes=found.f_frsize * found.f_blocks,
+        free_bytes=found.f_frsize * found.f_bavail,
+        free_files=found.f_favail if found.f_files else None,
+        disk=disk,
+    )
+
+
+def is_enough_room(folder: str | os.PathLike[str], needs_bytes: int = 0) -> bool:
+    """Return whether writers that wait for room in a folder can go on.
+
+    A folder that may not exist yet has that of the one above it; an unknown disk has none.
+    """
+    room = room_of(folder)
+    return room is not None and room.is_enough(needs_bytes) and not why_no_room(folder)
 
 
 def why_no_room(folder: str | os.PathLike[str]) -> str:

@@ -68,6 +68,15 @@ from det_jupyter.contract.messages.clusters import (
     StartHost,
 )
 from det_jupyter.contract.messages.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
+from det_jupyter.contract.messages.disks import (
+    DiskReading,
+    DiskStatus,
+    DiskUsage,
+    DiskUse,
+    FreedRoom,
+    RoomForecast,
+    RoomWait,
+)
 from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.gang_specs import (
     CheckpointRef,
@@ -95,6 +104,7 @@ from det_jupyter.contract.messages.gangs import (
     CloseRun,
     CrashOutput,
     DevicesSeen,
+    DisksSeen,
     ExtendGang,
     GangExited,
     GangStarted,
@@ -109,6 +119,7 @@ from det_jupyter.contract.messages.gangs import (
     RanksSeen,
     RegisterAgent,
     RemoteStart,
+    RoomReported,
     RunCommand,
     RunReport,
     SignalGang,

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from det_jupyter.contract.messages.checks import CheckConnections
+from det_jupyter.contract.messages.disks import DiskReading, RoomWait
 from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.gang_specs import GangPlan
 from det_jupyter.contract.messages.leaving import RankPlace
@@ -322,6 +323,7 @@ class GangExited(Wire):
     error: PrintableText = ""  # why it could not be started at all
     error_is_final: bool = True  # trying again cannot help: something has to be changed first
     no_room: bool = False  # a disk was full: not the trial's fault
+    full_folder: PrintableText = ""  # a folder on that disk; "": unknown
     # A checkpoint could not be uploaded: what the ranks reported after it does not count.
     not_saved: bool = False
     cut: Cut | None = None  # it is lost because of this
@@ -333,6 +335,23 @@ class DevicesSeen(Wire):
     kind: Literal["devices_seen"] = "devices_seen"
     at: Timestamp
     processes: dict[int, list[DeviceProcess]]
+
+
+class RoomReported(Wire):
+    """The ranks of a run wait for room on a disk, or do so no more; sent when it changes."""
+
+    kind: Literal["room_reported"] = "room_reported"
+    allocation_id: str
+    at: Timestamp
+    wait: RoomWait | None
+
+
+class DisksSeen(Wire):
+    """The disks of an agent on another computer; sent every few seconds, and not stored."""
+
+    kind: Literal["disks_seen"] = "disks_seen"
+    at: Timestamp
+    disks: list[DiskReading]
 
 
 class SystemSample(Wire):
@@ -374,7 +393,15 @@ def _parse_or_wrap(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
 
 
 AgentReport = Annotated[
-    Chunk | GangStarted | RanksSeen | GangExited | DevicesSeen | SystemSampled | Unreadable,
+    Chunk
+    | GangStarted
+    | RanksSeen
+    | GangExited
+    | DevicesSeen
+    | RoomReported
+    | DisksSeen
+    | SystemSampled
+    | Unreadable,
     Field(discriminator="kind"),
 ]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from det_jupyter.contract.messages.disks import DiskStatus
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.status import AlarmKind, State, Status
 from det_jupyter.contract.messages.views import ExperimentFields
@@ -84,6 +85,7 @@ class ExperimentRows(Wire):
     num_more: int = 0  # number of further rows beyond the limit
     num_archived: int = 0  # number of archived ones that the query left out
     last_seq: int = 0  # number of the last feed item that the rows include
+    disks: list[DiskStatus] = []  # disks that are full, or will be soon
 
 
 Level = Literal["debug", "info", "warning", "error", "critical"]

@@ -6,6 +6,7 @@ from shlex import quote
 from typing import Literal
 
 from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages.disks import DiskStatus
 from det_jupyter.contract.messages.status import State
 from det_jupyter.contract.messages.views import SlotView
 from det_jupyter.contract.messages.wire import Wire
@@ -169,6 +170,7 @@ class Reason(Wire):
         "cut",  # the agents that could run it cannot reach each other
         "impossible",  # the pool cannot run it, whatever ends
         "starting",
+        "room",  # a disk is full
         "resting",  # the trial waits until the search promotes it
         "paused",
         "leaving",
@@ -248,6 +250,7 @@ class ClusterView(Wire):
     pools: list[PoolStatus]
     queue: list[QueueEntry]  # in order, pool by pool
     num_waiting: int  # number of waiting trials, also of those that `queue` leaves out
+    disks: list[DiskStatus] = []  # disks that are full, or will be soon
     at: float
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, ConfigDict
 
 from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages.disks import RoomWait
 from det_jupyter.contract.messages.hangs import HangReport
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
@@ -117,6 +118,8 @@ class FailureView(Wire):
     times: int = 1  # number of consecutive runs that failed in this way
     no_room: bool = False  # a disk was full
     no_memory: bool = False  # the kernel has killed the rank, or its worker, for want of memory
+    full_folder: str = ""  # a folder on that disk; "": unknown
+    full_on_agent: str = ""  # the agent, if the disk is on another computer than the master
 
 
 class CheckpointView(Kept):
@@ -183,6 +186,7 @@ class StoredTrial(Kept):
     profiles: list[ProfileView] = []  # the latest ones, oldest first
     slot_seconds: float = 0.0  # slots times seconds of the runs that have ended
     held_s: float = 0.0  # seconds in which it held slots, in the runs that have ended
+    room: RoomWait | None = None  # it waits for room on a disk
     created_at: float
     ended_at: float | None = None
 

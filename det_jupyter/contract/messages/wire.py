@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 13
+PROTOCOL = 14
 
 
 class Wire(BaseModel):

@@ -4,13 +4,19 @@
          magic  preempt  target  orders  acknowledged  checked  saving  batch of   exchange of
                                                                         rank 0, 1  rank 0, 1
 
+    word    1024                         1025                          1026
+            a rank waits for room for    the chief waits for room      how many bytes that
+            records, since (ms, UTC)     for a checkpoint, since       checkpoint needs
+
 Words are little-endian, unsigned, of 64 bits.
 
 Reading a word is a memory access, so a training loop can read it after every batch. Only the
-chief reads it, and broadcasts it, so that all ranks stop at the same batch. Words only increase
-during a run; the next run has a new page. `target` is twice the amount of training in the unit of
-the run's plan, plus one if the trial ends there; 0 means the target of the plan. `orders` is the
-id of the last order in the file of orders, which is written before the word.
+chief reads it, and broadcasts it, so that all ranks stop at the same batch. Signals only increase
+during a run; the next run has a new page. The words about room are 0 while nothing waits; the page
+is on the disk already, so a rank can write them when the disk is full. `target` is twice the
+amount of training in the unit of the run's plan, plus one if the trial ends there; 0 means the
+target of the plan. `orders` is the id of the last order in the file of orders, which is written
+before the word.
 
 A rank that stops because of `preempt` sets `acknowledged`: from this word the agent concludes that
 the trial continues later, even if it gets only the exit code of a launcher. `checked` is when the
@@ -29,7 +35,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 _WORD = struct.Struct("<Q")
 _MAGIC = 0x6465_7463_7472_6C31  # "detctrl1"
@@ -39,12 +45,25 @@ _ORDERS = 3
 _ACKNOWLEDGED = 4
 _CHECKED = 5
 _SAVING = 6
+_NEEDED = 1026
 _FIRST_RANK = 8
 _NUM_RANKS = 508  # ranks that have words
 _FIRST_EXCHANGE = _FIRST_RANK + _NUM_RANKS
-PAGE_BYTES = 8192
+PAGE_BYTES = 12288
 
 Signal = Literal["preempt"]
+Writing = Literal["records", "checkpoint"]
+
+
+class WaitForRoom(NamedTuple):
+    """A rank waits for room on a disk: what it writes, since when, and how much it needs."""
+
+    writing: Writing
+    since: float  # UTC seconds
+    needs_bytes: int
+
+
+_WAITS: dict[Writing, int] = {"records": 1024, "checkpoint": 1025}
 
 
 def create_page(path: Path) -> None:
@@ -118,6 +137,20 @@ class ControlPage:
     def is_acknowledged(self) -> bool:
         """Return whether a rank has stopped, or is about to, because of `preempt`."""
         return self._word(_ACKNOWLEDGED) == 1
+
+    def note_wait(self, writing: Writing, since: float, needs_bytes: int = 0) -> None:
+        """Record that this rank waits for room on a disk since then; 0.0: it does not."""
+        _WORD.pack_into(self._map, _WAITS[writing] * _WORD.size, int(1000 * since))
+        if writing == "checkpoint":
+            _WORD.pack_into(self._map, _NEEDED * _WORD.size, needs_bytes)
+
+    def wait_for_room(self) -> WaitForRoom | None:
+        """Return what a rank waits for; records before a checkpoint, as they stop the training."""
+        for writing, index in _WAITS.items():
+            if since_ms := self._word(index):
+                needs = self._word(_NEEDED) if writing == "checkpoint" else 0
+                return WaitForRoom(writing, since_ms / 1000, needs)
+        return None
 
     def batch_writer(self, rank: int) -> Callable[[int], object]:
         """Return a function that writes the number of batches that the rank has begun.

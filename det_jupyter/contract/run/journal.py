@@ -221,6 +221,7 @@ class RankFailure:
         final: A restart cannot help (the error came before the first step, or is a mistake in
             the configuration).
         no_room: A disk was full: the trial is not at fault.
+        full_folder: A folder on that disk; "": unknown.
         is_echo: Follows from the failure or end of another rank ("connection closed by peer").
         lost_pid: The process of this rank whose end is the cause, such as a loader worker;
             0: it is not known which.
@@ -233,6 +234,7 @@ class RankFailure:
     where: PrintableText = ""
     final: bool = False
     no_room: bool = False
+    full_folder: PrintableText = ""
     is_echo: bool = False
     lost_pid: ProcessId | None = None
     kind: Literal["failure"] = "failure"

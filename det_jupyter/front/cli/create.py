@@ -31,6 +31,7 @@ from det_jupyter.contract.values.entrypoints import (
 )
 from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.front.cli.following import follow
+from det_jupyter.front.verbs.disk_notes import room_notes
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.yaml_input import read_overrides
 
@@ -98,6 +99,8 @@ def _submit(call: Call, prepared: Prepared) -> int:
         print(f"Preparing files to send to master... {prepared.plan}", flush=True)
     experiment = submit(call.client, prepared)
     print(f"Created experiment {experiment.id}", flush=True)
+    for note in room_notes(call.client, experiment.id, call.reader):
+        print(f"Note: {note}", flush=True)
     return experiment.id
 
 

@@ -31,7 +31,7 @@ from det_jupyter.front.verbs.grammar import (
     one_of,
 )
 from det_jupyter.front.verbs.table_experiments import MEMBERS, OF_EXPERIMENTS, PLACES
-from det_jupyter.front.verbs.table_others import OF_DET, OTHERS
+from det_jupyter.front.verbs.table_others import DISK, OF_DET, OTHERS
 
 cli = Lazy("det_jupyter.front.cli")
 
@@ -131,6 +131,7 @@ _MASTER = Group(
         Verb("logs", "print its log", cli.master_verbs.logs,
              (flag("-f", "--follow", help="wait for more"),
               argument("--tail", type=whole, metavar="N", help="last lines (default: all)"))),
+        DISK,
         Verb("config", "print where its data, logs and pools are", cli.master_verbs.config,
              (argument("show", nargs="?", choices=("show",), help="the same"),)),
         Verb("info", "print its version, address and process", cli.master_verbs.info,

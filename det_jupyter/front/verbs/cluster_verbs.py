@@ -13,7 +13,7 @@ from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentStatus, SetPools, SwitchSlots
-from det_jupyter.contract.values.reader import NOTEBOOK
+from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.errors import ConfigError, DetError, NotFound, UsageError
 from det_jupyter.front.verbs.cluster_tables import (
     agents_listing,
@@ -32,6 +32,7 @@ from det_jupyter.front.verbs.cluster_text import (
     slots_text,
     summary,
 )
+from det_jupyter.front.verbs.disk_notes import disk_notes
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, render
 from det_jupyter.front.verbs.yaml_input import set_from_yaml
@@ -45,12 +46,12 @@ _MOST_NAMED = 5  # trials, by their numbers
 def show_slots(call: Call) -> str:
     """Return what runs on each slot, agent by agent."""
     ledger = slots_text(call.client.cluster(limit=0), call.reader, with_all=call.options.all)
-    return "\n".join([ledger, *problem_notes(call.client)])
+    return "\n".join([ledger, *problem_notes(call.client, call.reader)])
 
 
-def problem_notes(client: Client) -> list[str]:
-    """Return a line for each problem of the files that configure the master."""
-    return [f"Note: {problem}" for problem in client.problems()]
+def problem_notes(client: Client, reader: Reader) -> list[str]:
+    """Return a line for each problem of the master's files, and of disks."""
+    return [f"Note: {note}" for note in [*client.problems(), *disk_notes(client, reader)]]
 
 
 def show_queue(call: Call) -> str:
@@ -125,7 +126,9 @@ def list_tasks(call: Call) -> str:
 def list_pools(call: Call) -> str:
     """Return a row for each pool."""
     client = call.client
-    return _written(call, [pools_listing(client.pools())], below=problem_notes(client))
+    return _written(
+        call, [pools_listing(client.pools())], below=problem_notes(client, call.reader)
+    )
 
 
 def list_jobs(call: Call) -> str:

@@ -64,7 +64,8 @@ def list_experiments(call: Call) -> str:
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
     is_filtered = query != unfiltered or given.offset > 0
     hint = "" if given.all else f"; {call.reader.experiment} list -a lists all"
-    return found_text(found, hint=hint, is_filtered=is_filtered, in_columns=call.is_shell)
+    table = found_text(found, hint=hint, is_filtered=is_filtered, in_columns=call.is_shell)
+    return "\n".join([table, *(f"Note: {disk.sentence(call.reader)}" for disk in found.disks)])
 
 
 def _as_data(rows: Sequence[ExperimentRow], form: str) -> str:

@@ -317,6 +317,11 @@ PREVIEW = Verb(
     verbs.search_preview.preview, (FILE, TEMPLATE, _SECONDS_PER_BATCH),
     takes_text=True, starts_master=True,
 )  # fmt: skip
+DISK = Verb(
+    "disk", "what takes how much room on the disks; free what nothing refers to",
+    verbs.disk_verbs.disk,
+    (*TABLE, flag("--free", help="delete what nothing refers to"), YES),
+)  # fmt: skip
 
 # All verbs except those about experiments.
 OTHERS: tuple[Verb | Group, ...] = (
@@ -331,6 +336,7 @@ OTHERS: tuple[Verb | Group, ...] = (
     POOL_GROUP,
     QUEUE,
     WHY,
+    DISK,
     TEMPLATE_GROUP,
     ALERT_GROUP,
     PREVIEW,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.host.rundir import runs_root
 from det_jupyter.contract.messages import State
 from det_jupyter.errors import CheckpointError
@@ -54,7 +55,9 @@ async def delete(service: Service) -> None:
         command = await service.deletions.get()
         try:
             await _carry_out(service, command)
-        except Exception:  # a full disk, for example; it is tried again
+        except Exception as error:  # a full disk, for example; it is tried again
+            if is_no_room(error):
+                service.reserve.give_back()
             logger.exception("experiment=%d: a deletion failed", command.experiment_id)
             await asyncio.sleep(_RETRY_S)
             service.deletions.put_nowait(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import (
     AgentView,
     ClusterView,
+    DiskStatus,
     ExperimentView,
     JobEntry,
     MasterInfo,
@@ -57,6 +59,7 @@ class Status(Wire):
     experiments: list[ActiveExperiment]
     num_experiments: int  # number of all experiments, also of those that are over
     problems: list[str] = []  # sentences on pools.yaml, agents and full disks
+    disks: list[DiskStatus] = []  # disks that are full, or will be soon
 
 
 class Possibility(Wire):
@@ -95,6 +98,7 @@ def master_routes(
                 experiments=[*map(summary_of, service.views.experiments(only_active=True))],
                 num_experiments=len(service.machine.state.experiments),
                 problems=[*service.problems, *([full] if full else [])],
+                disks=service.disks.warnings(time.time()),
             )
         )
 

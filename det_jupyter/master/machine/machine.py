@@ -38,7 +38,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from det_jupyter.contract.messages import GangExited, GangStarted, RanksSeen, changes
+from det_jupyter.contract.messages import (
+    GangExited,
+    GangStarted,
+    RanksSeen,
+    RoomReported,
+    changes,
+)
 from det_jupyter.contract.values.text import error_line, printable
 from det_jupyter.errors import DetError
 from det_jupyter.master.machine.handlers import (
@@ -56,6 +62,7 @@ from det_jupyter.master.machine.model.indexes import Indexes
 from det_jupyter.master.machine.model.queue import Queue
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
+from det_jupyter.master.machine.rules import full_disks
 from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
 from det_jupyter.master.machine.rules.placing import apply_decisions, complete_pauses
 from det_jupyter.master.machine.rules.searching import consult
@@ -101,6 +108,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     GangStarted: runs.on_gang_started,
     RanksSeen: runs.on_ranks_seen,
     GangExited: runs.on_gang_exited,
+    RoomReported: full_disks.on_room_reported,
     # from ranks
     events.RecordArrived: runs.on_record_arrived,
     events.ValidationReported: runs.on_validation_reported,
@@ -109,6 +117,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     # from the master itself
     events.ExperimentDeleted: ended_experiments.on_experiment_deleted,
     events.CheckpointsDeleted: ended_experiments.on_checkpoints_deleted,
+    events.RoomFound: full_disks.on_room_found,
     events.ClockStepped: experiment_changes.on_clock_stepped,
     events.NewsSetAside: on_news_set_aside,
 }

@@ -21,6 +21,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.cluster_nodes import ClusterNodes
+from det_jupyter.master.service.disks import Disks
 from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.publishing import ProgressCache
 from det_jupyter.master.service.store import Store
@@ -54,7 +55,9 @@ class Views:
         links: AgentLinks,
         nodes: ClusterNodes,
         clock: Callable[[], float],
+        disks: Disks,
     ) -> None:
+        self._disks = disks
         self._machine = machine
         self._store = store
         self._links = links
@@ -80,6 +83,7 @@ class Views:
         progress = ProgressCache(self._store) if is_short else self._store.progress()
         rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
         rows.last_seq = self._store.feed.last_seq
+        rows.disks = self._disks.warnings(self._clock())
         return rows
 
     def _view_of(self, experiment: Experiment, reasons: WaitReasons) -> ExperimentView:
@@ -131,7 +135,7 @@ class Views:
 
     def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
         reasons = self.reasons(0)
-        return cluster_view(
+        view = cluster_view(
             self._machine,
             reasons.of,
             self._links.is_connected,
@@ -139,6 +143,8 @@ class Views:
             limit=limit,
             experiment_id=experiment_id,
         )
+        view.disks = self._disks.warnings(reasons.now)
+        return view
 
     def tasks(self, *, limit: int) -> list[TaskEntry]:
         """Return the trials that hold slots, and the first `limit` waiting ones of each pool."""

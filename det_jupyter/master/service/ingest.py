@@ -29,19 +29,23 @@ from typing import assert_never
 
 from pydantic import BaseModel, ValidationError
 
+from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host.paths import console_file
 from det_jupyter.contract.messages import (
     AgentReport,
     Chunk,
     CloseRun,
     DevicesSeen,
+    DisksSeen,
     GangExited,
     GangStarted,
     Offsets,
     RanksSeen,
+    RoomReported,
     SystemSampled,
     Unreadable,
 )
+from det_jupyter.contract.messages.disks import MASTERS
 from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Record, parse_line
 from det_jupyter.contract.run.output_lines import parse_printed
 from det_jupyter.contract.values.bounds import Count
@@ -156,6 +160,10 @@ class _Intake:
                 self._transaction.take(
                     DevicesReported(agent_id=self._agent_id, processes=report.processes)
                 )
+            case RoomReported():
+                self._transaction.take(self._placed(report))
+            case DisksSeen():
+                return  # the service has them (service/disks.py)
             case SystemSampled():
                 self._transaction.store.series.add_samples(
                     self._transaction.now, self._agent_id, report, self._trial_of
@@ -169,7 +177,7 @@ class _Intake:
     def _on_master_clock(self, report: AgentReport) -> AgentReport:
         """Convert the times of a report to this computer's clock; for records see `_parse`."""
         match report:
-            case GangStarted() | GangExited() | DevicesSeen():
+            case GangStarted() | GangExited() | DevicesSeen() | DisksSeen():
                 return report.model_copy(update={"at": self._master_time(report.at)})
             case RanksSeen():
                 return self._places_on_master_clock(report)
@@ -193,6 +201,22 @@ class _Intake:
             for rank, place in seen.places.items()
         }
         return seen.model_copy(update={**times, "places": places})
+
+    def _placed(self, report: RoomReported) -> RoomReported:
+        """Return a report with the folder of the storage, and the agent if it is not here."""
+        state = self._transaction.machine.state
+        wait, found = report.wait, state.find_allocation(report.allocation_id)
+        if wait is None or found is None:
+            return report
+        agent = state.agents.get(self._agent_id)
+        is_remote = agent is not None and agent.is_remote and wait.folder != MASTERS
+        update: dict[str, float | str] = {"since": self._master_time(wait.since)}
+        update |= {"agent_id": self._agent_id} if is_remote else {}
+        config = state.experiment(found[0].experiment_id).config
+        location = location_of(config["checkpoint_storage"])
+        if wait.writing == "checkpoint" and location is not None:
+            update |= {"folder": location}
+        return report.model_copy(update={"wait": wait.model_copy(update=update)})
 
     def _master_time(self, at: float) -> float:
         return max(0.0, at - self._clock_ahead_s)

@@ -146,9 +146,13 @@ class Publisher:
         for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
             self._publish_experiment(experiment_id, is_passing=True)
         if self._machine.queue.version != self._queue_before:
-            self._store.feed.add_item(
-                "cluster", self._now, experiment_id=0, trial_id=None, text="{}", is_passing=True
-            )
+            self.publish_cluster()
+
+    def publish_cluster(self) -> None:
+        """Publish that GET /cluster has another answer."""
+        self._store.feed.add_item(
+            "cluster", self._now, experiment_id=0, trial_id=None, text="{}", is_passing=True
+        )
 
     def publish(self, changes: Changes) -> None:
         """Write views of what an event has changed."""

@@ -10,20 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
+from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.messages import (
     AgentReports,
     CreateExperiment,
+    DisksSeen,
     ExperimentView,
     GangExited,
     Offsets,
     OtherVersion,
     RegisterAgent,
     StartGang,
+    SystemSampled,
     TemplateView,
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
@@ -51,6 +55,7 @@ from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.agent_admission import AgentAdmission
 from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.current_views import Views
+from det_jupyter.master.service.disks import Disks
 from det_jupyter.master.service.feed import CommitSignal
 from det_jupyter.master.service.gang_links import end_unstarted, with_link
 from det_jupyter.master.service.ingest import rank_of, store_reports
@@ -58,6 +63,7 @@ from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.log_patterns import Matcher, check_patterns
 from det_jupyter.master.service.publishing import PublishedParts
 from det_jupyter.master.service.quarantine import is_system_error
+from det_jupyter.master.service.reserve import Reserve
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
@@ -85,9 +91,11 @@ class Service:
         self.alert_raised = asyncio.Event()  # for alerts.py
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
-        self.views = Views(self.machine, store, self.links, self.nodes, clock)
+        self.disks = Disks()
+        self.views = Views(self.machine, store, self.links, self.nodes, clock, self.disks)
         self.is_leaving = False  # refuses further experiments
         self.default_storage = ""  # folder that replaces one which cannot be written to
+        self.reserve = Reserve(store.path.parent)
         self.admission = AgentAdmission(self.machine, self.links)
         self.listener_problem = ""  # why agents of other computers cannot connect
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
@@ -122,15 +130,31 @@ class Service:
         Raises:
             DetError: It is refused, or the machine failed at it; nothing has changed.
         """
-        with self._transaction() as transaction:
-            transaction.request(request)
+        transaction = self._with_reserve(lambda transaction: transaction.request(request))
         self._act(transaction)
 
     def take(self, event: Event) -> None:
         """Handle an event from a program; one that fails is set aside (transaction.py)."""
-        with self._transaction() as transaction:
-            transaction.take(event)
-        self._act(transaction)
+        self._act(self._with_reserve(lambda transaction: transaction.take(event)))
+
+    def announce_cluster(self) -> None:
+        """Tell followers to fetch the cluster again: what is in it beside the machine's state."""
+        self._with_reserve(lambda transaction: transaction.publisher.publish_cluster())
+
+    def _with_reserve(self, handle: Callable[[Transaction], object]) -> Transaction:
+        """Return the transaction in which `handle` was called.
+
+        If the disk is full, the reserve is given back, and it is tried again.
+        """
+        try:
+            with self._transaction() as transaction:
+                handle(transaction)
+        except (OSError, sqlite3.Error) as error:
+            if not is_no_room(error) or not self.reserve.give_back():
+                raise
+            with self._transaction() as transaction:
+                handle(transaction)
+        return transaction
 
     @contextmanager
     def _transaction(self, *, is_careful: bool = True) -> Iterator[Transaction]:
@@ -320,11 +344,19 @@ class Service:
             Conflict: The agent process is not the registered one.
         """
         self.links.get(agent_id, reports.session)
+        for report in reports.reports:
+            if isinstance(report, DisksSeen):
+                self.disks.add_of_agent(agent_id, self._clock(), report.disks)
+        if self.disks.is_full(str(self.store.path.parent)):  # what is left is for requests
+            kept = [each for each in reports.reports if not isinstance(each, SystemSampled)]
+            reports = reports.model_copy(update={"reports": kept})
         if not reports.reports:  # only a heartbeat
             return Offsets(offsets={})
         try:
             return self._store_reports(agent_id, reports, is_careful=False)
         except Exception as error:
+            if is_no_room(error) and self.reserve.give_back():
+                return self._store_reports(agent_id, reports, is_careful=False)
             if is_system_error(error):
                 raise
             logger.warning("a batch of agent %s is taken in part by part: %r", agent_id, error)

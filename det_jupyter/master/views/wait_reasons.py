@@ -1,6 +1,7 @@
 """Reasons why a trial does not run, in each of its states. Pure.
 
 waits for slots     computed by scheduler/reasons/, from the facts that are collected here
+waits for room      a disk is full; the trial has what it waits for (rules/full_disks.py)
 starts, leaves      the state itself
 rests               the search has not promoted it; searching.py has stored the reason
 is paused or over   the state itself, and what would change it
@@ -66,7 +67,7 @@ class WaitReasons:
         """Return why a trial does not run, in a sentence; None if it runs, starts or is over."""
         allocation = trial.allocation
         if allocation is None or allocation.state is AllocationState.ENDED:
-            return trial.waiting_for
+            return trial.room.sentence if trial.room is not None else trial.waiting_for
         if allocation.state is not AllocationState.QUEUED:
             return self._holder_sentence(trial, allocation)
         if self._num_left == 0:
@@ -83,12 +84,15 @@ class WaitReasons:
         if allocation is None or allocation.state is AllocationState.ENDED:
             if trial.state is not State.ACTIVE:
                 return _paused(trial)
+            if trial.room is not None:
+                return _reason(trial, "room", trial.room.sentence)
             why = trial.waiting_for or "rests until its search says how far"
             return _reason(trial, "resting", why)
         if problem := self._problem_of(allocation):
             is_leaving = allocation.state is AllocationState.STOPPING
             return _reason(trial, "leaving" if is_leaving else "running", problem)
-        if allocation.hang is not None and allocation.state is AllocationState.RUNNING:
+        is_running = allocation.state is AllocationState.RUNNING
+        if allocation.hang is not None and is_running and trial.room is None:
             return _reason(trial, "hangs", allocation.hang.sentence(self.now), *_after_hang(trial))
         match allocation.state:
             case AllocationState.QUEUED:
@@ -100,6 +104,8 @@ class WaitReasons:
                 leaving = self._leaving(trial)
                 sentence = leaving_sentence(leaving, self.now, self._zone)
                 return _reason(trial, "leaving", sentence, *end_now(leaving))
+            case _ if trial.room is not None:
+                return _reason(trial, "room", trial.room.sentence)
             case _:
                 return _reason(trial, "running", "runs")
 
@@ -113,7 +119,7 @@ class WaitReasons:
         goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
         if allocation.state is AllocationState.STOPPING and not goes_to_rest:
             return leaving_sentence(self._leaving(trial), self.now, self._zone)
-        return trial.waiting_for
+        return trial.room.sentence if trial.room is not None else trial.waiting_for
 
     def _problem_of(self, allocation: Allocation) -> str:
         agents = self._machine.state.agents

@@ -28,6 +28,7 @@ from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory
 from det_jupyter.pytorch.checkpoints.training_state import (
     Parts,
     collect_state,
+    size_of,
     snapshot_state,
     write_state,
 )
@@ -65,15 +66,15 @@ class _Write:
 
     def _run(self) -> None:
         try:
-            path = self.draft.open()
-            write_state(path, self._state)
-            self._origin.write(path)
-            self.draft.sync()
-            self._path = path
+            self._path = self.draft.write(self._fill, size_of(self._state))
         except BaseException as error:  # raised by `result`
             self._error = error
         finally:
             self._state = {}
+
+    def _fill(self, path: Path) -> None:
+        write_state(path, self._state)
+        self._origin.write(path)
 
 
 @dataclass(slots=True)

@@ -150,6 +150,15 @@ def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) 
     return copied | {"arrays": snapshot.arrays}
 
 
+def size_of(state: Any) -> int:
+    """Return about how many bytes a state takes in a file: those of its tensors."""
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    if isinstance(state, Mapping):
+        return sum(map(size_of, state.values()))
+    return sum(map(size_of, state)) if isinstance(state, list | tuple) else 0
+
+
 def write_state(path: Path, state: dict[str, Any]) -> None:
     """Write a snapshot into the folder of a checkpoint.
 

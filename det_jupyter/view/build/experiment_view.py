@@ -30,7 +30,7 @@ from det_jupyter.view.build.experiment_facts import (
 from det_jupyter.view.build.search_charts import compare_trials
 from det_jupyter.view.build.search_view import build_search, is_search, search_summary
 from det_jupyter.view.build.trial_view import build_changes, build_trial
-from det_jupyter.view.build.waits import build_cluster, wait_of_search
+from det_jupyter.view.build.waits import build_cluster, disk_sentences, wait_of_search
 from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS, VERBS, Action, Status, Verb
 from det_jupyter.view.model.trial_state import Checkpoints, Trial
 from det_jupyter.view.model.view_state import Captured, ViewState
@@ -119,7 +119,10 @@ def build_view_state(
             *experiment.capsule.notices,
             *_of_trials(experiment, lambda trial: trial.notices),
         ],
-        alarms=_of_trials(experiment, _alarms_of),
+        alarms=[
+            *_of_trials(experiment, _alarms_of),
+            *([] if cluster is None or status in ENDED else disk_sentences(cluster)),
+        ],
         changes=[change for trial in experiment.trials for change in build_changes(trial)],
     )
 

@@ -64,6 +64,11 @@ def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) 
     )
 
 
+def disk_sentences(cluster: ClusterView) -> list[str]:
+    """Return a sentence for each disk that is full, or will be soon."""
+    return [f"{shortened(disk.sentence(NOTEBOOK), MAX_SENTENCE)}." for disk in cluster.disks]
+
+
 def wait_of(
     trial: TrialView, experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
 ) -> Wait | None:

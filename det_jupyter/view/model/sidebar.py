@@ -75,11 +75,13 @@ class AgentLine(TypedDict):
 class ClusterNews(TypedDict):
     """All slots, and the status bar's numbers of experiments and of slots in use.
 
-    `more_lost` counts agents that have left and are not listed; empty if there are none.
+    `disks` has a sentence for each disk that is full, or will be soon. `more_lost` counts agents
+    that have left and are not listed; empty if there are none.
     """
 
     agents: list[AgentLine]
     more_lost: str
+    disks: list[str]
     summary: str
     num_running: int
     num_waiting: int

@@ -40,7 +40,8 @@ class ViewState(TypedDict):
         cluster: None after the end of the experiment, and before it is fetched.
         held_s: Seconds in which any trial held slots, until `held_since`; since then one does.
         num_captured: The number of all captured names, of which `captured` has some.
-        alarms: Problems that make the training useless, such as a loss that is NaN.
+        alarms: Problems that make the training useless, such as a loss that is NaN, and disks that
+            are full or will be soon.
         changes: Changes of running trials, to be drawn on their curves.
     """
 

@@ -442,6 +442,7 @@ export interface IAgentLine {
 export interface IClusterNews {
   agents: IAgentLine[];
   more_lost: string;
+  disks: string[];
   summary: string;
   num_running: number;
   num_waiting: number;

@@ -54,11 +54,13 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
     assert trial.state.is_terminal == (trial.ended_at is not None), name
     if trial.state.is_terminal or trial.state is State.PAUSED:
         assert not trial.holds_slots, f"{name} and holds slots"
+        assert trial.room is None, f"{name} and waits for room"
     elif is_stopping(trial.state) or trial.state is State.PAUSING:
         assert trial.holds_slots, f"{name} and waits for nothing"
     elif trial.state is State.ACTIVE:
         idle = not (trial.holds_slots or waits)
-        assert idle <= trial.is_resting, f"{name} and neither runs nor queues nor rests"
+        rests = trial.is_resting or trial.room is not None
+        assert idle <= rests, f"{name} and neither runs nor queues nor rests"
     for uuid in trial.checkpoints:
         whole = state.checkpoints[uuid].state == "COMPLETED" and not state.checkpoints[uuid].globs
         assert whole, f"{name} and may begin with {uuid}, which is not whole"

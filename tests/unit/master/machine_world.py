@@ -256,6 +256,7 @@ def failed(
     at: float = 71.0,
     final: bool = False,
     no_room: bool = False,
+    full_folder: str = "",
     allocation_id: str = "1.1.1",
 ) -> RecordArrived:
     record = RankFailure(
@@ -266,6 +267,7 @@ def failed(
         where="Cell In[5], line 12, in train_batch",
         final=final,
         no_room=no_room,
+        full_folder=full_folder,
     )
     return RecordArrived(allocation_id=allocation_id, rank=rank, record=record)
 

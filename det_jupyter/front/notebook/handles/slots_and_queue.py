@@ -85,7 +85,7 @@ def slots(*, all: bool = False) -> Displayed[ClusterView]:
         all: Print every slot, however many there are.
     """
     client = connection.client()
-    notes = problem_notes(client)
+    notes = problem_notes(client, NOTEBOOK)
     return Displayed(
         client.cluster(limit=0),
         lambda view: "\n".join([slots_text(view, NOTEBOOK, with_all=all), *notes]),

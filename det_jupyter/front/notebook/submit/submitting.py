@@ -33,6 +33,7 @@ from det_jupyter.contract.values.entrypoints import (
     entrypoint_text,
     try_parse_entrypoint,
 )
+from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import ConfigError, MasterUnreachable, Problem
 from det_jupyter.front.notebook.capture.capture import capture
@@ -45,6 +46,7 @@ from det_jupyter.front.notebook.submit.checks import (
     find_metric_problems,
 )
 from det_jupyter.front.notebook.submit.contexts import list_files, plan_notebook_context
+from det_jupyter.front.verbs.disk_notes import room_notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,8 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
         view = connection.client().create(request)
     except ConfigError as error:
         raise draft.located(error.problems) from None
-    print_notices(draft, ready.notices)
+    room = room_notes(connection.client(), view.id, NOTEBOOK)
+    print_notices(draft, ready.notices + room)
     if caller.is_call:  # otherwise the displayed view shows them
         for notice in ready.capsule.notices:
             print(f"Note: {notice}")

@@ -64,6 +64,7 @@ from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_a
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.alerts import raise_alert
+from det_jupyter.master.machine.rules.full_disks import wait_for_room
 from det_jupyter.master.machine.rules.gang_ends import merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang, record_stall
@@ -77,7 +78,7 @@ from det_jupyter.master.machine.rules.outcome import (
     judge,
     will_repeat,
 )
-from det_jupyter.master.machine.rules.placing import close_run, pause_experiment, queue_trial
+from det_jupyter.master.machine.rules.placing import close_run, queue_trial
 from det_jupyter.master.machine.rules.retention import delete_uploaded, record_deleted
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
@@ -416,8 +417,10 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
         return
     if trial.failure.no_room and not is_final:
-        _on_disk_full(turn, trial, previous, has_saved=saved)
+        if trial.state is State.ACTIVE and not trial.is_resting:
+            wait_for_room(turn, trial, trial.failure, has_saved=saved)
         return
+    trial.full_disks = 0
     if not is_final and will_repeat(trial.failure):
         times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
         error = trial.failure.error.removesuffix(".")
@@ -437,22 +440,9 @@ def _with_agent(turn: Turn, allocation: Allocation, failure: FailureView) -> Fai
     agent = turn.state.agents.get(agent_id or "")
     if not failure.no_room or agent is None or not agent.is_remote:
         return failure
-    return failure.model_copy(update={"error": f"on agent {agent_id}: {failure.error}"})
-
-
-def _on_disk_full(
-    turn: Turn, trial: Trial, previous: FailureView | None, *, has_saved: bool
-) -> None:
-    """Restart the trial, as space may be free by now; without progress, pause its experiment."""
-    assert trial.failure is not None
-    experiment = turn.state.experiment(trial.experiment_id)
-    if previous is None or not previous.no_room or has_saved:
-        _queue_if_active(turn, trial)
-    elif experiment.state is State.ACTIVE:
-        pause_experiment(turn, experiment)
-        trial.message = f"{trial.failure.error}; then activate experiment {experiment.id}"
-        experiment.message = f"paused: trial {trial.id}: {trial.message}"
-        raise_alert(turn, AlertKind.DISK, experiment, experiment.message, trial)
+    return failure.model_copy(
+        update={"error": f"on agent {agent_id}: {failure.error}", "full_on_agent": agent_id}
+    )
 
 
 def _give_up(turn: Turn, trial: Trial, error: str) -> None:

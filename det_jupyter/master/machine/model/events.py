@@ -17,6 +17,7 @@ from det_jupyter.contract.messages import (
     GangExited,
     GangStarted,
     RanksSeen,
+    RoomReported,
     RunReport,
     SlotView,
     Wire,
@@ -197,6 +198,13 @@ class ClockStepped(Wire):
     by_s: float
 
 
+class RoomFound(Wire):
+    """There may be room on the disk that a trial without slots waits for."""
+
+    kind: Literal["room_found"] = "room_found"
+    trial_id: int
+
+
 class ValidationReported(Wire):
     """A validation reported the searcher's metric; None if its value is not a number.
 
@@ -260,6 +268,8 @@ Event = Annotated[
     | AgentsReachable
     | AgentLost
     | ClockStepped
+    | RoomFound
+    | RoomReported
     | GangStarted
     | RanksSeen
     | GangExited

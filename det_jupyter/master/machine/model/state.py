@@ -40,6 +40,7 @@ class Trial(StoredTrial):
     exit_reason: ExitReason | None = None
     runs: int = 0
     losses: int = 0  # number of runs in a row that were lost before their first step
+    full_disks: int = 0  # number of runs in a row that ended because of a full disk
     allocation: Allocation | None = None
     latest_checkpoint: CheckpointRef | None = None
     checkpoints: list[str] = []  # uuids, oldest first

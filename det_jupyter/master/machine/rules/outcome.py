@@ -22,8 +22,7 @@ The first condition that is met decides:
     anything else                      FAILED            restarted up to max_restarts times, unless
                                                          the failure is final or a log policy
                                                          forbids it. If a disk was full: restarted
-                                                         once, not counted; then its experiment is
-                                                         paused
+                                                         when there is room, and not counted
 """
 
 from __future__ import annotations
@@ -114,7 +113,8 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     own = [f for f in allocation.failures if f.rank == rank]
     if exited.error:
         failure = _failure_of_no_rank(exited.error, exited.at)
-        return failure.model_copy(update={"no_room": exited.no_room}), exited.error_is_final
+        full = {"no_room": exited.no_room, "full_folder": exited.full_folder}
+        return failure.model_copy(update=full), exited.error_is_final
     if rank is not None and code is not None and not own:
         return _failure_of_rank(rank, code, exited), False
     if allocation.failures:

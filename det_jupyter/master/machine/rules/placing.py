@@ -38,6 +38,7 @@ _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")
 def queue_trial(turn: Turn, trial: Trial) -> None:
     """Create an allocation for a trial's next run, and queue it for slots."""
     trial.runs += 1
+    trial.room = None
     trial.allocation = Allocation(
         id=f"{trial.experiment_id}.{trial.id}.{trial.runs}",
         run=trial.runs,
@@ -212,6 +213,7 @@ def stop_run(turn: Turn, trial: Trial, *, at_once: bool) -> None:
     """
     allocation = trial.allocation
     if allocation is None or allocation.state is AllocationState.ENDED:
+        trial.room = None
         return
     if allocation.state is AllocationState.QUEUED:
         move_allocation(trial, AllocationState.ENDED)
@@ -259,6 +261,7 @@ def send_stop(
 def close_run(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Command the agents to close a run whose ranks have all exited; count its time."""
     add_held_time(turn, trial, allocation)
+    trial.room = None
     turn.send_to_parts(allocation.parts, CloseRun(allocation_id=allocation.id))
     for part in allocation.parts:
         part.exited = None  # not needed any more, and it may contain a traceback

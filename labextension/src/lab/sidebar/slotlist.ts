@@ -45,7 +45,7 @@ export class SlotsView {
     private readonly _usage: Usage,
     onOpen: (experimentId: number) => void
   ) {
-    this.node.append(this._agents, this._moreLost, this._groups);
+    this.node.append(this._disks, this._agents, this._moreLost, this._groups);
     rove(this.node, () => (this._isTiles ? COLUMNS : 1));
     this.node.addEventListener('click', event => {
       const target = event.target instanceof Element ? event.target : null;
@@ -62,6 +62,8 @@ export class SlotsView {
     const agents = news.agents.map(({ id, slots }) => ({ id, slots: slots.map(slot => slot.id) }));
     this._build({ isTiles: this._isTiles, agents });
     news.agents.forEach((agent, i) => this._drawAgent(agent, this._views[i] as IAgentView));
+    setText(this._disks, news.disks.map(disk => `⚠ ${disk}`).join('\n'));
+    setHidden(this._disks, news.disks.length === 0);
     setText(this._moreLost, news.more_lost);
     setHidden(this._moreLost, news.more_lost === '');
     this._buildGroups(this._isTiles ? groupsOf(news) : []);
@@ -151,6 +153,7 @@ export class SlotsView {
   }
 
   private readonly _agents = h('div');
+  private readonly _disks = h('p.det-side-note.det-side-disks', { role: 'status', hidden: true });
   private readonly _moreLost = h('p.det-side-note', { hidden: true });
   private readonly _groups = h('div.det-slot-groups');
   private readonly _build = rebuilder(this._agents, ({ isTiles, agents }: IShape) => {

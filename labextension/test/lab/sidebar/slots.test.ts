@@ -16,7 +16,7 @@ function agent(id: string, slots: IAgentLine['slots']): IAgentLine {
 
 function news(...agents: IAgentLine[]): IClusterNews {
   const numbers = { num_running: 0, num_waiting: 0, num_slots: 0, num_slots_used: 0 };
-  return { agents, more_lost: '', summary: '', ...numbers };
+  return { agents, more_lost: '', disks: [], summary: '', ...numbers };
 }
 
 const GB = 1e9;

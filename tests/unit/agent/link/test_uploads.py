@@ -16,7 +16,7 @@ from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import AgentCredentials, Chunk, StoredFiles
+from det_jupyter.contract.messages import AgentCredentials, Chunk, GangExited, StoredFiles
 from det_jupyter.contract.run.journal import (
     CheckpointSaved,
     CheckpointShare,
@@ -296,6 +296,7 @@ def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_
     monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
     monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", full)
     uploads, ended = OfRun(), to_line(RunEnded(at=3.0, reason="completed", steps_completed=1))
+    uploads.run.exited = GangExited(allocation_id="1.1.1", at=4.0, exit_codes={0: 0})
     assert upload(uploads, STEP, save(own_folder, "u1", a="a"), ended) == [parse_line(STEP)]
     ((error, no_room),) = uploads.broken_off
     assert no_room
@@ -305,6 +306,29 @@ def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_
     assert list(master.folder.iterdir()) == []
     later = chunk(ended)
     assert uploads.of(later) == later.model_copy(update={"text": ""})
+
+
+def test_upload_waits_for_room_on_the_masters_disk_while_the_run_lives(
+    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    uploads = OfRun()
+
+    def full_twice(*given: Any) -> None:
+        waited.append(uploads.run.waits_for_master)
+        if len(waited) < 3:
+            raise OSError(28, "No space left on device")
+        write_part(*given)
+
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(uploads_module, "_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", full_twice)
+    line = save(own_folder, "u1", a="a")
+    (record,) = upload(uploads, line)
+    assert isinstance(record, CheckpointSaved)
+    assert uploads.broken_off == []
+    assert [at > 0 for at in waited[:3]] == [False, True, True]
+    assert uploads.run.waits_for_master == 0.0
 
 
 def test_upload_that_the_network_always_cuts_ends_the_run(

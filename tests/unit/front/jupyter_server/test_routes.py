@@ -38,6 +38,9 @@ NOT_FOR_PAGES = {
     ("DELETE", "clusters/*"),
     ("GET", "alerts"),
     ("POST", "alerts/test"),
+    ("GET", "disks"),
+    ("POST", "disks/free"),
+    ("GET", "experiments/*/room"),
     ("GET", "feed"),  # without an end; pages have the socket
 }
 

@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.run.journal import Notice
 from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
-from det_jupyter.master.machine.model.events import Event, LossReported, RecordArrived
+from det_jupyter.master.machine.model.events import Event, LossReported, RecordArrived, RoomFound
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
@@ -251,45 +251,12 @@ def test_the_best_metric_falls_back_to_that_of_a_trial_that_has_ended() -> None:
     assert world.machine.changes().experiments == {1}
 
 
-def test_a_full_disk_costs_no_restart_and_pauses_what_gets_no_further(world: World) -> None:
-    world.tell(*running(), failed("no room on a disk", no_room=True))
-    world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
-    world.tell(saved(20, allocation_id="1.1.2"))
-    world.tell(exited("1.1.2", error="no room", error_is_final=False, no_room=True))
-    assert world.trial().state is State.ACTIVE  # it has saved something since
-    world.tell(failed("no room on a disk", no_room=True, allocation_id="1.1.3"))
-    world.tell(exited("1.1.3", codes={0: 1, 1: -9}, first_failed=0))
-    assert (world.trial().state, world.experiment().state) == (State.PAUSED, State.PAUSED)
-    assert world.experiment().message == (
-        "paused: trial 1: no room on a disk; then activate experiment 1"
-    )
-    world.tell(Activate(experiment_id=1))
-    assert world.experiment().message == ""
-    assert world.trial().restarts == 0
-    world.tell(exited("1.1.4"))
-
-
-def test_full_disk_of_another_computer_is_told_with_its_agent() -> None:
-    world = World()
-    world.tell(registered(port=1), submitted())
-    world.tell(*running(), failed("no room on a disk", no_room=True))
-    world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
-    failure = world.trial().failure
-    assert failure is not None
-    assert failure.error == "on agent box: no room on a disk"
-    world.tell(exited("1.1.2"))
-
-
 def test_run_whose_last_checkpoint_could_not_be_uploaded_is_not_completed(world: World) -> None:
     world.tell(*running(), ended("completed", 100, rank=1))  # by another rank than the chief
     world.tell(exited(error="no upload", error_is_final=False, no_room=True, not_saved=True))
     assert world.trial().state is State.ACTIVE
-    world.tell(*running("1.1.2"))
-    world.tell(
-        exited("1.1.2", error="no upload", error_is_final=False, no_room=True, not_saved=True)
-    )
-    assert world.experiment().state is State.PAUSED
-    assert world.trial().message == "no upload; then activate experiment 1"
+    assert world.waiting_for() == "waits for room on a full disk and goes on when there is some"
+    world.tell(RoomFound(trial_id=1), *running("1.1.2"), exited("1.1.2"))
 
 
 @pytest.mark.parametrize(("restarts", "counted"), [(1, "1 restart"), (2, "2 restarts")])

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages.changes import Activate, Cancel
+from det_jupyter.contract.messages import RoomReported, RoomWait
+from det_jupyter.contract.messages.changes import Activate, Cancel, Pause
 from det_jupyter.contract.run.journal import Notice
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.master.machine.model.events import (
@@ -110,18 +111,23 @@ def test_an_alarm_of_a_rank_is_an_alert(world: World) -> None:
     assert found == [Alert(kind=AlertKind.NAN, experiment_id=1, trial_id=1, text=text)]
 
 
-def test_a_disk_that_is_full_raises_an_alert_when_it_pauses_the_experiment(world: World) -> None:
+def test_a_disk_that_is_full_raises_an_alert_each_time_a_trial_begins_to_wait(
+    world: World,
+) -> None:
+    wait = RoomReported(allocation_id="1.1.1", at=1.0, wait=RoomWait(folder="/data", since=1.0))
+    text = "trial 1 waits for room on /data and goes on when there is some"
+    alert = Alert(kind=AlertKind.DISK, experiment_id=1, trial_id=1, text=text)
+    assert raised(world, wait, wait) == [alert]
+    over = wait.model_copy(update={"wait": None})
+    assert raised(world, over) == []
+    assert raised(world, wait) == [alert]
     full = failed("OSError: no room", no_room=True)
-    found = raised(world, full, exited(codes={0: 1, 1: 1}))
-    assert found == []  # it is tried again
+    assert raised(world, full, exited(codes={0: 1, 1: 1})) == []  # of the same disk
     again = failed("OSError: no room", no_room=True, allocation_id="1.1.2")
     more = (*running("1.1.2"), again, exited("1.1.2", codes={0: 1, 1: 1}))
-    (alert,) = raised(world, *more)
-    assert (alert.kind, alert.trial_id) == (AlertKind.DISK, 1)
-    assert alert.text.startswith("paused: trial 1: OSError: no room")
-    third = failed("OSError: no room", no_room=True, allocation_id="1.1.3")
-    more = (*running("1.1.3"), third, exited("1.1.3", codes={0: 1, 1: 1}))
-    assert kinds(raised(world, Activate(experiment_id=1), *more)) == [AlertKind.DISK]
+    assert kinds(raised(world, Pause(experiment_id=1), Activate(experiment_id=1), *more)) == [
+        AlertKind.DISK
+    ]
 
 
 def test_an_experiment_that_is_continued_raises_alerts_again(world: World) -> None:

@@ -1,0 +1,121 @@
+"""Holds up the writers of a rank while a disk is full: nothing that they write is lost.
+
+    before a record        while less than a floor is free (contract/host/disk_space.py), or the
+                           write has failed: the rank waits, and so do the others, in their next
+                           collective
+    before a checkpoint    while less than a floor and its size are free, or the write has failed:
+                           its thread waits, and training goes on until the next checkpoint
+
+The wait is noted in the control page, from which the agent reports it. It ends when there is room
+again, or when the run was requested to leave: then what is left of the disk is used, and what
+cannot be written fails.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from det_jupyter.contract.host.disk_space import is_enough_room, is_no_room, room_of
+from det_jupyter.contract.run.control_page import ControlPage, Writing
+
+_CHECK_S = 1.0  # interval in which the room is checked before records
+_POLL_S = 0.5  # interval in which it is checked while a writer waits
+T = TypeVar("T")
+
+
+class RoomGate:
+    """Holds up the writers of one process of a run.
+
+    Args:
+        folder: The folder of the records.
+        control: The control page of the run.
+        clock: Returns monotonic seconds.
+        sleep: Waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        control: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._folder = folder
+        self._control = control
+        self._clock = clock
+        self._sleep = sleep
+        self._checked_at = -_CHECK_S
+
+    def await_room_for_record(self) -> None:
+        """Return when there is room for a record, or when the run was requested to leave.
+
+        Looks at the disk at most once a second.
+        """
+        now = self._clock()
+        if now - self._checked_at < _CHECK_S:
+            return
+        self._checked_at = now
+        room = room_of(self._folder)
+        if room is not None and room.is_short():
+            self._wait("records", self._folder, 0)
+
+    def await_room_after(self, error: OSError) -> None:
+        """Return when there is room after a record could not be written.
+
+        Raises:
+            OSError: `error` is not of a full disk, or the run was requested to leave.
+        """
+        if not is_no_room(error) or not self._wait("records", self._folder, 0):
+            raise error
+
+    def write_checkpoint(
+        self, folder: str, needs_bytes: int, write: Callable[[], T], undo: Callable[[], object]
+    ) -> T:
+        """Return the result of `write`; again if a disk was full, when there is room.
+
+        Args:
+            folder: The storage, if it is a folder; others have no room that is known.
+            needs_bytes: How much is written, about.
+            write: Writes the files.
+            undo: Removes what was written of them.
+
+        Raises:
+            Exception: That of `write`, if it is not of a full disk, or if the run was requested
+                to leave.
+        """
+        room = room_of(folder) if os.path.isabs(folder) else None
+        if room is not None and room.is_short(needs_bytes):
+            self._wait("checkpoint", folder, needs_bytes)
+        while True:
+            try:
+                return write()
+            except Exception as error:
+                if not is_no_room(error) or not os.path.isabs(folder):
+                    raise
+                undo()
+                if not self._wait("checkpoint", folder, needs_bytes):
+                    raise
+
+    def _wait(self, writing: Writing, folder: str | os.PathLike[str], needs_bytes: int) -> bool:
+        """Wait for room; return False if the run was requested to leave, or its folder is gone."""
+        try:
+            page = ControlPage(self._control)
+        except (OSError, ValueError):  # user code may have removed the folder
+            return False
+        since = time.time()
+        try:
+            while not page.is_raised("preempt"):
+                # Again each time: another rank that waited for the same may have cleared it.
+                page.note_wait(writing, since, needs_bytes)
+                self._sleep(_POLL_S)
+                if is_enough_room(folder, needs_bytes):
+                    return True
+            return False
+        finally:
+            page.note_wait(writing, 0.0)
+            page.close()

@@ -1,0 +1,145 @@
+"""Watches the disks: warnings, the reserve, and trials that wait for room.
+
+every 2 s      the free space of the master's folders is read, in a thread; the reserve is
+               given back or made; trials without slots that wait for room are queued again
+               when there is some
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from functools import partial
+from itertools import takewhile
+
+from det_jupyter.config.storages import location_of
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.disk_space import is_enough_room, room_of
+from det_jupyter.contract.messages import RoomForecast
+from det_jupyter.master.machine.model.events import RoomFound
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.rules.full_disks import waits_without_slots
+from det_jupyter.master.service.disks import WINDOW_S, read_disks, recent_writes
+from det_jupyter.master.service.service import Service
+
+logger = logging.getLogger(__name__)
+
+_PERIOD_S = 2.0
+
+
+async def watch_disks(service: Service) -> None:
+    """Watch the disks until cancelled."""
+    was_low: set[str] = set()
+    while True:
+        try:
+            await look(service, time.time())
+            was_low = _log_changes(service, was_low)
+        except Exception:  # the next look is in a moment
+            logger.exception("the disks could not be read")
+        await asyncio.sleep(_PERIOD_S)
+
+
+async def look(service: Service, now: float) -> None:
+    """Read the disks once, and act on what is found."""
+    folders = folders_of(service)
+    readings = await asyncio.to_thread(read_disks, list(folders))
+    service.disks.add_own(now, readings)
+    service.disks.set_writes(_writes(service, folders, now))
+    await asyncio.to_thread(service.reserve.keep)
+    indexes = service.machine.indexes
+    unfinished = service.machine.state.unfinished_experiments()
+    waiting = [
+        trial
+        for experiment in unfinished
+        for trial in indexes.unfinished_trials(experiment.id)
+        if waits_without_slots(trial)
+    ]
+    for trial in waiting:
+        if await _may_go_on(trial, now):
+            service.take(RoomFound(trial_id=trial.id))
+
+
+def folders_of(service: Service) -> dict[str, list[int]]:
+    """Return the folders on this computer that are written to, and the experiments that do it."""
+    own = str(paths.data_dir())
+    found: dict[str, list[int]] = {own: []}
+    for experiment in service.machine.state.unfinished_experiments():
+        location = location_of(experiment.config["checkpoint_storage"])
+        if location is None or location.startswith("/"):
+            found.setdefault(location or own, []).append(experiment.id)
+    return found
+
+
+def forecast(service: Service, experiment: Experiment) -> RoomForecast:
+    """Return whether an experiment's checkpoints will fit. Blocks: call it in a thread.
+
+    Known from the newest earlier experiment of the same name, or the one that it was forked from:
+    all checkpoints of an experiment stay until it ends, then its policy deletes some.
+    """
+    location = location_of(experiment.config["checkpoint_storage"])
+    folder = location or str(paths.data_dir() / "checkpoints")
+    state = service.machine.state
+    likes = [
+        each.id
+        for each in list(state.experiments.values())
+        if each.id < experiment.id
+        and (each.id == experiment.parent_id or each.name == experiment.name)
+    ]
+    sizes: dict[int, list[int]] = {}
+    for one in list(state.checkpoints.values()):
+        sizes.setdefault(one.experiment_id, []).append(one.size_bytes)
+    like = max((number for number in likes if number in sizes), default=None)
+    room = room_of(folder) if folder.startswith("/") else None
+    if like is None or room is None:
+        return RoomForecast(folder=folder)
+    return RoomForecast(
+        folder=folder,
+        free_bytes=max(0, room.free_bytes - room.floor_bytes),
+        checkpoint_bytes=max(sizes[like]),
+        num_checkpoints=len(sizes[like]),
+        like=like,
+    )
+
+
+def _writes(
+    service: Service, folders: Mapping[str, list[int]], now: float
+) -> dict[str, dict[int, int]]:
+    state = service.machine.state
+    newest_first = reversed(state.checkpoints.values())
+    recent = takewhile(lambda one: one.created_at > now - 2 * WINDOW_S, newest_first)
+    by_experiment = recent_writes(recent, now)
+    return {
+        folder: {number: by_experiment[number] for number in numbers if number in by_experiment}
+        for folder, numbers in folders.items()
+    }
+
+
+async def _may_go_on(trial: Trial, now: float) -> bool:
+    wait = trial.room
+    if wait is None or now < wait.try_at:
+        return False
+    if wait.agent_id or not wait.folder.startswith("/"):
+        return True  # its ranks wait there if the disk is still full
+    check = partial(is_enough_room, wait.folder, wait.needs_bytes)
+    return await asyncio.to_thread(check)
+
+
+def _log_changes(service: Service, before: set[str]) -> set[str]:
+    """Log and announce the disks that have become low or full; return all that are."""
+    found = {}
+    for status in service.disks.warnings(time.time()):
+        found[f"{status.agent_id} {status.folder} {status.state}"] = status
+    for key in found.keys() - before:
+        status = found[key]
+        logger.warning(
+            "%s%s is %s: %d bytes are free",
+            f"agent {status.agent_id}: " if status.agent_id else "",
+            status.folder,
+            status.state,
+            status.free_bytes,
+        )
+    if found.keys() != before:
+        service.announce_cluster()
+    return set(found)

@@ -1,0 +1,148 @@
+"""The disks that are written to: how full they are, and when they will be full.
+
+    data          the master's data folder
+    checkpoints   folders of the storages of unfinished experiments
+    agents        what agents on other computers have reported
+
+The rate is that of the free space in the last ten minutes, whatever has written. A disk is "low"
+if it will be full within two hours, or has less than four floors; "full" if writers wait, until
+there is room for them to go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from det_jupyter.contract.host.disk_space import Room, room_of
+from det_jupyter.contract.messages import CheckpointView, DiskReading, DiskStatus
+from det_jupyter.contract.messages.disks import DiskState
+
+WINDOW_S = 600.0
+_LEAST_S = 60.0  # shorter observations give no rate
+_SOON_S = 7200.0
+_LOW_FLOORS = 4
+_FORGET_S = 60.0  # what an agent has reported is used so long
+
+
+@dataclass(slots=True)
+class _Disk:
+    """One disk: its last reading, and the free space over time, oldest first."""
+
+    reading: DiskReading
+    agent_id: str = ""
+    is_full: bool = False
+    seen_at: float = 0.0
+    free: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def add(self, at: float, reading: DiskReading) -> None:
+        room = Room(
+            total_bytes=reading.total_bytes,
+            free_bytes=reading.free_bytes,
+            free_files=reading.free_files,
+        )
+        self.is_full = room.is_short() or (self.is_full and not room.is_enough())
+        self.reading, self.seen_at = reading, at
+        self.free.append((at, reading.free_bytes))
+        while self.free[0][0] < at - WINDOW_S:
+            self.free.popleft()
+
+    def status(self, writes: Mapping[int, int]) -> DiskStatus:
+        (began_at, before), (at, now) = self.free[0], self.free[-1]
+        lost, over_s = max(0, before - now), at - began_at
+        room = Room(total_bytes=self.reading.total_bytes, free_bytes=now)
+        full_in_s = None
+        if over_s >= _LEAST_S and lost:
+            full_in_s = max(0, now - room.floor_bytes) * over_s / lost
+        state: DiskState = "ok"
+        files = self.reading.free_files
+        if now < _LOW_FLOORS * room.floor_bytes or (files is not None and files < 1000):
+            state = "low"
+        if full_in_s is not None and full_in_s <= _SOON_S:
+            state = "low"
+        return DiskStatus.built_from(
+            self.reading,
+            agent_id=self.agent_id,
+            state="full" if self.is_full else state,
+            is_full=self.is_full,
+            lost_bytes=lost,
+            over_s=over_s,
+            full_in_s=full_in_s if full_in_s is None or full_in_s <= _SOON_S else None,
+            writes=dict(writes),
+        )
+
+
+class Disks:
+    """What is known of the disks. Kept in memory: it is read again every few seconds."""
+
+    def __init__(self) -> None:
+        self._disks: dict[tuple[str, str], _Disk] = {}  # by agent and folder
+        self._writes: dict[tuple[str, str], dict[int, int]] = {}
+
+    def add_own(self, at: float, readings: Sequence[DiskReading]) -> None:
+        """Set the readings of this computer's disks; the others of it are forgotten."""
+        folders = {reading.folder for reading in readings}
+        for key in [key for key in self._disks if not key[0] and key[1] not in folders]:
+            del self._disks[key]
+        for reading in readings:
+            self._disk("", reading).add(at, reading)
+
+    def add_of_agent(self, agent_id: str, at: float, readings: Iterable[DiskReading]) -> None:
+        """Add what an agent on another computer has read."""
+        for reading in readings:
+            self._disk(agent_id, reading).add(at, reading)
+
+    def _disk(self, agent_id: str, reading: DiskReading) -> _Disk:
+        return self._disks.setdefault(
+            (agent_id, reading.folder), _Disk(reading=reading, agent_id=agent_id)
+        )
+
+    def set_writes(self, writes: Mapping[str, Mapping[int, int]]) -> None:
+        """Set what experiments have written in the last ten minutes, by folder here."""
+        self._writes = {("", folder): dict(by) for folder, by in writes.items()}
+
+    def is_full(self, folder: str) -> bool:
+        """Return whether writers wait for room on the disk of this folder on this computer."""
+        disk = self._disks.get(("", folder))
+        return disk is not None and disk.is_full
+
+    def statuses(self, now: float) -> list[DiskStatus]:
+        """Return all disks, this computer's first."""
+        return [
+            disk.status(self._writes.get(key, {}))
+            for key, disk in sorted(self._disks.items())
+            if not key[0] or now - disk.seen_at < _FORGET_S
+        ]
+
+    def warnings(self, now: float) -> list[DiskStatus]:
+        """Return the disks that are full, or soon will be."""
+        return [status for status in self.statuses(now) if status.state != "ok"]
+
+
+def read_disks(folders: Sequence[str]) -> list[DiskReading]:
+    """Return the disks of folders on this computer: each disk once, by its first folder.
+
+    May block if a drive does not answer.
+    """
+    found: dict[int, DiskReading] = {}
+    for folder in folders:
+        room = room_of(folder)
+        if room is not None and room.disk not in found:
+            found[room.disk] = DiskReading(
+                folder=folder,
+                total_bytes=room.total_bytes,
+                free_bytes=room.free_bytes,
+                free_files=room.free_files,
+                is_full=room.is_short(),
+            )
+    return list(found.values())
+
+
+def recent_writes(checkpoints: Iterable[CheckpointView], now: float) -> dict[int, int]:
+    """Return the bytes of the checkpoints of the last ten minutes, by experiment."""
+    writes: dict[int, int] = {}
+    for one in checkpoints:
+        if one.created_at > now - WINDOW_S and one.state == "COMPLETED":
+            writes[one.experiment_id] = writes.get(one.experiment_id, 0) + one.size_bytes
+    return writes

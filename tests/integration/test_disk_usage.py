@@ -1,0 +1,115 @@
+"""What takes the room of the data folder, and freeing what nothing refers to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.trial.captured import code_key
+from det_jupyter.master.background.disk_usage import Known, free, measure
+from det_jupyter.storage import open_storage
+
+NOW = 10**9 + 0.0
+OLD = NOW - 7200
+CAPSULE = Capsule(entrypoint="Digits", payload="a" * 64, sources="b" * 64)
+KB = 1024
+
+
+def put(path: Path, kilobytes: int = 8, at: float = OLD) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(range(256)) * 4 * kilobytes)
+    os.utime(path, (at, at))
+    return path
+
+
+def known(elsewhere: Path) -> Known:
+    return Known(
+        names={3: "wide"},
+        checkpoints={"u3": 3, "v3": 3, "u2": 2},
+        last_id=4,
+        capsules=[CAPSULE],
+        blobs=frozenset([CAPSULE.payload or "", CAPSULE.sources]),
+        codes=frozenset([code_key(CAPSULE)]),
+        locations=frozenset([str(elsewhere)]),
+    )
+
+
+def paths_below(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+
+
+def fill(data: Path, elsewhere: Path) -> None:
+    put(data / "det.sqlite3", 40)
+    put(data / "reserve", 4)
+    put(data / "checkpoints/u3/state_dict.pt", 100)
+    put(elsewhere / "v3/state_dict.pt", 60)
+    put(elsewhere / "mine/precious.pt")  # the user's own
+    put(data / "checkpoints/.part-x/state_dict.pt", 12)  # of a rank that was killed
+    put(data / "checkpoints/orphan/state_dict.pt")
+    put(data / "runs/3.5.1/journal-0")
+    put(data / "runs/2.4.1/journal-0", 16)  # experiment 2 was deleted
+    put(data / "runs/9.9.1/journal-0")  # of a number that was never given
+    put(data / "traces/2/a.json", 20)
+    put(data / "tensorboard/3/events")
+    put(data / "blobs/aa" / ("a" * 64))
+    put(data / "blobs/cc" / ("c" * 64), 24)
+    put(data / "blobs/dd" / ("d" * 64), at=NOW - 60)  # it may be of a submission that comes
+    put(data / "logs/master.log")
+    put(data / "logs/master.log.1", 4)
+    put(data / "logs/zygote-7.out", 4, at=NOW - 90_000)
+    put(data / "logs/zygote-8.out", 4, at=NOW - 60)
+    for folder, _, _ in os.walk(data / "blobs"):
+        os.utime(folder, (OLD, OLD))
+
+
+def test_what_takes_the_room_is_listed_largest_first(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    fill(data, elsewhere)
+    uses = measure(known(elsewhere), data, NOW)
+    assert [use.num_bytes for use in uses] == sorted((u.num_bytes for u in uses), reverse=True)
+    found = {(u.kind, u.folder, u.experiment_id): (u.num_bytes, u.safe_bytes) for u in uses}
+    assert found == {
+        ("checkpoints", str(data / "checkpoints"), 3): (100 * KB, 0),
+        ("checkpoints", str(elsewhere), 3): (60 * KB, 0),
+        ("database", str(data), None): (40 * KB, 0),
+        ("blobs", str(data / "blobs"), None): (40 * KB, 24 * KB),
+        ("leftovers", str(data / "traces"), None): (20 * KB, 20 * KB),
+        ("logs", str(data / "logs"), None): (20 * KB, 8 * KB),
+        ("leftovers", str(data / "runs"), None): (16 * KB, 16 * KB),
+        ("leftovers", str(data / "checkpoints"), None): (12 * KB, 12 * KB),
+        ("other", str(data / "checkpoints"), None): (8 * KB, 0),
+        ("runs", str(data / "runs"), 3): (8 * KB, 0),
+        ("runs", str(data / "runs"), 9): (8 * KB, 0),
+        ("tensorboard", str(data / "tensorboard"), 3): (8 * KB, 0),
+        ("reserve", str(data), None): (4 * KB, 0),
+    }
+    assert {use.name for use in uses} == {"wide", ""}
+
+
+def test_only_what_nothing_refers_to_is_freed(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    fill(data, elsewhere)
+    before = paths_below(tmp_path)
+    safe = sum(use.safe_bytes for use in measure(known(elsewhere), data, NOW))
+    freed = free(known(elsewhere), data, NOW)
+    assert freed.problems == []
+    assert (freed.num_bytes, freed.num_files) == (safe, 6)
+    assert before - paths_below(tmp_path) == {
+        "data/checkpoints/.part-x/state_dict.pt",
+        "data/runs/2.4.1/journal-0",
+        "data/traces/2/a.json",
+        f"data/blobs/cc/{'c' * 64}",
+        "data/logs/master.log.1",
+        "data/logs/zygote-7.out",
+    }
+    assert free(known(elsewhere), data, NOW).num_files == 0
+    assert sum(use.safe_bytes for use in measure(known(elsewhere), data, NOW)) == 0
+
+
+def test_checkpoint_that_a_rank_is_writing_stays(tmp_path: Path) -> None:
+    draft = open_storage(None, tmp_path).begin("u9")
+    put(draft.path / "state_dict.pt")
+    assert free(known(tmp_path / "elsewhere"), tmp_path, NOW).num_files == 0
+    assert (draft.path / "state_dict.pt").exists()
+    draft.discard()
