@@ -40,7 +40,7 @@ def record_stall(
         allocation.stalled_since = max(
             record.since, allocation.stalled_since if others else record.since
         )
-    forget_hang(turn, trial, allocation)
+    former, allocation.hang = allocation.hang, None
     allocation.stalled = stalled
     if stalled and len(stalled) == len(allocation.slots):
         allocation.hang = HangReport(
@@ -49,14 +49,20 @@ def record_stall(
             ranks=[stalled[n] for n in sorted(stalled)],
         )
         _act(turn, trial, allocation, allocation.hang)
+    elif former is not None:  # a repeated report of one hang raises no second alert
+        _withdraw_alert(turn, trial)
+
+
+def _withdraw_alert(turn: Turn, trial: Trial) -> None:
+    experiment = turn.state.experiment(trial.experiment_id)
+    withdraw(experiment, AlertKind.HANG)
+    turn.touch(experiment)
 
 
 def forget_hang(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Remove what was reported, since the ranks move again or have exited."""
     if allocation.hang is not None:
-        experiment = turn.state.experiment(trial.experiment_id)
-        withdraw(experiment, AlertKind.HANG)
-        turn.touch(experiment)
+        _withdraw_alert(turn, trial)
     allocation.hang, allocation.stalled = None, {}
 
 

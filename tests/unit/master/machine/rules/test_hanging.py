@@ -72,3 +72,14 @@ def test_kill_lets_the_trial_fail() -> None:
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))
     assert world.trial().state is State.ERROR
     assert f"it hung and was ended: {SENTENCE}" in world.experiment().message
+
+
+def test_reports_of_one_hang_raise_one_alert_and_the_next_hang_another() -> None:
+    world = world_with("tell")
+    both = stalled(*STALLS)
+    alerts = []
+    for event in (both, both, stalled(STALLS[0]), both, both, stalled(), both):
+        world.tell(event)
+        alerts.append([alert.kind for alert in world.machine.changes().alerts])
+    once = [AlertKind.HANG]
+    assert alerts == [once, [], [], once, [], [], once]
