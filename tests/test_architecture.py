@@ -237,7 +237,7 @@ READS_SENTENCES = {
     "config/yaml_salvage.py",
     "agent/devices/kernel_log.py", "agent/devices/watch.py", "agent/sampler/gpu_watch.py",
     "contract/trial/captured.py",
-    "core/peer_errors.py",
+    "core/device_errors.py", "core/peer_errors.py",
     "core/tracebacks.py", "master/service/stored_logs.py", "pytorch/parallel/replicas.py",
     "pytorch/training/init.py", "rank/endings.py",
 }  # fmt: skip

@@ -18,6 +18,7 @@ from types import CodeType, TracebackType
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
+from det_jupyter.core.device_errors import more_about
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, WorkerLost, is_lost_peer, is_lost_worker
@@ -60,6 +61,8 @@ def failure_of(
     message = explanation.error
     if isinstance(error, ModuleNotFoundError) and error.name == "determined":
         message += "; code for Determined needs `pip install det-jupyter-determined`"
+    if more := more_about(error):
+        message += f"; {more}"
     if is_echo:
         message = f"another rank is gone: {message}"
         time.sleep(_ECHO_DELAY_S)
