@@ -21,6 +21,7 @@ import psutil
 import pytest
 import torch
 
+from det_jupyter.agent.devices.offered_slots import AGENTS_VARIABLE
 from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
@@ -62,6 +63,7 @@ class Node:
     def start(self) -> None:
         home = {
             paths.HOME_VARIABLE: str(self.home),
+            AGENTS_VARIABLE: "",  # a test's own master may have simulated agents
             "DET_JUPYTER_CPU_SLOTS": str(self.slots),
             "OMP_NUM_THREADS": "1",  # each agent counts all cores as its own
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from tests.processes import DetHome, det_home
 from tests.soak.collected import Interval, StoredExperiment, StoredTrial
 from tests.soak.damages import ELEVEN, MORE, copy_of, judge
-from tests.soak.faults import ROLES, SIGNALS, Fault, draw
+from tests.soak.faults import CELLS, Fault, draw
 from tests.soak.judge import differences
 from tests.soak.soak import SIMULATED, Soak
 
@@ -161,8 +162,25 @@ def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(soak: Soak) -> 
 
 
 def test_faults_are_drawn_from_the_seed_and_some_freezes_are_long() -> None:
-    both = [[draw(rng) for _ in range(400)] for rng in (random.Random(7), random.Random(7))]
+    there = [cell[:2] for cell in CELLS]
+    both = [
+        [draw(rng, there, Counter()) for _ in range(2000)]
+        for rng in (random.Random(7), random.Random(7))
+    ]
     assert both[0] == both[1]
-    assert {fault.role for fault in both[0]} == set(ROLES)
-    assert {fault.signal for fault in both[0]} == set(SIGNALS)
+    assert {(fault.role, fault.kind, fault.signal) for fault in both[0]} == set(CELLS)
     assert 20 < max(fault.frozen_s for fault in both[0] if fault.signal == "SIGSTOP") <= 30
+
+
+def test_what_was_not_hit_yet_is_likelier_to_be_drawn() -> None:
+    rng, hits = random.Random(7), Counter(CELLS)
+    rare = ("script", "script", "SIGTERM")
+    there = [("master", ""), ("script", "script")]
+
+    def num_rare() -> int:
+        drawn = [draw(rng, there, hits) for _ in range(200)]
+        return sum((each.role, each.kind, each.signal) == rare for each in drawn)
+
+    often = num_rare()
+    del hits[rare]
+    assert num_rare() > 2 * often > 0

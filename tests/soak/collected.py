@@ -26,7 +26,7 @@ import psutil
 from det_jupyter.master.service.stored_rows import read_metrics, read_only
 from det_jupyter.pytorch.checkpoints.compare import contents
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE
-from tests.processes import processes_of
+from tests.processes import processes_below
 from tests.soak.faults import roles
 
 # Files of a checkpoint with times and numbers that no other run has.
@@ -94,7 +94,7 @@ class StoredHome:
     set_aside: list[str]  # what could not be handled
     damages: list[str]  # what SQLite finds wrong with its file
     files: list[str]  # paths; of checkpoints, runs and code only the folders
-    processes: list[tuple[str, str]]  # role ("" if it has none) and description
+    processes: list[tuple[str, str]]  # also elsewhere: role ("" if it has none), description
 
 
 _SHOWN = (
@@ -290,7 +290,7 @@ def _files(home: Path) -> Iterator[str]:
 
 
 def _processes(home: Path) -> Iterator[tuple[str, str]]:
-    found = processes_of(home)
+    found = processes_below(home)
     by_role = {process.pid: role for role, process in roles(found)}
     for process in found:
         with suppress(psutil.Error):

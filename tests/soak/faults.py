@@ -3,29 +3,43 @@
 SIGKILL   ends it at once
 SIGTERM   asks it to end
 SIGSTOP   freezes it, for up to half a minute; meanwhile there are further faults
+
+A *cell* is a role, what its process trains, and a signal. A long soak has to hit each of CELLS, so
+one that it has not hit yet is likelier to be drawn, as soon as there is such a process.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import signal
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
-from tests.processes import processes_of
+from tests.processes import processes_below
 
 ROLES = (
-    "master", "agent", "fork server", "rank", "loader", "server", "feeder", "client", "script",
+    "master", "agent", "agent elsewhere", "fork server", "rank", "loader", "script", "server",
+    "feeder", "client",
 )  # fmt: skip
+# What the processes of a role train; those of all other roles serve several experiments.
+_TRAINED = {
+    "rank": ("class", "search", "halving", "script"),
+    "loader": ("class", "search", "halving"),
+    "script": ("script",),
+}
 # How often each is hit: without agent or fork server, everything starts anew, which takes seconds.
-_OFTEN = dict.fromkeys(ROLES, 3) | {"agent": 1, "fork server": 1, "script": 1}
+_OFTEN = dict.fromkeys(ROLES, 3) | dict.fromkeys(("agent", "agent elsewhere", "fork server"), 1)
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
-_WEIGHTS = (5, 2, 3)
+_WEIGHTS = dict(zip(SIGNALS, (5, 2, 3), strict=True))
+_FIRST = 10  # so much likelier is a cell that was not hit yet
 _FROZEN_S = ((0.05, 1.5), (1.5, 30.0))
 _LONG = 0.15  # part of the freezes that are long
 # The module that a process runs, by role.
@@ -37,6 +51,12 @@ _MODULES = {
     "det_jupyter": "client",
 }
 _ZYGOTE = "det_jupyter.rank.zygote"
+_OUTPUT = re.compile(r".*/runs/(\d+)\.[^/]*/output-\d+")
+
+Cell = tuple[str, str, str]  # role, what it trains ("" for all other roles), signal
+CELLS: list[Cell] = [
+    (role, kind, name) for role in ROLES for kind in _TRAINED.get(role, ("",)) for name in SIGNALS
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +66,77 @@ class Fault:
     role: str
     signal: str
     frozen_s: float = 0.3
+    kind: str = ""  # what it trains; "" for any
 
 
-def draw(rng: random.Random) -> Fault:
-    """Return a fault at random."""
-    (role,) = rng.choices(ROLES, list(_OFTEN.values()))
-    (name,) = rng.choices(SIGNALS, _WEIGHTS)
-    return Fault(role, name, rng.uniform(*_FROZEN_S[rng.random() < _LONG]))
+def draw(rng: random.Random, there: Sequence[tuple[str, str]], hits: Counter[Cell]) -> Fault:
+    """Return a fault at random.
+
+    Args:
+        rng: Draws it.
+        there: Roles of which there are processes now, and what these train.
+        hits: How often each cell was hit.
+    """
+    cells = [cell for cell in CELLS if cell[:2] in there]
+    num_kinds = Counter(role for role, _, name in cells if name == "SIGKILL")
+    weights = [
+        _OFTEN[role] / num_kinds[role] * _WEIGHTS[name] * (1 if hits[role, kind, name] else _FIRST)
+        for role, kind, name in cells
+    ]
+    ((role, kind, name),) = rng.choices(cells, weights)
+    return Fault(role, name, rng.uniform(*_FROZEN_S[rng.random() < _LONG]), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A process that may be hit."""
+
+    role: str
+    kind: str
+    process: psutil.Process
 
 
 class Faults:
-    """Sends signals, and lets frozen processes go on when it is time."""
+    """Sends signals, and lets frozen processes go on when it is time.
 
-    def __init__(self, home: Path, rng: random.Random) -> None:
+    Args:
+        home: The processes below it may be hit.
+        kinds: What each experiment trains, by its number.
+        rng: Chooses among the processes of a role.
+    """
+
+    def __init__(self, home: Path, kinds: Mapping[int, str], rng: random.Random) -> None:
         self._home = home
+        self._kinds = kinds
         self._rng = rng
         self._thawing: list[threading.Timer] = []
 
-    def inject(self, fault: Fault) -> bool:
-        """Send the signal to a process of that role; return whether there was one."""
-        victims = [each for role, each in roles(processes_of(self._home)) if role == fault.role]
-        if not victims:
-            return False
-        victim = self._rng.choice(victims)
+    def targets(self) -> list[Target]:
+        """Return all processes that there are now."""
+        return [
+            Target(
+                role, self._kinds.get(_experiment_of(each), "") if role in _TRAINED else "", each
+            )
+            for role, each in roles(processes_below(self._home))
+        ]
+
+    def inject(self, fault: Fault) -> Fault | None:
+        """Send the signal to a process of that role; return what was hit, if there was one."""
+        targets = [each for each in self.targets() if each.role == fault.role]
+        if fault.kind:
+            targets = [each for each in targets if each.kind == fault.kind]
+        if not targets:
+            return None
+        target = self._rng.choice(targets)
         with suppress(psutil.NoSuchProcess):
-            victim.send_signal(signal.Signals[fault.signal])
+            target.process.send_signal(signal.Signals[fault.signal])
             if fault.signal == "SIGSTOP":
-                timer = threading.Timer(fault.frozen_s, _continue, [victim])
+                timer = threading.Timer(fault.frozen_s, _continue, [target.process])
                 timer.daemon = True
                 timer.start()
                 self._thawing.append(timer)
-            return True
-        return False
+            return replace(fault, kind=target.kind)
+        return None
 
     def wait(self) -> None:
         """Wait until no process is frozen any more."""
@@ -88,6 +147,14 @@ class Faults:
 def _continue(process: psutil.Process) -> None:
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGCONT)
+
+
+def _experiment_of(process: psutil.Process) -> int:
+    """Return the experiment whose output the process writes; 0 if it writes none yet."""
+    with suppress(OSError):
+        if found := _OUTPUT.fullmatch(os.readlink(f"/proc/{process.pid}/fd/1")):
+            return int(found[1])
+    return 0
 
 
 def roles(processes: Sequence[psutil.Process]) -> list[tuple[str, psutil.Process]]:
@@ -101,6 +168,8 @@ def roles(processes: Sequence[psutil.Process]) -> list[tuple[str, psutil.Process
                 role = ("fork server", "rank", "loader")[min(2, _forks_above(process))]
             elif line[-1:] == ["train.py"]:
                 role = "script"
+            elif role == "agent" and "--credentials" in line:
+                role = "agent elsewhere"
             if role:
                 found.append((role, process))
     return found

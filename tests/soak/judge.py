@@ -6,8 +6,7 @@
     leftovers         files and processes below a home when all experiments are over
 
 An experiment that a user has killed, canceled or changed is judged by the first and the last only:
-it has trained up to some batch, each batch up to there once. So is one that the master has given
-up because agent and fork server were killed again and again before its first step.
+it has trained up to some batch, each batch up to there once.
 
 Lines of ranks are compared by their batch. A run that was killed has printed batches that the next
 run trains again, and both must have printed the same. In each run the batches are consecutive, and
@@ -30,7 +29,6 @@ Row = tuple[int, Any]
 
 _LINE = re.compile(r"batch (\d+): loss \S+")
 _TORN = re.compile(r"batch \d")
-_GIVEN_UP = "the fork server or agent died"
 _SHOWN = 6  # numbers in a sentence
 _IGNORED = ("pause_s",)  # hyperparameters without an effect on the result
 # A checkpoint that was saved at a validation, and again when the trial was preempted behind it.
@@ -139,14 +137,6 @@ def _missing_checkpoints(found: Sequence[Saved], expected: Sequence[Saved]) -> I
     steps = {one.steps_completed for one in found}
     if lost := {one.steps_completed for one in expected} - steps:
         yield f"checkpoints: lost: {_some(lost)}"
-
-
-def was_given_up(found: StoredExperiment) -> bool:
-    """Return whether the master has given a trial up because its runs never came to train.
-
-    It does when they were lost five times in a row. In a soak on a busy computer that is right.
-    """
-    return _GIVEN_UP in found.message
 
 
 def inconsistencies(found: StoredExperiment) -> list[str]:

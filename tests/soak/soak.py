@@ -1,22 +1,27 @@
 """Rounds of experiments under faults and with a random user, each judged when all are over.
 
 A round:    experiments of several kinds are submitted, each with a client that waits for it
-            faults, and requests of the user in between
+            faults, and meanwhile requests of the user
             paused ones are continued; all have to end in ENDED_S
 judged:     compared experiments against one that nothing has disturbed (judge.differences)
             all others: they have ended as COMPLETED or CANCELED (an ERROR would be no fault of the
-            trial; only judge.was_given_up is right), and are consistent (judge.inconsistencies)
+            trial), and are consistent (judge.inconsistencies)
             no trial holds a slot, all slots are there, waiting clients have ended, and a page
             that is opened shows what the master stores
 at the end: all experiments are deleted, and everything is stopped: nothing is left
+
+A trial whose runs were lost MAX_LOSSES times before it trained is given up, rightly. So in a round
+fewer faults than that end agents or fork servers, and no trial may be given up.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +33,12 @@ from det_jupyter.agent.devices.offered_slots import AGENTS_VARIABLE
 from det_jupyter.client import Experiment
 from det_jupyter.contract.messages import ExperimentView, State
 from det_jupyter.errors import Conflict, DetError, NotFound
-from tests.processes import DetHome, processes_of
+from det_jupyter.master.machine.rules.outcome import MAX_LOSSES
+from tests.processes import DetHome, processes_below
 from tests.soak.collected import StoredExperiment, read_experiment, read_home
-from tests.soak.faults import Fault, Faults
-from tests.soak.judge import differences, inconsistencies, leftovers, was_given_up
-from tests.soak.surroundings import Onlooker, Server, Waiting
+from tests.soak.faults import CELLS, Cell, Fault, Faults, draw
+from tests.soak.judge import differences, inconsistencies, leftovers
+from tests.soak.surroundings import Elsewhere, Onlooker, Server, Waiting
 from tests.soak.trial import COMPARED, Kind, submit
 from tests.soak.user import User
 
@@ -40,6 +46,8 @@ T = TypeVar("T")
 
 ENDED_S = 180.0  # after the last fault
 AGENTS = {"left": 2, "right": 2}  # slots of the simulated agents
+ELSEWHERE = {"far": 2}  # slots of the agents with homes of their own, which connect over TLS
+_LOSE_RUNS = ("agent", "agent elsewhere", "fork server")  # roles whose end takes runs with it
 # The environment variable that has an agent process simulate them.
 SIMULATED = {AGENTS_VARIABLE: " ".join(f"{name}=cpu:{num}" for name, num in AGENTS.items())}
 _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
@@ -52,9 +60,9 @@ class Report:
     """What a soak has done and found."""
 
     faults: Counter[Fault] = field(default_factory=Counter)
+    hits: Counter[Cell] = field(default_factory=Counter)
     actions: Counter[str] = field(default_factory=Counter)
     experiments: int = 0  # that were judged
-    given_up: set[int] = field(default_factory=set)  # experiments; see `judge.was_given_up`
     problems: list[str] = field(default_factory=list)
 
 
@@ -65,19 +73,26 @@ class Soak:
         home: It, with AGENTS.
         temporary: The folder of its temporary files.
         seed: Of the faults, the processes that they hit, and the user.
+        elsewhere: Slots of agents that are as on other computers, by their names.
     """
 
-    def __init__(self, home: DetHome, temporary: Path, seed: int) -> None:
+    def __init__(
+        self, home: DetHome, temporary: Path, seed: int, elsewhere: Mapping[str, int] | None = None
+    ) -> None:
         self.report = Report()
         self._home = home
         self._temporary = temporary
         self._folder = home.path / "soak"
         self._folder.mkdir()
         self._rng = random.Random(f"{seed} times")
-        self._faults = Faults(home.path, random.Random(f"{seed} victims"))
+        self._drawing = random.Random(f"{seed} faults")
         self._client = home.client()
-        self._user = User(self._client, self._folder, random.Random(f"{seed} user"))
+        self._acting = home.client()  # in a thread of its own
+        self._user = User(self._acting, self._folder, random.Random(f"{seed} user"))
+        self._faults = Faults(home.path, self._user.kinds, random.Random(f"{seed} targets"))
         self._server = Server(self._folder)
+        self._slots = AGENTS | dict(elsewhere or {})
+        self._elsewhere = Elsewhere(self._client, self._folder, elsewhere or {})
         self._expected: dict[Kind, StoredExperiment] = {}
         self._judged: set[int] = set()
 
@@ -87,7 +102,8 @@ class Soak:
 
     def run_undisturbed(self, kinds: Iterable[Kind] = COMPARED) -> None:
         """Run each kind in peace: what all others are compared with."""
-        self._until(lambda: len(self._client.agents()) == len(AGENTS), 30)
+        self._elsewhere.start()
+        self._until(lambda: len(self._client.agents()) == len(self._slots), 30)
         self._client.session.put("/pools", {"pools": _PREEMPTING})
         for kind in kinds:
             experiment = submit(self._client, self._folder, kind)
@@ -101,7 +117,23 @@ class Soak:
         """The undisturbed experiments."""
         return self._expected
 
-    def run_round(self, faults: Sequence[Fault], kinds: Iterable[Kind], pause_s: float) -> None:
+    def drawn(self, num: int) -> Iterator[Fault]:
+        """Yield faults at random, for processes that there are when the next one is needed."""
+        losing = 0
+        for _ in range(num):
+            excluded = _LOSE_RUNS if losing == MAX_LOSSES - 1 else ()
+            while not (there := self._roles_there(excluded)):
+                time.sleep(0.05)
+            fault = draw(self._drawing, there, self.report.hits)
+            losing += fault.role in _LOSE_RUNS
+            yield fault
+
+    def _roles_there(self, excluded: Iterable[str]) -> list[tuple[str, str]]:
+        there = {(each.role, each.kind) for each in self._faults.targets()}
+        known = {cell[:2] for cell in CELLS}
+        return sorted(one for one in there & known if one[0] not in excluded)
+
+    def run_round(self, faults: Iterable[Fault], kinds: Iterable[Kind], pause_s: float) -> None:
         """Run experiments with faults while they do, and judge them.
 
         Args:
@@ -116,31 +148,51 @@ class Soak:
             self._patiently(lambda: self._user.submit(kind, pause_s=pause_s))  # noqa: B023
         for number in self._user.compared:
             waiting.start(number)
-        for fault in faults:
-            self._inject(fault)
-            time.sleep(self._rng.uniform(0.1, 0.8))
-            self._user.act()
-            self._server.start()
-            with suppress(DetError):  # no master answers now
-                views = [self._client.experiment(number) for number in self._user.compared]
-                if all(view.state.is_terminal for view in views):
-                    break
+        over = threading.Event()
+        with ThreadPoolExecutor(1) as threads:
+            acting = threads.submit(self._act, over)
+            try:
+                for fault in faults:
+                    self._inject(fault)
+                    if over.wait(self._rng.uniform(0.1, 0.8)):
+                        break
+            finally:
+                over.set()
+            acting.result()
         self._faults.wait()
         self._end_round()
         self._note(waiting.problems())
         onlooker.stop()
         self._note_lasting(self._page_problems)
 
+    def _act(self, over: threading.Event) -> None:
+        """Make requests, and start what has to be there, until all compared experiments are over.
+
+        Args:
+            over: Set when they are, and by others when this has to end.
+        """
+        rng = random.Random(self._rng.random())
+        while not over.wait(rng.uniform(0.1, 0.8)):
+            self._user.act()
+            self._server.start()
+            self._elsewhere.start()
+            with suppress(DetError):  # no master answers now
+                views = {view.id: view for view in self._acting.experiments()}
+                if all(views[number].state.is_terminal for number in self._user.compared):
+                    over.set()
+
     def _inject(self, fault: Fault) -> None:
         deadline = time.monotonic() + 0.5
-        while not self._faults.inject(fault):
+        while (hit := self._faults.inject(fault)) is None:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.02)
         self.report.faults[fault] += 1
+        self.report.hits[hit.role, hit.kind, hit.signal] += 1
 
     def _end_round(self) -> None:
         """Let all experiments end, and judge them."""
+        self._elsewhere.start()
         if not self._until(self._are_all_over, ENDED_S):
             for view in self._experiments():
                 if not view.state.is_terminal:
@@ -171,11 +223,8 @@ class Soak:
 
     def _problems_with(self, number: int) -> list[str]:
         found = read_experiment(self._data, number)
-        if was_given_up(found):
-            self.report.given_up.add(number)
-            return inconsistencies(found)
         if number in self._user.compared:
-            return differences(found, self._expected[self._user.compared[number]])
+            return differences(found, self._expected[self._user.kinds[number]])
         states = {found.state, *(trial.shown["state"] for trial in found.trials.values())}
         if illegal := states - {State.COMPLETED, State.CANCELED}:
             return [f"it is {', '.join(sorted(illegal))}: {found.message}"]
@@ -209,11 +258,17 @@ class Soak:
         self._note_lasting(lambda: leftovers(read_home(self._home.path)))
         self._delete(self._judged)
         self._note_lasting(self._remains)
-        self._server.stop()
-        self._client.session.close()
+        self.stop_surroundings()
+        for client in (self._client, self._acting):
+            client.session.close()
         self._home.stop()
         self._note_lasting(self._what_lives)
         return self.report
+
+    def stop_surroundings(self) -> None:
+        """Stop what was started around the private det_jupyter."""
+        self._server.stop()
+        self._elsewhere.stop()
 
     def _delete(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -234,7 +289,7 @@ class Soak:
 
     def _what_lives(self) -> list[str]:
         """Return what is wrong after everything was stopped."""
-        told = [f"process {one.pid} lives" for one in processes_of(self._home.path)]
+        told = [f"process {one.pid} lives" for one in processes_below(self._home.path)]
         # torch keeps what it has compiled; ctypes' find_library makes an empty file for a moment.
         others = ("torchinductor_*", "tmp????????")
         left = [p for p in self._temporary.rglob("*") if not any(map(p.match, others))]

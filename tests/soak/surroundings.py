@@ -1,4 +1,6 @@
-"""What is around a master: a Jupyter Server with its feeder and a page, and waiting clients."""
+"""What is around a master: a Jupyter Server with its feeder and a page, waiting clients, agents of
+other computers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from urllib.error import HTTPError
 import psutil
 from websocket import WebSocketException, create_connection
 
+from det_jupyter.client import Client
 from det_jupyter.contract.host.ports import free_port
+from tests.e2e.test_remote_agents import Node
 from tests.feeder_pages import Page
 from tests.processes import OTHER_EXTENSIONS
 
@@ -121,6 +125,34 @@ class Server:
         """
         with self.page() as page:
             return {row["id"]: row for row in page.last(1)["rows"]}
+
+
+class Elsewhere:
+    """Agents as on other computers, each with a home; one that has ended is started again.
+
+    Args:
+        client: Lets them connect.
+        folder: For their homes.
+        slots: Of each agent, by its name.
+    """
+
+    def __init__(self, client: Client, folder: Path, slots: Mapping[str, int]) -> None:
+        self._nodes = [
+            Node(client.add_agent(name, "127.0.0.1"), folder / name, slots=num)
+            for name, num in slots.items()
+        ]
+
+    def start(self) -> None:
+        """Start those that do not run."""
+        for node in self._nodes:
+            if not node.processes or node.processes[-1].poll() is not None:
+                node.start()
+
+    def stop(self) -> None:
+        """End them."""
+        for node in self._nodes:
+            if node.processes and node.processes[-1].poll() is None:
+                node.end()
 
 
 class Onlooker:

@@ -19,13 +19,14 @@ from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachabl
 from tests.soak.trial import COMPARED, Kind, submit
 
 _PRIORITIES = (1, 20, 42, 60)
+_URGENT = 1  # the priority that comes first
 _MOST_OTHERS = 4  # at the same time: the slots have to suffice
 _REFUSALS = (ConfigError, Conflict, NotFound)
 # What is done, and how often in comparison.
 _TO_ALL = {"pause": 3, "activate": 5, "prioritize": 4, "move": 2, "limit": 1, "rename": 1}
 _TO_OTHERS = {
-    "submit": 6, "kill": 1, "cancel": 1, "kill_trial": 1, "change_rate": 2, "change_search": 2,
-    "delete": 2, "archive": 1, "resume": 1,
+    "submit": 6, "submit_urgent": 2, "kill": 1, "cancel": 1, "kill_trial": 1,
+    "change_rate": 2, "change_search": 2, "delete": 2, "archive": 1, "resume": 1,
 }  # fmt: skip
 
 
@@ -38,7 +39,8 @@ class User:
         rng: Chooses them.
 
     Attributes:
-        compared: What the experiments train whose results are compared, by their numbers.
+        compared: The experiments whose results are compared.
+        kinds: What each experiment trains, by its number.
         actions: How many requests of each kind were carried out.
         problems: Answers that no user should get.
     """
@@ -48,24 +50,30 @@ class User:
         self._folder = folder
         self._rng = rng
         self._others: list[int] = []
-        self.compared: dict[int, Kind] = {}
+        self.compared: list[int] = []
+        self.kinds: dict[int, Kind] = {}
         self.actions: Counter[str] = Counter()
         self.problems: list[str] = []
 
     def submit(self, kind: Kind, **changes: Any) -> None:
         """Submit an experiment that is compared; the options are those of `trial.submit`."""
-        self.compared[submit(self._client, self._folder, kind, **changes).id] = kind
+        self.compared.append(self._submit_kind(kind, **changes))
+
+    def _submit_kind(self, kind: Kind, **changes: Any) -> int:
+        number = submit(self._client, self._folder, kind, **changes).id
+        self.kinds[number] = kind
+        return number
 
     def begin_round(self) -> None:
         """Leave the experiments of earlier rounds alone from now on."""
-        self.compared, self._others = {}, []
+        self.compared, self._others = [], []
 
     def act(self) -> None:
         """Make a request, if there is an experiment for it; refusals are no problems."""
         names = _TO_ALL | _TO_OTHERS
         (name,) = self._rng.choices(list(names), list(names.values()))
         numbers = [*self._others, *(self.compared if name in _TO_ALL else [])]
-        if not numbers and name != "submit":
+        if not numbers and not name.startswith("submit"):
             return
         number = self._rng.choice(numbers) if numbers else 0
         try:
@@ -83,11 +91,18 @@ class User:
     def _submit(self, _: Experiment) -> None:
         if len(self._others) < _MOST_OTHERS:
             kind: Kind = self._rng.choice([*COMPARED, "halving", "halving"])
-            priority = self._rng.choice(_PRIORITIES)
             slots = 2 if kind == "class" else 1
-            resources = {"slots_per_trial": slots, "priority": priority}
-            made = submit(self._client, self._folder, kind, pause_s=0.03, resources=resources)
-            self._others.append(made.id)
+            self._submit_other(kind, slots, self._rng.choice(_PRIORITIES))
+
+    def _submit_urgent(self, _: Experiment) -> None:
+        """Submit one for which others have to leave: it needs most of the slots."""
+        if len(self._others) < _MOST_OTHERS:
+            self._submit_other("class", 4, _URGENT)
+
+    def _submit_other(self, kind: Kind, slots: int, priority: int) -> None:
+        resources = {"slots_per_trial": slots, "priority": priority}
+        number = self._submit_kind(kind, pause_s=0.03, resources=resources)
+        self._others.append(number)
 
     def _pause(self, experiment: Experiment) -> None:
         experiment.pause()
