@@ -1,6 +1,7 @@
 """`python -m tests.soak --minutes 3 --seed 1`: a table of what was done, and one line of JSON.
 
-`--inject` damages stored data in eleven ways instead: the judge must find each.
+`--points` kills processes at functions that are drawn, `--inject` damages stored data in eleven
+ways and more: the judge must find each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 from tests.processes import det_home
+from tests.soak import points
 from tests.soak.damages import ELEVEN, MORE, copy_of, judge
 from tests.soak.faults import CELLS, SIGNALS, Cell
 from tests.soak.soak import ELSEWHERE, SIMULATED, Report, Soak
@@ -29,11 +31,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3.0, help="for how long; default 3")
     parser.add_argument("--seed", type=int, default=1, help="of faults, their times, and the user")
     parser.add_argument("--inject", action="store_true", help="test the judge instead")
+    parser.add_argument(
+        "--points", type=int, metavar="NUM", help="kill at so many functions instead"
+    )
+    parser.add_argument("--match", default="", help="of --points: those that contain this text")
     parser.add_argument("--keep", action="store_true", help="keep the files if there are problems")
     options = parser.parse_args()
     home, temporary = (Path(tempfile.mkdtemp(prefix=prefix)) for prefix in ("soak-", "s-"))
     print(f"seed {options.seed}, {options.minutes:g} minutes, in {home}", flush=True)
     variables = SIMULATED | {"TMPDIR": str(temporary)}
+    if options.points:
+        status = run_points(home, temporary, options)
+        shutil.rmtree(temporary, ignore_errors=True)
+        return status
     with det_home(home, variables) as running:
         elsewhere = {} if options.inject else ELSEWHERE
         soak = Soak(running, temporary, options.seed, elsewhere)
@@ -76,6 +86,30 @@ def run(soak: Soak, options: argparse.Namespace) -> int:
         )
     )
     return 1 if report.problems else 0
+
+
+def run_points(home: Path, temporary: Path, options: argparse.Namespace) -> int:
+    """Kill a process at each of some points; print what came of it, and a line of JSON."""
+    requests = temporary / "points"
+    requests.mkdir()
+    problems = 0
+    variables = SIMULATED | {"TMPDIR": str(temporary)} | points.variables(requests)
+    with det_home(home, variables) as running:
+        killing = points.Points(running, requests)
+        there = killing.record()
+        rng = random.Random(options.seed)
+        chosen = points.choose(points.matching(there, options.match), options.points, rng)
+        for point in chosen:
+            told = killing.run(point)
+            problems += len(told)
+            print(
+                f"{point.role:<12} {point.function:<90} {'; '.join(told) or 'as undisturbed'}",
+                flush=True,
+            )
+        killing.close()
+    counts = {"seed": options.seed, "there": len(there), "points": len(chosen)}
+    print(json.dumps(counts | {"violations": problems}))
+    return int(problems > 0)
 
 
 def missed(report: Report) -> list[Cell]:

@@ -5,7 +5,7 @@ SIGTERM   asks it to end
 SIGSTOP   freezes it, for up to half a minute; meanwhile there are further faults
 
 A *cell* is a role, what its process trains, and a signal. A long soak has to hit each of CELLS, so
-one that it has not hit yet is likelier to be drawn, as soon as there is such a process.
+one that it has not hit yet is likelier to be drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +26,8 @@ import psutil
 from tests.processes import processes_below
 
 ROLES = (
-    "master", "agent", "agent elsewhere", "fork server", "rank", "loader", "script", "server",
-    "feeder", "client",
+    "master", "agent", "agent elsewhere", "lease watch", "fork server", "rank", "loader",
+    "script", "server", "feeder", "client",
 )  # fmt: skip
 # What the processes of a role train; those of all other roles serve several experiments.
 _TRAINED = {
@@ -36,7 +36,10 @@ _TRAINED = {
     "script": ("script",),
 }
 # How often each is hit: without agent or fork server, everything starts anew, which takes seconds.
-_OFTEN = dict.fromkeys(ROLES, 3) | dict.fromkeys(("agent", "agent elsewhere", "fork server"), 1)
+_OFTEN = {
+    "master": 3, "agent": 1, "agent elsewhere": 1, "lease watch": 1, "fork server": 1, "rank": 6,
+    "loader": 5, "script": 2, "server": 2, "feeder": 2, "client": 3,
+}  # fmt: skip
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 _WEIGHTS = dict(zip(SIGNALS, (5, 2, 3), strict=True))
 _FIRST = 10  # so much likelier is a cell that was not hit yet
@@ -46,6 +49,7 @@ _LONG = 0.15  # part of the freezes that are long
 _MODULES = {
     "det_jupyter.master": "master",
     "det_jupyter.agent": "agent",
+    "det_jupyter.agent.runs.lease_watch": "lease watch",
     "det_jupyter.front.pages": "feeder",
     "jupyter_server": "server",
     "det_jupyter": "client",
@@ -69,18 +73,20 @@ class Fault:
     kind: str = ""  # what it trains; "" for any
 
 
-def draw(rng: random.Random, there: Sequence[tuple[str, str]], hits: Counter[Cell]) -> Fault:
+def draw(rng: random.Random, hits: Counter[Cell], excluded: Collection[str] = ()) -> Fault:
     """Return a fault at random.
 
     Args:
         rng: Draws it.
-        there: Roles of which there are processes now, and what these train.
         hits: How often each cell was hit.
+        excluded: Roles that are not hit.
     """
-    cells = [cell for cell in CELLS if cell[:2] in there]
-    num_kinds = Counter(role for role, _, name in cells if name == "SIGKILL")
+    cells = [cell for cell in CELLS if cell[0] not in excluded]
     weights = [
-        _OFTEN[role] / num_kinds[role] * _WEIGHTS[name] * (1 if hits[role, kind, name] else _FIRST)
+        _OFTEN[role]
+        / len(_TRAINED.get(role, "1"))
+        * _WEIGHTS[name]
+        * (1 if hits[role, kind, name] else _FIRST)
         for role, kind, name in cells
     ]
     ((role, kind, name),) = rng.choices(cells, weights)

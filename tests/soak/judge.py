@@ -236,12 +236,12 @@ _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # Everything that is kept while no experiment runs. The soak's own files are in `soak/`.
 _KEPT = re.compile(
     r"(soak|notebook)/.*"
-    r"|data/((agent|master)\.lock|det\.sqlite3(-wal|-shm)?|pools\.yaml|code/[0-9a-f]+/"
+    r"|data/((agent|master)\.lock|det\.sqlite3(-wal|-shm)?|pools\.yaml|code/[0-9a-f]+/|agents/[a-z.]+"
     rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|checkpoints/{_UUID}/"
     r"|logs/(agent\.log|master\.(log|out)|zygote-[0-9a-f]+\.out)(\.\d+)?)"
-    r"|runtime/(master\.json|agent\.sockets|feeder-\d+\.lock)"
+    r"|runtime/(master\.json|(agent|master)\.sockets|feeder-\d+\.lock)"
 )
-_CHECKPOINTS = "data/checkpoints/"
+CHECKPOINTS = "data/checkpoints/"
 # Of a run: none of them may live when all experiments are over.
 _OF_RUNS = ("rank", "loader", "script")
 
@@ -257,9 +257,9 @@ def leftovers(home: StoredHome) -> list[str]:
     ]
     told += [f"left behind: {path}" for path in home.files if not _KEPT.fullmatch(path)]
     folders = {
-        path.removeprefix(_CHECKPOINTS).rstrip("/")
+        path.removeprefix(CHECKPOINTS).rstrip("/")
         for path in home.files
-        if path.startswith(_CHECKPOINTS) and _KEPT.fullmatch(path)
+        if path.startswith(CHECKPOINTS) and _KEPT.fullmatch(path)
     }
     unknown, gone = sorted(folders - home.checkpoints), sorted(home.checkpoints - folders)
     told += [f"a checkpoint that is in no row: {uuid}" for uuid in unknown]

@@ -36,8 +36,8 @@ from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.master.machine.rules.outcome import MAX_LOSSES
 from tests.processes import DetHome, processes_below
 from tests.soak.collected import StoredExperiment, read_experiment, read_home
-from tests.soak.faults import CELLS, Cell, Fault, Faults, draw
-from tests.soak.judge import differences, inconsistencies, leftovers
+from tests.soak.faults import Cell, Fault, Faults, draw
+from tests.soak.judge import CHECKPOINTS, differences, inconsistencies, leftovers
 from tests.soak.surroundings import Elsewhere, Onlooker, Server, Waiting
 from tests.soak.trial import COMPARED, Kind, submit
 from tests.soak.user import User
@@ -47,7 +47,12 @@ T = TypeVar("T")
 ENDED_S = 180.0  # after the last fault
 AGENTS = {"left": 2, "right": 2}  # slots of the simulated agents
 ELSEWHERE = {"far": 2}  # slots of the agents with homes of their own, which connect over TLS
-_LOSE_RUNS = ("agent", "agent elsewhere", "fork server")  # roles whose end takes runs with it
+_LOSE_RUNS = (
+    "agent",
+    "agent elsewhere",
+    "lease watch",
+    "fork server",
+)  # roles whose end takes runs with it
 # The environment variable that has an agent process simulate them.
 SIMULATED = {AGENTS_VARIABLE: " ".join(f"{name}=cpu:{num}" for name, num in AGENTS.items())}
 _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
@@ -118,20 +123,14 @@ class Soak:
         return self._expected
 
     def drawn(self, num: int) -> Iterator[Fault]:
-        """Yield faults at random, for processes that there are when the next one is needed."""
+        """Yield so many faults at random."""
         losing = 0
         for _ in range(num):
             excluded = _LOSE_RUNS if losing == MAX_LOSSES - 1 else ()
-            while not (there := self._roles_there(excluded)):
-                time.sleep(0.05)
-            fault = draw(self._drawing, there, self.report.hits)
-            losing += fault.role in _LOSE_RUNS
+            fault = draw(self._drawing, self.report.hits, excluded)
+            before = self.report.faults.total()
             yield fault
-
-    def _roles_there(self, excluded: Iterable[str]) -> list[tuple[str, str]]:
-        there = {(each.role, each.kind) for each in self._faults.targets()}
-        known = {cell[:2] for cell in CELLS}
-        return sorted(one for one in there & known if one[0] not in excluded)
+            losing += fault.role in _LOSE_RUNS and self.report.faults.total() > before
 
     def run_round(self, faults: Iterable[Fault], kinds: Iterable[Kind], pause_s: float) -> None:
         """Run experiments with faults while they do, and judge them.
@@ -234,7 +233,7 @@ class Soak:
         agents = self._patiently(self._client.agents)
         told = [f"agent {agent.id} is away" for agent in agents if not agent.connected]
         told += [f"slots of {agent.id} are held: {agent.used}" for agent in agents if agent.used]
-        if (there := {agent.id: len(agent.slots) for agent in agents}) != AGENTS:
+        if (there := {agent.id: len(agent.slots) for agent in agents}) != self._slots:
             told.append(f"slots were lost: {there}")
         return told + [
             line for line in leftovers(read_home(self._home.path)) if "outlives" in line
@@ -284,7 +283,7 @@ class Soak:
         """Return what is wrong after everything was deleted."""
         found = read_home(self._home.path)
         told = [f"experiment {view.id} is not deleted" for view in self._experiments()]
-        told += [f"not deleted: {path}" for path in found.files if "data/checkpoints" in path]
+        told += [f"not deleted: {path}" for path in found.files if path.startswith(CHECKPOINTS)]
         return told + leftovers(found)
 
     def _what_lives(self) -> list[str]:
