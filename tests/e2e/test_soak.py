@@ -154,7 +154,7 @@ def test_a_damage_is_found(soak: Soak, home: DetHome, tmp_path: Path, name: str)
 def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(soak: Soak) -> None:
     left = FAULTS
     while left:  # on a busy computer an experiment may be over before all of them
-        soak.run_round(left, ["class"], pause_s=0.15)
+        soak.run_round(left, ["class"], pause_s=0.15, patience_s=0.5)
         left = [fault for fault in FAULTS if fault not in soak.report.faults]
     report = soak.finish()
     assert report.problems == []

@@ -63,7 +63,7 @@ def run(soak: Soak, options: argparse.Namespace) -> int:
     rng = random.Random(f"{options.seed} rounds")
     began, told = time.monotonic(), 0
     while time.monotonic() - began < 60 * options.minutes:
-        soak.run_round(soak.drawn(rng.randint(40, 80)), rng.choices(COMPARED, k=6), pause_s=0.15)
+        soak.run_round(soak.drawn(rng.randint(40, 80)), rng.choices(COMPARED, k=8), pause_s=0.15)
         found = "".join(f"\n  {line}" for line in soak.report.problems[told:])
         told = len(soak.report.problems)
         done = f"{soak.report.experiments} experiments, {soak.report.faults.total()} faults"

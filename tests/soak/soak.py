@@ -57,6 +57,7 @@ _LOSE_RUNS = (
 SIMULATED = {AGENTS_VARIABLE: " ".join(f"{name}=cpu:{num}" for name, num in AGENTS.items())}
 _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
 _SETTLED_S = 20.0
+_ABSENT_S = 0.05  # pause after a fault for which there was no process
 _PATIENCE_S = 90.0  # for a master to be there again
 
 
@@ -123,22 +124,28 @@ class Soak:
         return self._expected
 
     def drawn(self, num: int) -> Iterator[Fault]:
-        """Yield so many faults at random."""
-        losing = 0
-        for _ in range(num):
+        """Yield faults at random until so many had a process to hit."""
+        losing, before = 0, self.report.faults.total()
+        while (hit := self.report.faults.total() - before) < num:
             excluded = _LOSE_RUNS if losing == MAX_LOSSES - 1 else ()
             fault = draw(self._drawing, self.report.hits, excluded)
-            before = self.report.faults.total()
             yield fault
-            losing += fault.role in _LOSE_RUNS and self.report.faults.total() > before
+            losing += fault.role in _LOSE_RUNS and self.report.faults.total() - before > hit
 
-    def run_round(self, faults: Iterable[Fault], kinds: Iterable[Kind], pause_s: float) -> None:
+    def run_round(
+        self,
+        faults: Iterable[Fault],
+        kinds: Iterable[Kind],
+        pause_s: float,
+        patience_s: float = 0.0,
+    ) -> None:
         """Run experiments with faults while they do, and judge them.
 
         Args:
-            faults: In this order; one for which there is no process is waited for, for a while.
+            faults: In this order.
             kinds: Of the experiments that are compared.
             pause_s: How long a batch of these takes, at least.
+            patience_s: How long to wait for a process that a fault can hit.
         """
         self._server.keep()
         onlooker, waiting = Onlooker(self._server), Waiting(self._folder)
@@ -152,8 +159,8 @@ class Soak:
             acting = threads.submit(self._act, over)
             try:
                 for fault in faults:
-                    self._inject(fault)
-                    if over.wait(self._rng.uniform(0.1, 0.8)):
+                    was_hit = self._inject(fault, patience_s)
+                    if over.wait(self._rng.uniform(0.1, 0.8) if was_hit else _ABSENT_S):
                         break
             finally:
                 over.set()
@@ -180,14 +187,15 @@ class Soak:
                 if all(views[number].state.is_terminal for number in self._user.compared):
                     over.set()
 
-    def _inject(self, fault: Fault) -> None:
-        deadline = time.monotonic() + 0.5
+    def _inject(self, fault: Fault, patience_s: float) -> bool:
+        deadline = time.monotonic() + patience_s
         while (hit := self._faults.inject(fault)) is None:
             if time.monotonic() > deadline:
-                return
+                return False
             time.sleep(0.02)
         self.report.faults[fault] += 1
         self.report.hits[hit.role, hit.kind, hit.signal] += 1
+        return True
 
     def _end_round(self) -> None:
         """Let all experiments end, and judge them."""

@@ -23,6 +23,7 @@ _MODULES = {
 _FORKING = "det_jupyter.rank.zygote"
 _FORKED = ("fork server", "rank", "loader")
 _WATCHED = ("/det_jupyter/", "/torch/utils/data/", "/torch/multiprocessing/", "/multiprocessing/")
+_OF_FUNCTION = 1  # CO_OPTIMIZED: not of a module or a class
 
 _folder = os.environ.get("SOAK_POINTS", "")
 _arguments = sys.orig_argv
@@ -35,7 +36,7 @@ _called: set[CodeType] = set()
 
 def _watch(frame: FrameType, event: str, argument: object) -> None:
     code = frame.f_code
-    if event != "call" or code in _called:
+    if event != "call" or code in _called or not code.co_flags & _OF_FUNCTION:
         return
     _called.add(code)
     found = next(
