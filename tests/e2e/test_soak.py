@@ -172,7 +172,7 @@ def test_faults_are_drawn_from_the_seed_and_some_freezes_are_long() -> None:
 
 def test_what_was_not_hit_yet_is_likelier_to_be_drawn() -> None:
     rng, hits = random.Random(7), Counter(CELLS)
-    rare = ("script", "script", "SIGTERM")
+    rare = ("script", "command", "SIGTERM")
 
     def num_rare() -> int:
         drawn = [draw(rng, hits) for _ in range(2000)]

@@ -31,9 +31,9 @@ ROLES = (
 )  # fmt: skip
 # What the processes of a role train; those of all other roles serve several experiments.
 _TRAINED = {
-    "rank": ("class", "search", "halving", "script"),
+    "rank": ("class", "search", "halving", "script", "command"),
     "loader": ("class", "search", "halving"),
-    "script": ("script",),
+    "script": ("command",),
 }
 # How often each is hit: without agent or fork server, everything starts anew, which takes seconds.
 _OFTEN = {

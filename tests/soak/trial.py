@@ -1,4 +1,4 @@
-"""What the soak trains: a class, searches over it, and a script.
+"""What the soak trains: a class, searches over it, and a script, in a rank or as a command.
 
 All but one search have the same result each time. Whatever a run that continues could get wrong
 is in the class: shuffling with loader workers,
@@ -16,10 +16,10 @@ from det_jupyter.client import Client, Experiment
 from tests.scripts import create as create_script
 from tests.trials import capture_trial, create
 
-Kind = Literal["class", "search", "script", "halving"]
+Kind = Literal["class", "search", "script", "command", "halving"]
 # The kinds whose result depends on nothing else: a search that compares trials when they arrive
 # at a rung depends on their order.
-COMPARED: tuple[Kind, ...] = ("class", "search", "script")
+COMPARED: tuple[Kind, ...] = ("class", "search", "script", "command")
 
 STEPS = 60
 RESTARTS = 1000  # none of the faults is the trial's, but the master cannot know that
@@ -133,11 +133,17 @@ _SEARCHES: dict[Kind, dict[str, Any]] = {
     "class": {"name": "single", "max_length": {"batches": STEPS}},
     "search": {"name": "random", "max_length": {"batches": 40}, "max_trials": 3},
     "script": {"name": "single", "max_length": {"batches": STEPS}},
+    "command": {"name": "single", "max_length": {"batches": STEPS}},
     "halving": {
         "name": "async_halving", "max_length": {"batches": 45}, "num_rungs": 3, "divisor": 3,
         "max_trials": 6,
     },
 }  # fmt: skip
+# A shell is started as a process of its own, a Python script is run by the rank.
+_ENTRYPOINTS: dict[Kind, str] = {
+    "script": "python3 train.py",
+    "command": "sh -c 'exec python3 train.py'",
+}
 
 
 def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
@@ -169,11 +175,11 @@ def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, 
 def submit(client: Client, folder: Path, kind: Kind, **changes: Any) -> Experiment:
     """Submit an experiment of this kind; the options are those of `config_of`."""
     config = config_of(kind, **changes)
-    if kind != "script":
+    if kind not in _ENTRYPOINTS:
         return create(client, config, capture_trial(client, "SoakTrial", SOURCE))
     scripts = folder / "script"
     scripts.mkdir(exist_ok=True)
     (scripts / "train.py").write_text(SCRIPT)
-    config["entrypoint"] = "python3 train.py"
+    config["entrypoint"] = _ENTRYPOINTS[kind]
     del config["profiling"], config["min_validation_period"]
     return create_script(client, json.dumps(config), context=scripts)
