@@ -136,6 +136,14 @@ def test_a_trial_on_several_agents_has_each_ones_host_and_its_own_gpus(bench: Be
     }
 
 
+def test_a_run_whose_start_was_never_reported_is_cut_too(bench: Bench) -> None:
+    """Its agent was lost before it could report; the batches after the checkpoint come again."""
+    with bench.store.transaction():
+        bench.store.series.cut(2, 3, 40)  # nothing has reported runs 1 and 2 of this trial
+    cuts = bench.store._db.execute("SELECT run, steps_completed FROM series_cuts")
+    assert cuts.fetchall() == [(2, 40)]
+
+
 def test_processes_of_unknown_runs_are_dropped(bench: Bench) -> None:
     for run in ("1.1.9", "9.9.9", "", "x:y"):
         send(bench, sampled(10, run=run))

@@ -227,12 +227,14 @@ class StoredSeries:
             (at, trial_id, run),
         )
 
-    def cut(self, trial_id: int, steps_completed: int) -> None:
-        """Record that a trial trains again after this step: later steps of its runs are void."""
+    def cut(self, trial_id: int, run: int, steps_completed: int) -> None:
+        """Record that a run begins after this step: later steps of the runs before it are void.
+
+        Those may have rows although their start was not reported, as their agent was lost.
+        """
         self._db.execute(
-            "INSERT INTO series_cuts (trial_id, run, steps_completed) "
-            "SELECT ?, max(run), ? FROM series_runs WHERE trial_id = ? HAVING max(run) NOTNULL",
-            (trial_id, steps_completed, trial_id),
+            "INSERT INTO series_cuts (trial_id, run, steps_completed) VALUES (?, ?, ?)",
+            (trial_id, run - 1, steps_completed),
         )
 
     def delete(self, trial_ids: Sequence[int]) -> Iterator[None]:

@@ -254,7 +254,7 @@ class Transaction:
     def _truncate(self, command: TruncateMetrics) -> None:
         trial_id, steps_completed = command.trial_id, command.steps_completed
         self.store.truncate_metrics(trial_id, steps_completed)
-        self.store.series.cut(trial_id, steps_completed)
+        self.store.series.cut(trial_id, command.run, steps_completed)
         self.store.feed.add_item(
             "truncated",
             self.now,

@@ -20,10 +20,11 @@ class ToAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateMetrics:
-    """Delete a trial's stored metrics after `steps_completed`: it restarts from that step."""
+    """Delete a trial's stored metrics after `steps_completed`: `run` restarts from that step."""
 
     experiment_id: int
     trial_id: int
+    run: int
     steps_completed: int
     cause: int
 

@@ -182,6 +182,7 @@ def _truncate_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
         TruncateMetrics(
             experiment_id=trial.experiment_id,
             trial_id=trial.id,
+            run=allocation.run,
             steps_completed=steps,
             cause=turn.state.seq,
         )

@@ -281,7 +281,11 @@ def test_an_activated_trial_goes_on_from_its_latest_checkpoint(world: World) -> 
     plan = make_plan(run=2, checkpoint=latest).model_copy(update={"best_metric": 0.5})
     assert world.tell(Activate(experiment_id=1)) == [
         TruncateMetrics(
-            experiment_id=1, trial_id=1, steps_completed=40, cause=world.machine.state.seq
+            experiment_id=1,
+            trial_id=1,
+            run=2,
+            steps_completed=40,
+            cause=world.machine.state.seq,
         ),
         world.order(StartGang(plan=plan)),
     ]

@@ -200,7 +200,11 @@ def test_a_failed_run_is_tried_again_from_the_latest_checkpoint(world: World) ->
     close, truncate, start = world.tell(exited(codes={0: -9, 1: 1}, first_failed=1))
     assert close == world.order(CloseRun(allocation_id="1.1.1"))
     assert truncate == TruncateMetrics(
-        experiment_id=1, trial_id=1, steps_completed=20, cause=world.machine.state.seq
+        experiment_id=1,
+        trial_id=1,
+        run=2,
+        steps_completed=20,
+        cause=world.machine.state.seq,
     )
     assert plan_in([start]).allocation_id == "1.1.2"
     assert plan_in([start]).checkpoint == checkpoint_ref(20)
@@ -221,7 +225,11 @@ def test_a_run_that_had_saved_nothing_is_tried_again_from_scratch(world: World) 
     world.tell(*running(), validated(20, 0.5))
     _, truncate, start = world.tell(exited(codes={0: -9, 1: None}, first_failed=0))
     assert truncate == TruncateMetrics(
-        experiment_id=1, trial_id=1, steps_completed=0, cause=world.machine.state.seq
+        experiment_id=1,
+        trial_id=1,
+        run=2,
+        steps_completed=0,
+        cause=world.machine.state.seq,
     )
     assert plan_in([start]).checkpoint is None
     assert plan_in([start]).best_metric is None
