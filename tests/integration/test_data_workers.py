@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -243,3 +245,28 @@ def test_a_torch_loaders_persistent_workers_serve_later_validations() -> None:
     assert workers() == []
     assert len(listed(stream)) == 2  # with new ones
     stream.close()
+
+
+def end_at_a_lock(frame: FrameType, event: str, argument: object) -> None:
+    if frame.f_code.co_qualname.startswith("SemLock."):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def read_watched(event: Any) -> None:
+    sys.setprofile(end_at_a_lock)
+    event.is_set()
+    sys.setprofile(None)
+
+
+def test_the_event_that_ends_workers_has_no_lock_that_a_killed_one_could_hold() -> None:
+    """A rank that ends its workers would wait for it forever."""
+    recipe = DataLoader(numbers(400), 4, num_workers=1)
+    iterator: Any = iter(recipe.get_data_loader())
+    event = iterator._workers_done_event
+    reader = torch.multiprocessing.get_context("fork").Process(target=read_watched, args=(event,))
+    reader.start()
+    reader.join(60)
+    assert reader.exitcode == 0
+    assert not event.is_set()
+    iterator._shutdown_workers()
+    assert event.is_set()

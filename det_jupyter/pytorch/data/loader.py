@@ -8,8 +8,12 @@ on, iterable.py for datasets without indices).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import partial
 from itertools import count
+from multiprocessing import get_start_method
+from multiprocessing.context import BaseContext
+from multiprocessing.sharedctypes import RawValue
 from operator import itemgetter
 from typing import Any
 
@@ -169,7 +173,7 @@ class DataLoader:
         **batching: Any,
     ) -> TorchDataLoader[Any]:
         """Return a torch loader with these workers, over a dataset that yields whole batches."""
-        return TorchDataLoader(
+        loader = TorchDataLoader(
             dataset,  # type: ignore[arg-type]  # a Fetch returns batches, not records
             num_workers=self.num_workers,
             collate_fn=collate_fn,
@@ -180,6 +184,37 @@ class DataLoader:
             **self._worker_arguments,
             **batching,
         )
+        if self.num_workers:
+            loader.multiprocessing_context = _with_flags(loader.multiprocessing_context)
+        return loader
+
+
+class Flag:
+    """A `multiprocessing.Event` without a lock.
+
+    A worker that is killed while it reads an Event holds the Event's lock forever, and its rank
+    waits for that lock when it ends the workers.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = RawValue("b", 0)
+
+    def is_set(self) -> bool:
+        return bool(self._is_set.value)
+
+    def set(self) -> None:
+        self._is_set.value = 1
+
+
+def _with_flags(given: BaseContext | None) -> BaseContext:
+    """Return a context of multiprocessing whose events are flags.
+
+    Args:
+        given: The context to change a copy of; None: that of the default start method.
+    """
+    context = copy(given or torch.multiprocessing.get_context(get_start_method()))
+    vars(context)["Event"] = Flag
+    return context
 
 
 class LoaderView(TorchDataLoader[Any]):
