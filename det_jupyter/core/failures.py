@@ -6,6 +6,7 @@ launcher only gets an exit code.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -23,9 +24,17 @@ from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, WorkerLost, is_lost_peer, is_lost_worker
 from det_jupyter.core.tracebacks import CodeNames, Explanation
-from det_jupyter.errors import ConfigError, DetError, InvalidHP, PeerRefused, ProtocolMismatch
+from det_jupyter.errors import (
+    ConfigError,
+    DetError,
+    InvalidHP,
+    PeerRefused,
+    ProtocolMismatch,
+    WaitTimeout,
+)
 
 _MAKE_ROOM = "make room there, or write to a folder on another disk"
+_SHORTAGES = (errno.ENOMEM, errno.EAGAIN, errno.ENFILE)  # of the whole computer
 _ECHO_DELAY_S = 0.5  # meanwhile the agent or launcher ends this process, after the first failure
 
 
@@ -55,8 +64,7 @@ def failure_of(
         rank: The rank that has failed.
         is_echo: Whether another rank has caused it.
         is_early: Whether the trial has not trained a batch yet, in any run. Such a failure would
-            repeat, unless another process has caused it: a data-loader worker may be killed when
-            memory is short.
+            repeat, unless another process has caused it; see `_is_by_others`.
     """
     message = explanation.error
     if isinstance(error, ModuleNotFoundError) and error.name == "determined":
@@ -77,7 +85,8 @@ def failure_of(
     lost_pid = None
     if is_lost_worker(error):
         lost_pid = error.pid if isinstance(error, WorkerLost) else 0
-    is_others = no_room or is_echo or lost_pid is not None or isinstance(error, PeerRefused)
+    by_others = _is_by_others(error)
+    is_others = no_room or is_echo or by_others
     return RankFailure(
         at=time.time(),
         rank=rank,
@@ -89,7 +98,20 @@ def failure_of(
         full_folder=folder,
         is_echo=is_echo,
         lost_pid=lost_pid,
+        by_others=by_others,
     )
+
+
+def _is_by_others(error: BaseException) -> bool:
+    """Return whether another process may have caused the error, so that a restart may help.
+
+    A data-loader worker may have been killed, another rank may have been stopped for longer than
+    this one waits, another program may have taken its place, or others may have used up the
+    system's memory, processes or open files.
+    """
+    if isinstance(error, OSError) and error.errno in _SHORTAGES:
+        return True
+    return is_lost_worker(error) or isinstance(error, PeerRefused | WaitTimeout)
 
 
 def _folders_written_to() -> Iterator[str]:

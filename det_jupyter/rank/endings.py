@@ -21,6 +21,7 @@ from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import DetError
 
+_SENT_BY_OTHERS = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT)
 _LAST_LINES = 10  # lines of output before an error in its record
 _PATIENCE_S = 5.0  # how long the exit handlers of a program that has failed may take
 
@@ -34,8 +35,8 @@ class ExitedWith(DetError):
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was ended by SIGKILL or SIGTERM, or exited with the code of one of them."""
-        return self.code - 128 in (Signals.SIGKILL, Signals.SIGTERM)
+        """Whether it was ended by a signal that others send, or exited with the code of one."""
+        return self.code - 128 in _SENT_BY_OTHERS
 
 
 def check_exit(name: str, error: SystemExit) -> None:

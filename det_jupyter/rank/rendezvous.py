@@ -94,7 +94,7 @@ class PromptStore(Store):
         pause_s, longest_s = _PAUSES_S
         while not self._file.check(list(keys)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"timed out waiting {limit} for the other ranks to come")
+                raise WaitTimeout(f"the other ranks have not come within {limit}")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.2, longest_s)
 

@@ -57,6 +57,7 @@ _LOSE_RUNS = (
 SIMULATED = {AGENTS_VARIABLE: " ".join(f"{name}=cpu:{num}" for name, num in AGENTS.items())}
 _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
 _SETTLED_S = 20.0
+_DELETED_S = 1.0  # for an experiment to be deleted, while others are
 _ABSENT_S = 0.05  # pause after a fault for which there was no process
 _PATIENCE_S = 90.0  # for a master to be there again
 
@@ -285,7 +286,7 @@ class Soak:
         def are_gone() -> bool:
             return not any(view.id in numbers for view in self._experiments())
 
-        self._until(are_gone, _SETTLED_S)
+        self._until(are_gone, _SETTLED_S + len(self._judged) * _DELETED_S)
 
     def _remains(self) -> list[str]:
         """Return what is wrong after everything was deleted."""

@@ -120,6 +120,7 @@ class FailureView(Wire):
     no_memory: bool = False  # the kernel has killed the rank, or its worker, for want of memory
     full_folder: str = ""  # a folder on that disk; "": unknown
     full_on_agent: str = ""  # the agent, if the disk is on another computer than the master
+    by_others: bool = False  # another process may have caused it
 
 
 class CheckpointView(Kept):

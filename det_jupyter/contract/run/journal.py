@@ -225,6 +225,7 @@ class RankFailure:
         is_echo: Follows from the failure or end of another rank ("connection closed by peer").
         lost_pid: The process of this rank whose end is the cause, such as a loader worker;
             0: it is not known which.
+        by_others: Another process may have caused it, so that a repeat may be a coincidence.
     """
 
     at: Timestamp
@@ -237,6 +238,7 @@ class RankFailure:
     full_folder: PrintableText = ""
     is_echo: bool = False
     lost_pid: ProcessId | None = None
+    by_others: bool = False
     kind: Literal["failure"] = "failure"
 
 

@@ -21,7 +21,7 @@ from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, PeerLost
 from det_jupyter.core.together import run_on_chief
 from det_jupyter.core.tracebacks import CodeNames
-from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
+from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, WaitTimeout
 from tests.unit.core.run_folder import make_run, records_of
 from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
 
@@ -57,6 +57,9 @@ def test_a_script_that_lacks_determined_is_told_what_to_install() -> None:
         (ValueError("shapes differ"), False, False, False),
         (ValueError("connection closed"), True, True, False),  # another rank is the cause
         (PeerRefused("no secret"), False, True, False),
+        (WaitTimeout("rank 1 has not come"), False, True, False),
+        (OSError(errno.EAGAIN, "no process can be forked"), False, True, False),
+        (OSError(errno.ENOENT, "no such file"), False, True, True),
         (ConfigError(["no class"]), False, False, True),
     ],
 )

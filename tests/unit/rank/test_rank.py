@@ -82,6 +82,8 @@ def fail(
         (RuntimeError(LOST_WORKER), 0, None, False),
         (PeerRefused("no"), 0, None, False),
         (describe_exit("`./train`", -9), 0, None, False),
+        (describe_exit("`./train`", -2), 0, None, False),
+        (describe_exit("`./train`", 129), 0, None, False),
         (describe_exit("`./train`", 3), 0, None, True),
         (ConfigError(["context: got 1"]), 5, CHECKPOINT, True),
         (ProtocolMismatch("no"), 0, CHECKPOINT, True),

@@ -47,6 +47,7 @@ _SENT_BY_OTHERS = (
     Signals.SIGQUIT,
 )
 _LESS_MEMORY = "try smaller batches, fewer loader workers, or fewer ranks on this computer"
+_SHELL_ADDS = 128  # to the number of a signal, in the exit code of a command
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 MAX_LOSSES = 5  # ends of fork servers after which a trial is not repeated
 
@@ -95,10 +96,18 @@ def _reported_end(allocation: Allocation, exited: GangExited) -> str | None:
 
 def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExited) -> bool:
     """Return whether a canceled trial's code raised before the gang had saved its state."""
-    if trial.state is not State.STOPPING_CANCELED or not allocation.failures:
+    raised = [f for f in allocation.failures if not _was_ended(exited.exit_codes.get(f.rank))]
+    if trial.state is not State.STOPPING_CANCELED or not raised:
         return False
     has_saved = allocation.run_end is not None or allocation.is_for_rest
     return not (has_saved or exited.killed or exited.lost)
+
+
+def _was_ended(exit_code: int | None) -> bool:
+    """Return whether a rank, or the command that it has run, was ended by a signal of others."""
+    if exit_code is None:
+        return False
+    return (-exit_code if exit_code < 0 else exit_code - _SHELL_ADDS) in _SENT_BY_OTHERS
 
 
 def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureView, bool]:
@@ -215,10 +224,11 @@ def will_repeat(failure: FailureView) -> bool:
 
     An exception in the user's code counts if its line or batch is known, and a crash always. A
     signal that others can send, such as `kill` by hand, must occur once more than that, and in a
-    known batch.
+    known batch; so must an error that another process may have caused, such as that of a
+    data-loader worker that was killed.
     """
-    is_signal = failure.exit_code is not None and -failure.exit_code in _SENT_BY_OTHERS
-    if is_signal and not failure.no_memory:
+    by_others = failure.by_others or _was_ended(failure.exit_code)
+    if by_others and not failure.no_memory:
         return failure.batch is not None and failure.times > _MAX_REPEATS
     has_crashed = failure.exit_code not in (None, 1)
     is_placed = bool(failure.where) or failure.batch is not None

@@ -105,6 +105,7 @@ def test_a_canceled_trial_whose_code_fails_before_it_has_saved_has_failed() -> N
         ),  # it had reported that it leaves
         (State.STOPPING_CANCELED, None, {"killed": True}),
         (State.STOPPING_CANCELED, None, {"lost": True}),
+        (State.STOPPING_CANCELED, None, {"codes": {0: 143}}),  # its command was ended by others
         (State.STOPPING_KILLED, None, {"first_failed": 0}),
         (State.STOPPING_COMPLETED, None, {"first_failed": 0}),
     ],
@@ -216,6 +217,9 @@ def crash(code: int, *, batch: int | None, where: str = "") -> FailureView:
         (-9, [7, 8, 8], False),
         (-9, [None, None, None], False),
         (-15, [7, 7, 7], True),
+        (137, [7, 7], False),  # a shell says so of a command that was killed
+        (137, [7, 7, 7], True),
+        (143, [None, None, None], False),
     ],
 )
 def test_a_crash_that_repeats_at_the_same_batch_is_not_tried_again(
@@ -226,6 +230,16 @@ def test_a_crash_that_repeats_at_the_same_batch_is_not_tried_again(
         told = count_repeats(crash(code, batch=batch), told, since_checkpoint=False)
     assert told is not None
     assert will_repeat(told) is hopeless
+
+
+def test_an_error_that_others_have_caused_counts_as_a_signal_does() -> None:
+    worker = FailureView(
+        rank=0, exit_code=1, error="DataLoader worker (pid 7) is killed", at=9.0, batch=7
+    )
+    by_others = worker.model_copy(update={"by_others": True})
+    for times, own, of_others in ((2, True, False), (3, True, True)):
+        assert will_repeat(worker.model_copy(update={"times": times})) is own
+        assert will_repeat(by_others.model_copy(update={"times": times})) is of_others
 
 
 @pytest.mark.parametrize(
