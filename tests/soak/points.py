@@ -94,6 +94,9 @@ class Points:
         try:
             experiment = self._run()
         except WaitTimeout as error:
+            for view in self._client.experiments():
+                if not view.state.is_terminal:
+                    Experiment(self._client, view.id).kill()
             return [f"it does not end: {error}"]
         finally:
             was_hit = not self._armed.exists()
