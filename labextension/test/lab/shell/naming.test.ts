@@ -140,7 +140,12 @@ test.each([
   const agent = { id: 'box', hostname: 'box', pool: 'default', is_connected: true, note: '' };
   const counts = { summary: '', num_running: 0, num_waiting: 0, num_slots: 1, num_slots_used: 0 };
   const slots = [{ ...slot, ...nobody }];
-  det.cluster.set({ agents: [{ ...agent, facts: [], slots }], more_lost: '', disks: [], ...counts });
+  det.cluster.set({
+    agents: [{ ...agent, facts: [], slots }],
+    more_lost: '',
+    disks: [],
+    ...counts
+  });
   const all = [{ enabled: false }, { enabled: false, drain: true }, { enabled: true }];
   const offered = all.filter(args => commands.isVisible(Commands.switchSlot, { ...HERE, ...args }));
   expect(offered.map(args => commands.label(Commands.switchSlot, { ...HERE, ...args }))).toEqual(
