@@ -236,7 +236,7 @@ _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # Everything that is kept while no experiment runs. The soak's own files are in `soak/`.
 _KEPT = re.compile(
     r"(soak|notebook)/.*"
-    r"|data/((agent|master)\.lock|det\.sqlite3(-wal|-shm)?|pools\.yaml|code/[0-9a-f]+/|agents/[a-z.-]+"
+    r"|data/((agent|master)\.lock|reserve|det\.sqlite3(-wal|-shm)?|pools\.yaml|code/[0-9a-f]+/|agents/[a-z.-]+"
     rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|checkpoints/{_UUID}/"
     r"|logs/(agent\.log|master\.(log|out)|zygote-[0-9a-f]+\.out)(\.\d+)?)"
     r"|runtime/(master\.json|(agent|master)\.sockets|feeder-\d+\.lock)"
