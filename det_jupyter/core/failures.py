@@ -22,7 +22,7 @@ from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.device_errors import more_about
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run, StepCounter
-from det_jupyter.core.peer_errors import PeerFailed, WorkerLost, is_lost_peer, is_lost_worker
+from det_jupyter.core.peer_errors import PeerFailed, is_lost_peer, is_lost_worker, lost_worker_pid
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import (
     ConfigError,
@@ -82,9 +82,7 @@ def failure_of(
         )
     elif isinstance(error, PeerFailed) and error.no_room:  # killed before it has reported that
         no_room, message = True, f"{message}; {_MAKE_ROOM}"
-    lost_pid = None
-    if is_lost_worker(error):
-        lost_pid = error.pid if isinstance(error, WorkerLost) else 0
+    lost_pid = lost_worker_pid(error) if is_lost_worker(error) else None
     by_others = _is_by_others(error)
     is_others = no_room or is_echo or by_others
     return RankFailure(

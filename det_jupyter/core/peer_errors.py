@@ -23,7 +23,7 @@ SOURCE_POSITION = re.compile(
     r"^\s*\[[^\]]*\]"
 )  # "[file:line]" of gloo's or NCCL's source in a message
 _RECEIVES_TENSOR = "rebuild_storage_fd"  # torch's function in torch/multiprocessing/reductions.py
-_LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? (?P<pid>\d+)[\d, ]*\) ")
 
 
 class PeerFailed(RuntimeError):
@@ -97,6 +97,17 @@ def is_lost_worker(error: BaseException) -> bool:
     frames = traceback.walk_tb(error.__traceback__)
     names = {frame.f_code.co_name for frame, _ in frames}
     return _RECEIVES_TENSOR in names or f"in {_RECEIVES_TENSOR}" in str(error)
+
+
+def lost_worker_pid(error: BaseException) -> int:
+    """Return the pid of the data-loader worker that has ended; 0 if it is not known which.
+
+    torch's handler of SIGCHLD may raise its error anywhere in the rank, so not all are WorkerLost.
+    """
+    if isinstance(error, WorkerLost):
+        return error.pid
+    found = _LOST_WORKER.match(str(error))
+    return int(found["pid"]) if found else 0
 
 
 def _was_raised_in_torch(error: BaseException) -> bool:

@@ -84,6 +84,6 @@ def test_a_loader_worker_that_the_kernel_kills_says_so(client: Client, group: Pa
     kind = Crash(name="memory of a worker", code={"record": act}, workers=1)
     failure = failure_of(client, kind)
     assert failure.no_memory
-    assert "loader worker 0 of rank 0 (pid " in failure.error
-    assert "was killed by SIGKILL: killed by the kernel: the memory of " in failure.error
+    assert re.search(r"oader worker (0 of rank 0 )?\(pid \d+\)", failure.error), failure.error
+    assert ": killed by the kernel: the memory of " in failure.error
     assert re.search(r"the loader workers of rank 0 \d+ MB", failure.error), failure.error
