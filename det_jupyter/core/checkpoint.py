@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.run.journal import CheckpointDeleted
+from det_jupyter.contract.run.room import RoomGate
 from det_jupyter.core.argument_checks import ContextPart, find_choice_problem
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata, versions
 from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list_folder
 from det_jupyter.core.journal import RecordSink
-from det_jupyter.core.room import RoomGate
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.together import local_chief_first, on_all
 from det_jupyter.core.wanted import await_shares, fetch

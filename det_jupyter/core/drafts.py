@@ -17,9 +17,9 @@ from typing import Any
 
 from det_jupyter._version import __version__
 from det_jupyter.contract.run.journal import CheckpointSaved, CheckpointShare
+from det_jupyter.contract.run.room import RoomGate
 from det_jupyter.core.argument_checks import checked_steps, to_json_value
 from det_jupyter.core.journal import RecordSink
-from det_jupyter.core.room import RoomGate
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, path_of
 

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.journal import RankFailure, Record, to_line
-from det_jupyter.core.room import RoomGate
+from det_jupyter.contract.run.room import RoomGate
 
 
 class RecordSink(Protocol):

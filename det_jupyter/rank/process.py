@@ -37,7 +37,7 @@ from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
-from det_jupyter.core.room import RoomGate
+from det_jupyter.contract.run.room import RoomGate
 from det_jupyter.rank.fork_safety import warn_of_users_threads
 from det_jupyter.rank.variables import set_variables
 

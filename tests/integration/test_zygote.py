@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -186,3 +187,9 @@ def test_agent_that_ends_while_torch_is_loaded_reports_no_lack_of_memory(
     os.close(lifeline)
     os.close(write_end)
     assert caplog.records == []
+
+
+def test_numpy_is_not_loaded_before_its_threads_are_limited() -> None:
+    """OpenBLAS starts its threads when it is loaded, and with them no gang can be forked."""
+    code = "import sys, det_jupyter.rank.zygote; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

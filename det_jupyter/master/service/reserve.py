@@ -5,8 +5,8 @@
       or a write fails
     there is room again  it is made again
 
-While it is gone, ranks and agents wait (core/room.py): the room that it gave is for the database,
-so that requests can be carried out: pause, kill, delete.
+While it is gone, ranks and agents wait (contract/run/room.py): the room that it gave is for the
+database, so that requests can be carried out: pause, kill, delete.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ import pytest
 from det_jupyter.contract.host import disk_space
 from det_jupyter.contract.host.disk_space import Room
 from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run import room as room_module
 from det_jupyter.contract.run.control_page import ControlPage, WaitForRoom, create_page
 from det_jupyter.contract.run.journal import FirstStep, RankFailure, Record, parse_line
-from det_jupyter.core import room as room_module
+from det_jupyter.contract.run.room import RoomGate
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.room import RoomGate
 
 RECORD = FirstStep(at=1.0, steps_completed=1)
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
