@@ -25,6 +25,7 @@ from det_jupyter.agent.hangs.stacks import (
     Place,
     collective_of,
     find_place,
+    is_backward,
     is_debugged,
     is_users,
     main_thread,
@@ -55,11 +56,14 @@ class Seen:
 
     def look(self, *, spins: bool) -> Look:
         """Return what stall_watch.py needs of it."""
-        waits = bool(collective_of(self.frames)) or (spins and pending(self.recorded) is not None)
+        open_one = pending(self.recorded) if spins else None
+        # On CUDA the main thread is in the backward pass while another compiles or computes it.
+        is_of_stack = bool(collective_of(self.frames)) and not (spins and is_backward(self.frames))
         frames = tuple(self.frames)
         return Look(
             position=frames or self.kernel,
-            waits=waits,
+            waits=is_of_stack or open_one is not None,
+            entered=open_one,
             is_debugged=self.is_traced or is_debugged(self.frames),
         )
 

@@ -76,7 +76,7 @@ def collective_of(frames: Sequence[Frame]) -> str:
     """
     if not frames:
         return ""
-    if frames[0].name == _BACKWARD:  # DDP waits for the gradients' exchange at its end
+    if is_backward(frames):  # DDP waits for the gradients' exchange at its end
         return "all_reduce"
     names = []
     for frame in frames:
@@ -87,6 +87,11 @@ def collective_of(frames: Sequence[Frame]) -> str:
     if not public:
         return ""
     return "all_reduce" if public[-1] == "reduce_" else public[-1].rstrip("_")
+
+
+def is_backward(frames: Sequence[Frame]) -> bool:
+    """Return whether a thread is in torch's backward pass, or waits for threads that are."""
+    return bool(frames) and frames[0].name == _BACKWARD
 
 
 def _is_of_collectives(frame: Frame) -> bool:

@@ -13,8 +13,9 @@
     progress, or an idle rank moves again           -> they are not
 
 The limit is `after_s`, if a rank waits in a collective. It is longer if none does, since a rank
-that sleeps by itself holds up no other; before the first sign of progress, when things are being
-fetched; and where the ranks stood still before and then went on (twice as long as then).
+that sleeps by itself holds up no other; if the devices of all have entered the same one, since
+they may still compute what was begun before it; before the first sign of progress, when things
+are being fetched; and where the ranks stood still before and then went on (twice as long).
 
 Times are monotonic, so those in which the computer was suspended do not count; nor does an
 interval in which this process was held up itself. Ranks in a debugger are not judged, nor gangs
@@ -53,11 +54,13 @@ class Look:
     Args:
         position: Where its main thread is; equal for two looks at the same place.
         waits: Whether it is in a collective, by its stack or the flight recorder.
+        entered: The collective that its device is in, by the flight recorder; None: unknown.
         is_debugged: Whether a debugger holds it.
     """
 
     position: Hashable
     waits: bool
+    entered: Hashable = None
     is_debugged: bool = False
 
 
@@ -286,7 +289,8 @@ class StallWatch:
         if not all(w.last.spins or w.is_idle_for(LOOK_AFTER_S, now) for w in watches):
             return Verdict(quiet_s=quiet_s)
         limit_s = self._limit()
-        if all(watch.stays() and watch.is_idle_for(limit_s, now) for watch in watches):
+        is_still = all(watch.stays() and watch.is_idle_for(limit_s, now) for watch in watches)
+        if quiet_s >= limit_s and is_still:
             self._stalled = {rank: watch.kind(now) for rank, watch in self._ranks.items()}
             return Verdict(stalled=self._stalled, quiet_s=self._still_s(now))
         return Verdict(wants_look=self._may_look(now), quiet_s=quiet_s)
@@ -308,11 +312,17 @@ class StallWatch:
     def _limit(self) -> float:
         watches = self._ranks.values()
         limit_s = self._after_s
-        if not self._others_wait and not any(watch.waits for watch in watches):
+        is_alone = not any(watch.waits for watch in watches) or self._devices_agree()
+        if is_alone and not self._others_wait:
             limit_s = max(limit_s, _ALONE_S)
         if not self._has_begun and not any(map(any, self._progress)):
             limit_s *= _FIRST
         return max(limit_s, 2 * self._survived.get(self._place(), 0.0))
+
+    def _devices_agree(self) -> bool:
+        """Return whether all devices have the same collective to do, or something before it."""
+        entered = [watch.look.entered for watch in self._ranks.values() if watch.look is not None]
+        return bool(entered) and entered[0] is not None and len(set(entered)) == 1
 
     def _place(self) -> Hashable:
         """Return where the ranks are that the others wait for."""

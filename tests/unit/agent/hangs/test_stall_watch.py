@@ -164,6 +164,20 @@ def test_a_wait_for_a_device_that_spins_is_a_wait() -> None:
     assert not stalled(spin(World(looks=(replace(WAITS, waits=False), SLEEPS))))
 
 
+def test_devices_that_have_the_same_collective_to_do_get_a_minute() -> None:
+    """They may compute for long before it, while the main threads wait for their results."""
+
+    def seconds_until_stalled(*entered: str) -> int:
+        looks = [Look(position="item", waits=True, entered=each) for each in entered]
+        world = World(looks=(looks[0], looks[1]))
+        world.ranks = [replace(rank, spins=True) for rank in world.ranks]
+        verdicts = world.stands(100)
+        return next(i for i, verdict in enumerate(verdicts, 1) if verdict.stalled)
+
+    assert seconds_until_stalled("1: all_reduce [4]", "1: all_reduce [4]") >= 60
+    assert seconds_until_stalled("1: all_reduce [4]", "1: all_reduce [3]") < 12
+
+
 def test_a_suspended_computer_is_no_stall() -> None:
     world = World()
     world.stands(3)

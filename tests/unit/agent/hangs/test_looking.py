@@ -1,0 +1,52 @@
+"""What a closer look at a rank concludes from its stack and the flight recorder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from det_jupyter.agent.hangs.looking import Seen
+from det_jupyter.agent.hangs.recorder import Recorded
+from det_jupyter.agent.hangs.stacks import Frame
+from det_jupyter.agent.hangs.stall_watch import OthersSample, RankSample, StallWatch, Verdict
+
+BACKWARD = [
+    Frame("/p/site-packages/torch/autograd/graph.py", 865, "_engine_run_backward"),
+    Frame("/p/site-packages/torch/_tensor.py", 600, "backward"),
+    Frame("<cell 3>", 8, "train_batch"),
+]
+BARRIER = [Frame("/p/site-packages/torch/distributed/distributed_c10d.py", 4800, "barrier")]
+PENDING = Recorded(number=7, group="0", text="all_reduce [4] float32", is_pending=True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "spins", "waits"),
+    [
+        (Seen(pid=1, frames=BACKWARD), False, True),  # with gloo this thread computes it itself
+        (Seen(pid=1, frames=BACKWARD), True, False),
+        (Seen(pid=1, frames=BACKWARD, recorded=[replace(PENDING, is_pending=False)]), True, False),
+        (Seen(pid=1, frames=BACKWARD, recorded=[PENDING]), True, True),
+        (Seen(pid=1, frames=BARRIER), True, True),
+    ],
+)
+def test_a_backward_pass_on_cuda_waits_if_a_collective_is_pending(
+    seen: Seen, spins: bool, waits: bool
+) -> None:
+    assert seen.look(spins=spins).waits is waits
+
+
+def test_a_backward_pass_that_is_compiled_on_cuda_is_no_stall() -> None:
+    """The main thread sleeps, and torch's thread for the device compiles for minutes."""
+    watch, verdict = StallWatch(6.0), Verdict()
+    for second in range(300):
+        sample = RankSample(
+            rank=0,
+            progress=(1,),
+            beats=second + 1,
+            others=OthersSample(cpu_s=float(second)),
+            spins=True,
+            look=Seen(pid=1, frames=BACKWARD).look(spins=True) if verdict.wants_look else None,
+        )
+        verdict = watch.step([sample], 1000.0 + second)
+        assert verdict.stalled is None, f"after {second} s"
