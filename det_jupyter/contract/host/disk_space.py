@@ -34,7 +34,7 @@ class Room:
     """The room on the disk of a folder.
 
     Args:
-        total_bytes: The size of the disk.
+        total_bytes: The size of the disk; 0: its file system does not report it, nor what is free.
         free_bytes: What this user can still write.
         free_files: How many files this user can still make; None: the file system has no limit.
         disk: Identifies the disk on this computer.
@@ -57,11 +57,14 @@ class Room:
 
     def is_short(self, needs_bytes: int = 0) -> bool:
         """Return whether a writer of `needs_bytes` has to wait."""
-        return not self.has_files or self.free_bytes < self.floor_bytes + needs_bytes
+        return not (self.has_files and self._has(self.floor_bytes + needs_bytes))
 
     def is_enough(self, needs_bytes: int = 0) -> bool:
         """Return whether a writer that waits can go on."""
-        return self.has_files and self.free_bytes >= self.floor_bytes * 3 // 2 + needs_bytes
+        return self.has_files and self._has(self.floor_bytes * 3 // 2 + needs_bytes)
+
+    def _has(self, num_bytes: int) -> bool:
+        return self.total_bytes == 0 or self.free_bytes >= num_bytes
 
 
 def room_of(folder: str | os.PathLike[str]) -> Room | None:
@@ -78,6 +81,8 @@ def room_of(folder: str | os.PathLike[str]) -> Room | None:
             path = path.parent
         except (OSError, ValueError):  # a drive that does not answer, for example
             return None
+    if found.f_flag & os.ST_RDONLY:  # it has no room, and that is not why writes fail
+        return None
     return Room(
         total_bytes=found.f_frsize * found.f_blocks,
         free_bytes=found.f_frsize * found.f_bavail,

@@ -92,7 +92,7 @@ def forecast(service: Service, experiment: Experiment) -> RoomForecast:
         sizes.setdefault(one.experiment_id, []).append(one.size_bytes)
     like = max((number for number in likes if number in sizes), default=None)
     room = room_of(folder) if folder.startswith("/") else None
-    if like is None or room is None:
+    if like is None or room is None or room.total_bytes == 0:
         return RoomForecast(folder=folder)
     return RoomForecast(
         folder=folder,

@@ -123,12 +123,12 @@ class Disks:
 def read_disks(folders: Sequence[str]) -> list[DiskReading]:
     """Return the disks of folders on this computer: each disk once, by its first folder.
 
-    May block if a drive does not answer.
+    Those that do not report their size are left out. May block if a drive does not answer.
     """
     found: dict[int, DiskReading] = {}
     for folder in folders:
         room = room_of(folder)
-        if room is not None and room.disk not in found:
+        if room is not None and room.total_bytes and room.disk not in found:
             found[room.disk] = DiskReading(
                 folder=folder,
                 total_bytes=room.total_bytes,
