@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,13 +25,21 @@ logger = logging.getLogger(__name__)
 
 NAME = "reserve"
 _LITTLE = 8  # this part of a floor is hardly any room
+_RETRY_S = 3600.0  # after it could not be made: each attempt may use up a quota for a moment
 
 
 class Reserve:
-    """The reserve in the master's data folder."""
+    """The reserve in the master's data folder.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: The data folder.
+        clock: Returns monotonic seconds.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = folder / NAME
+        self._clock = clock
+        self._made_again_at = float("-inf")  # no attempt before, as the last one failed
 
     def give_back(self) -> bool:
         """Remove the file; return whether that has freed room."""
@@ -51,7 +61,8 @@ class Reserve:
                 self.give_back()
             return
         size_bytes = room.floor_bytes // 2
-        if size_bytes == 0 or not room.is_enough(size_bytes):
+        is_due = self._clock() >= self._made_again_at
+        if size_bytes == 0 or not is_due or not room.is_enough(size_bytes):
             return
         try:
             descriptor = open_own(self.path, os.O_RDWR | os.O_CREAT)
@@ -61,5 +72,6 @@ class Reserve:
                 os.close(descriptor)
         except OSError as error:  # a quota, or a file system that cannot do it
             logger.warning("the reserve %s cannot be made: %s", self.path, error)
+            self._made_again_at = self._clock() + _RETRY_S
             with suppress(OSError):
                 self.path.unlink()

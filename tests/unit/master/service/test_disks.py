@@ -143,9 +143,17 @@ def test_the_reserve_is_there_while_there_is_room(tmp_path: Path, disk: _Disk) -
 def test_a_reserve_that_cannot_be_made_leaves_no_file(
     tmp_path: Path, disk: _Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tries = []
+
     def used_up(*given: object) -> None:
+        tries.append(given)
         raise OSError(122, "Disk quota exceeded")
 
+    times = [0.0]
     monkeypatch.setattr(os, "posix_fallocate", used_up)
-    Reserve(tmp_path).keep()
+    reserve = Reserve(tmp_path, clock=lambda: times[-1])
+    for at in (0.0, 2.0, 3599.0, 3600.0, 3602.0):
+        times.append(at)
+        reserve.keep()
     assert list(tmp_path.iterdir()) == []
+    assert len(tries) == 2  # and as many warnings in the log: one an hour
