@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -524,6 +525,60 @@ def test_an_alert_arrives_once_whatever_happens(
     bench.service.close()
     expected = [(name, number) for number in range(1, num + 1) for name in ("a", "b")]
     assert sorted(receivers.arrived) == sorted(expected)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_an_attempt_that_a_full_disk_keeps_from_being_recorded_is_made_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    submit(bench, alerts=[{"name": "a", "webhook": "http://127.0.0.1:1/a"}])
+    complete(bench)
+    attempts, left = 0, 3
+
+    async def count(*given: object) -> Failure | None:
+        nonlocal attempts
+        attempts += 1
+        return Failure(problem="broken", is_final=True) if is_broken else None
+
+    def full_at_first(store: Callable[..., None]) -> Callable[..., None]:
+        def record(*given: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                raise OSError(errno.ENOSPC, "no space")
+            store(*given)
+
+        return record
+
+    outbox = bench.store.alerts
+    for name in ("set_sent", "set_failed"):
+        monkeypatch.setattr(outbox, name, full_at_first(getattr(outbox, name)))
+    monkeypatch.setattr(alerts, "_AFTER_ERROR_S", 0.0)
+    given_back = []
+    monkeypatch.setattr(bench.service.reserve, "give_back", lambda: given_back.append(1))
+    send_due(bench, send=count)
+    assert (attempts, len(given_back)) == (1, 3)
+    assert [state for state, _, _ in states(bench)] == ["failed" if is_broken else "sent"]
+
+
+@pytest.mark.parametrize("column", ["news", "destination"])
+def test_a_stored_alert_that_cannot_be_read_holds_up_no_other(bench: Bench, column: str) -> None:
+    own = [{"name": "a", "webhook": "http://127.0.0.1:1/a"}]
+    for number in (1, 2):
+        submit(bench, alerts=own)
+        complete(bench, number)
+    receivers = Flaky()
+    receivers.is_broken = True
+    send_due(bench, send=receivers)  # both wait now
+    with bench.store.savepoint():
+        bench.store._db.execute(
+            f"UPDATE alerts SET {column} = replace({column}, '\"', '') "
+            "WHERE id = (SELECT min(id) FROM alerts)"
+        )
+    receivers.is_broken = False
+    bench.now += 4000
+    send_due(bench, send=receivers)
+    assert receivers.arrived == [("a", 2)]
 
 
 def test_an_alert_of_an_event_that_is_undone_is_not_stored(

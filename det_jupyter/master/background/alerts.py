@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from det_jupyter.config.alerts import UserAlert, destinations
+from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.messages import AlertNews, AlertTested
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.errors import NotFound
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 Send = Callable[[AlertAddresses, Destination, AlertNews], Awaitable[Failure | None]]
 _PAUSE_S = 1.0  # between two alerts to one destination: Slack accepts one a second
+_AFTER_ERROR_S = 5.0  # of the database
 _LONGEST_SLEEP_S = 60.0  # the clock may be set
 _LAST_S = 2.0  # for attempts under way when the master exits
 _MOST_AT_ONCE = 8
@@ -58,6 +60,8 @@ class Alerting:
         self._send = send
         self._pause_s = pause_s
         self._sending: dict[str, asyncio.Task[None]] = {}  # by destination
+        # Of attempts that could not be recorded yet, by number: they are not made again.
+        self._results: dict[int, Failure | None] = {}
 
     async def run(self) -> None:
         """Send alerts until cancelled; attempts under way get a moment to end."""
@@ -114,9 +118,11 @@ class Alerting:
                 if not await self._send_one(waiting):
                     return
                 await asyncio.sleep(self._pause_s)
-        except Exception:
+        except Exception as error:
+            if is_no_room(error):
+                self._service.reserve.give_back()
             logger.exception("alerts could not be sent")
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(_AFTER_ERROR_S)
         finally:
             del self._sending[destination]
             self._service.alert_raised.set()
@@ -124,10 +130,13 @@ class Alerting:
     async def _send_one(self, waiting: Waiting) -> bool:
         """Make an attempt, and record it; return whether the next alert may be sent."""
         destination = Destination.load(waiting.destination)
-        failure = await self._send(self._addresses, destination, waiting.news)
         label, number = label_of(destination.alert), waiting.id
+        if number not in self._results:
+            self._results[number] = await self._send(self._addresses, destination, waiting.news)
+        failure = self._results[number]
         if failure is None:
             self._outbox.set_sent(number)
+            del self._results[number]
             logger.info("alert %d (%s) was sent: %s", number, waiting.news.event, label)
             return True
         next_at = None
@@ -135,6 +144,7 @@ class Alerting:
             attempts, now = waiting.attempts + 1, self._clock()
             next_at = next_attempt(waiting.at, attempts, now, asked_s=failure.asked_s)
         self._outbox.set_failed(number, failure.problem, next_at)
+        del self._results[number]
         what = "is tried again" if next_at is not None else "is given up"
         logger.warning("alert %d to %s %s: %s", number, label, what, failure.problem)
         return next_at is None

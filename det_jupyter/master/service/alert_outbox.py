@@ -160,14 +160,23 @@ class AlertOutbox:
             self._db.execute("DELETE FROM alerts WHERE id = ?", (number,))
 
     def due(self, destination: str, now: float) -> Waiting | None:
-        """Return the oldest alert that waits for a destination, if it is due."""
+        """Return the oldest alert that waits for a destination, if it is due.
+
+        Alerts that cannot be read are removed.
+        """
         rows = self._db.execute(
             "SELECT id, at, news, destination, attempts, next_at FROM alerts "
             "WHERE state = 'waiting' AND destination = ? ORDER BY id LIMIT 1",
             (destination,),
         )
-        found = next(readable(rows.fetchall(), _as_waiting), None)
-        return found if found is not None and found.next_at <= now else None
+        row = rows.fetchone()
+        if row is None:
+            return None
+        found = next(readable([row], _as_waiting), None)
+        if found is None:  # it would hold up all others of its destination
+            self._db.execute("DELETE FROM alerts WHERE id = ?", (row[0],))
+            return self.due(destination, now)
+        return found if found.next_at <= now else None
 
     def waiting(self) -> dict[str, float]:
         """Return when the oldest alert of each destination is due, by destination."""
@@ -239,6 +248,7 @@ class AlertOutbox:
 
 def _as_waiting(row: tuple[int, float, str, str, int, float]) -> Waiting:
     number, at, news, destination, attempts, next_at = row
+    Destination.load(destination)  # raises if it cannot be read
     return Waiting(
         id=number,
         at=at,
