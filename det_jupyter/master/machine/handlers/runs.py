@@ -64,7 +64,7 @@ from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_a
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.alerts import raise_alert
-from det_jupyter.master.machine.rules.full_disks import wait_for_room
+from det_jupyter.master.machine.rules.full_disks import note_room, wait_for_room
 from det_jupyter.master.machine.rules.gang_ends import merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang, record_stall
@@ -194,6 +194,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             trial.losses = 0
         case CheckpointSaved():
             _add_checkpoint(turn, trial, record)
+            note_room(turn, trial)
             # After it was asked to leave: nothing is lost, whatever happens until it exits.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():

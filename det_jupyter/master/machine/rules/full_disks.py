@@ -32,8 +32,18 @@ def on_room_reported(turn: Turn, event: RoomReported) -> None:
         return
     found[0].room = None
     turn.touch(found[0], "there is room on a disk")
-    experiment = turn.state.experiment(found[0].experiment_id)
-    if all(trial.room is None for trial in turn.indexes.unfinished_trials(experiment.id)):
+    note_room(turn, found[0])
+
+
+def note_room(turn: Turn, trial: Trial) -> None:
+    """Let the next wait raise an alert, as a trial had room, unless one of its experiment waits.
+
+    Called when ranks wait no more, and when a checkpoint was saved.
+    """
+    experiment = turn.state.experiment(trial.experiment_id)
+    if AlertKind.DISK not in experiment.alerted:
+        return
+    if all(each.room is None for each in turn.indexes.unfinished_trials(experiment.id)):
         withdraw(experiment, AlertKind.DISK)
         turn.touch(experiment)
 

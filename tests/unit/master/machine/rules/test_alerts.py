@@ -16,6 +16,7 @@ from det_jupyter.master.machine.model.events import (
     LossReported,
     NewsSetAside,
     RecordArrived,
+    RoomFound,
 )
 from det_jupyter.master.machine.model.turn import Alert
 from tests.unit.master.machine_world import (
@@ -26,6 +27,7 @@ from tests.unit.master.machine_world import (
     make_config,
     registered,
     running,
+    saved,
     submitted,
     validated,
 )
@@ -128,6 +130,28 @@ def test_a_disk_that_is_full_raises_an_alert_each_time_a_trial_begins_to_wait(
     assert kinds(raised(world, Pause(experiment_id=1), Activate(experiment_id=1), *more)) == [
         AlertKind.DISK
     ]
+
+
+def test_each_full_disk_that_ends_runs_raises_one_alert(world: World) -> None:
+    def ended(run: int) -> list[Event]:
+        name = f"1.1.{run}"
+        full = failed("OSError: no room", no_room=True, allocation_id=name)
+        return [full, exited(name, codes={0: 1, 1: 1})]
+
+    def begun(run: int) -> list[Event]:
+        return [RoomFound(trial_id=1), *running(f"1.1.{run}")]
+
+    assert kinds(raised(world, *ended(1))) == [AlertKind.DISK]
+    assert raised(world, *begun(2), *ended(2)) == []  # the disk is still full
+    wait = RoomReported(allocation_id="1.1.3", at=1.0, wait=RoomWait(folder="/data", since=1.0))
+    assert raised(world, *begun(3), wait, *ended(3)) == []
+    # A run that has saved a checkpoint had room: what follows is another wait.
+    found = raised(world, *begun(4), saved(20, allocation_id="1.1.4"), *ended(4))
+    assert kinds(found) == [AlertKind.DISK]
+    wait = wait.model_copy(update={"allocation_id": "1.1.5"})
+    found = raised(world, *begun(5), saved(40, allocation_id="1.1.5"), wait)
+    assert kinds(found) == [AlertKind.DISK]
+    assert raised(world, *ended(5)) == []  # it waited already
 
 
 def test_an_experiment_that_is_continued_raises_alerts_again(world: World) -> None:
