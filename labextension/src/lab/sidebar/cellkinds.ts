@@ -20,6 +20,7 @@ export type Cell =
 
 /** Top-level keys of docs/configuration.md, and of configurations written for Determined. */
 export const KEYS: ReadonlySet<string> = new Set([
+  'alerts',
   'bind_mounts',
   'checkpoint_policy',
   'checkpoint_storage',
@@ -29,13 +30,13 @@ export const KEYS: ReadonlySet<string> = new Set([
   'description',
   'entrypoint',
   'environment',
+  'hang',
   'hyperparameters',
   'integrations',
   'internal',
   'labels',
   'log_policies',
   'max_restarts',
-  'hang',
   'min_checkpoint_period',
   'min_validation_period',
   'name',
