@@ -54,6 +54,8 @@ _COLLECTIVES = {
     "send": "send",
 }
 
+_MOST_TEXTS = 1000  # of collectives, which are kept; shapes may differ from batch to batch
+
 _current: _Evidence | None = None
 
 
@@ -117,6 +119,8 @@ class _Evidence:
         text = self._texts.get((name, shapes))
         if text is None:
             described = " ".join([_COLLECTIVES[name], *map(_shape_text, shapes)])
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
             self._texts[name, shapes] = text = described.encode()
         self._page.set_collective(self._rank, text)
         self._page.set(self._rank, "entered", self._num_entered)
@@ -158,7 +162,8 @@ def _noted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def entered(group: Any, *arguments: Any, **options: Any) -> Any:
         if _current is not None:
-            _current.note_entered(name, arguments)
+            with suppress(Exception):  # the collective matters more: symbolic shapes have no hash
+                _current.note_entered(name, arguments)
         return method(group, *arguments, **options)
 
     return entered
