@@ -13,17 +13,17 @@ hangs in, such as `time.sleep`, have no frame. So the call is read from the sour
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from det_jupyter.agent.runs.user_code import OURS, is_users_file
+
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n?)+)", re.MULTILINE)
 _FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
-_OURS = str(Path(__file__).parents[2]) + os.sep
 _STARTER = "<frozen"  # the interpreter's own modules, which start a program
-_OUR_COLLECTIVES = (f"{_OURS}core/ranks/", f"{_OURS}core/distributed.py")
+_OUR_COLLECTIVES = (f"{OURS}core/ranks/", f"{OURS}core/distributed.py")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/debugpy/", "/pydevd", "/ipdb/", "/pudb/")
 _TORCH_COLLECTIVES = ("/torch/distributed/", "/torch/nn/parallel/distributed.py")
 _NO_COLLECTIVES = ("/torch/distributed/elastic/", "/torch/distributed/run.py", "/checkpoint/")
@@ -95,7 +95,7 @@ def is_backward(frames: Sequence[Frame]) -> bool:
 
 
 def _is_of_collectives(frame: Frame) -> bool:
-    if frame.file.startswith(_OURS):
+    if frame.file.startswith(OURS):
         return frame.file.startswith(_OUR_COLLECTIVES)
     is_torch = any(part in frame.file for part in _TORCH_COLLECTIVES)
     return is_torch and not any(part in frame.file for part in _NO_COLLECTIVES)
@@ -113,7 +113,7 @@ def find_place(
         source: Returns lines.
     """
     theirs = next((f for f in frames if is_users(f, labels, folders)), None)
-    frame = theirs or next((f for f in frames if not f.file.startswith((_OURS, _STARTER))), None)
+    frame = theirs or next((f for f in frames if not f.file.startswith((OURS, _STARTER))), None)
     if frame is None:
         return Place("", "")
     call = call_in(source(frame.file, frame.line)) or frame.name
@@ -122,11 +122,7 @@ def find_place(
 
 def is_users(frame: Frame, labels: Mapping[str, str], folders: Sequence[str]) -> bool:
     """Return whether a frame is of the user's code."""
-    if frame.file in labels:
-        return True
-    if "site-packages" in frame.file or frame.file.startswith(_OURS):
-        return False
-    return any(frame.file.startswith(f"{folder.rstrip(os.sep)}{os.sep}") for folder in folders)
+    return is_users_file(frame.file, labels, folders)
 
 
 def place_text(frame: Frame, labels: Mapping[str, str]) -> str:
@@ -166,7 +162,7 @@ def _parsed(text: str) -> ast.AST | None:
 
 def stack_text(frames: Sequence[Frame], labels: Mapping[str, str], source: Source) -> str:
     """Return a stack for a person, innermost frame last, without frames of this package."""
-    outer = (_OURS, _STARTER)
+    outer = (OURS, _STARTER)
     shown = [frame for frame in frames if not frame.file.startswith(outer)] or list(frames)
     lines = []
     for frame in reversed(shown[:_MOST_FRAMES]):

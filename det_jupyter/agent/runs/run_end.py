@@ -30,7 +30,6 @@ A worker that a launcher restarts after a failure journals more, so its failure 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -39,6 +38,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
+from det_jupyter.agent.runs.user_code import OURS, is_users_file
 from det_jupyter.contract.host.rundir import RunDir, append_to_journal
 from det_jupyter.contract.messages import CrashOutput, GangExited, GangPlan
 from det_jupyter.contract.run.control_page import ControlPage
@@ -53,7 +53,6 @@ _THREAD = re.compile(r"^(Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.M
 _FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
 _WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _SIZES_DIFFER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
-_OURS = str(Path(__file__).parents[2]) + os.sep
 _COLLECTIVES_DIFFER = (
     "the ranks were in different collectives, or in one with tensors of different sizes"
 )
@@ -90,7 +89,7 @@ def crash_output(
         return CrashOutput(traceback=f"It printed at last:\n{tail}\n") if tail else None
     before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
     stack = _user_stack(text[fatal.end() :], labels, cwd)
-    theirs = [frame for frame in stack if _is_user_code(frame, labels, cwd)]
+    theirs = [frame for frame in stack if is_users_file(frame.file, labels, [cwd])]
     parts = [before, fatal[0], "Stack of the crash (most recent call last):"]
     parts += [f"  {_frame_text(frame, labels)}" for frame in stack]
     return CrashOutput(
@@ -109,18 +108,11 @@ def _user_stack(text: str, labels: Mapping[str, str], cwd: str) -> list[_Frame]:
     for kind, thread in _THREAD.findall(text):
         frames = [_Frame(m["file"], m["line"], m["name"]) for m in _FRAME.finditer(thread)]
         end = next((i for i, f in enumerate(frames) if f.file == "<frozen runpy>"), None)
-        stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(_OURS)])
+        stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(OURS)])
         crashed += [stacks[-1]] if kind == "Current thread" else []
     # The main thread is the last. Of a thread of a C++ library there is no stack.
-    theirs = [s for s in stacks if any(_is_user_code(frame, labels, cwd) for frame in s)]
+    theirs = [s for s in stacks if any(is_users_file(frame.file, labels, [cwd]) for frame in s)]
     return [*[[]], *stacks, *theirs, *(s for s in crashed if s in theirs)][-1]
-
-
-def _is_user_code(frame: _Frame, labels: Mapping[str, str], cwd: str) -> bool:
-    if frame.file in labels:
-        return True
-    is_theirs = frame.file.startswith(cwd.rstrip(os.sep) + os.sep)
-    return is_theirs and "site-packages" not in frame.file and not frame.file.startswith(_OURS)
 
 
 def _frame_text(frame: _Frame, labels: Mapping[str, str], *, short: bool = False) -> str:

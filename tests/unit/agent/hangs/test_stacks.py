@@ -59,6 +59,21 @@ def test_a_place_is_that_of_the_users_code() -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "is_users"),
+    [
+        (CELL, True),
+        ("/home/ann/train.py", True),
+        ("/home/ann/miniconda3/lib/python3.11/threading.py", False),
+        ("/home/ann/.venv/lib/python3.13t/site-packages/torch/nn/module.py", False),
+        ("/home/ann/lib/python_tools.py", True),
+        ("/home/anna/train.py", False),
+    ],
+)
+def test_python_in_the_users_home_is_not_the_users_code(file: str, is_users: bool) -> None:
+    assert stacks.is_users(Frame(file, 1, "f"), LABELS, ["/home/ann"]) is is_users
+
+
+@pytest.mark.parametrize(
     ("frames", "collective"),
     [
         ([(f"{TORCH}/autograd/graph.py", "_engine_run_backward")], "all_reduce"),

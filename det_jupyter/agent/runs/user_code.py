@@ -1,0 +1,29 @@
+"""Which frames of a stack are of the user's code. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+OURS = str(Path(__file__).parents[2]) + os.sep  # this package
+_INSTALLED = re.compile(r"/lib(?:64)?/python3[\d.]*t?/|/(?:site|dist)-packages/")
+
+
+def is_users_file(file: str, labels: Collection[str], folders: Iterable[str]) -> bool:
+    """Return whether a file is of the user's code.
+
+    Python's own files and installed packages are not, also where they are below `folders`: a
+    home often has an environment in it.
+
+    Args:
+        file: As a frame names it.
+        labels: The files of the captured code.
+        folders: Folders of the user's modules.
+    """
+    if file in labels:
+        return True
+    if _INSTALLED.search(file) or file.startswith(OURS):
+        return False
+    return any(file.startswith(f"{folder.rstrip(os.sep)}{os.sep}") for folder in folders)
