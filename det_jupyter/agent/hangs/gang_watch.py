@@ -60,14 +60,19 @@ async def watch_gangs(
     watched: dict[str, GangWatch] = {}
     while True:
         began = time.monotonic()
-        # Ranks that wait for room on a disk make no progress, and that is reported already.
-        gangs = {gang.run.id: gang for gang in living() if not gang.run.waits_for_room}
+        gangs = {gang.run.id: gang for gang in living()}
         for run_id in watched.keys() - gangs.keys():
             watched.pop(run_id).close()
         for run_id, gang in gangs.items():
             if run_id not in watched and (made := _open(gang.run)) is not None:
                 watched[run_id] = made
-        due = [(watch, gangs[run_id]) for run_id, watch in watched.items()]
+        # Ranks that wait for room on a disk make no progress, and that is reported already. Their
+        # watch is kept, since only it takes back what it has reported.
+        due = [
+            (watch, gangs[run_id])
+            for run_id, watch in watched.items()
+            if not gangs[run_id].run.waits_for_room
+        ]
         reported = await asyncio.gather(
             *(asyncio.to_thread(_step, watch, gang) for watch, gang in due)
         )
@@ -146,8 +151,8 @@ class GangWatch:
         self._verdict = verdict = self._watch.step(samples, now)
         if (verdict.stalled is not None) == self._is_reported:
             return False
-        self._is_reported = verdict.stalled is not None
         self._report(verdict, processes)
+        self._is_reported = verdict.stalled is not None
         return True
 
     def _processes(self, gang: LivingGang, now: float) -> dict[int, int] | None:
