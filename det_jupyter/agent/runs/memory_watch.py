@@ -75,7 +75,7 @@ class ControlGroup:
                 continue
             own = root / path.lstrip("/")
             # In a container the path is the host's, and its group is mounted as the root.
-            while not (own / self._events).exists() and own != root:
+            while not os.path.exists(own / self._events) and own != root:
                 own = own.parent
             self._folders = [own, *(each for each in own.parents if each.is_relative_to(root))]
             if self._events == "memory.oom_control":
@@ -284,6 +284,6 @@ def _shared_bytes() -> int:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")  # a group's name may be any bytes
     except OSError:
         return ""

@@ -174,3 +174,11 @@ def test_a_shortage_is_one_sentence() -> None:
 def test_this_processs_own_group_can_be_read() -> None:
     watched = MemoryWatch()
     assert watched.look("1.1.1", 0, 1, {0: os.getpid()}) == MemoryEvidence()
+
+
+def test_a_control_group_may_have_any_name(tmp_path: Path) -> None:
+    """The watch is made when the agent starts, which must not fail."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_bytes(b"0::/us\xe9r.slice\n")
+    watch = MemoryWatch(KernelLog(tmp_path / "none"), proc=tmp_path, groups=tmp_path / "groups")
+    assert watch.look("1.1.1", 0, -9, {}) == MemoryEvidence()
