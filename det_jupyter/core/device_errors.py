@@ -75,7 +75,7 @@ def more_about(error: BaseException) -> str:
     torch = sys.modules.get("torch")
     if torch is None:
         return ""
-    if isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, torch.cuda.OutOfMemoryError):  # torch.OutOfMemoryError is of torch 2.5
         memory = device_memory(torch)
         return "" if memory is None else describe_memory(memory)
     if not isinstance(error, RuntimeError) or not (found := _FAILED_DEVICE.search(str(error))):

@@ -1,4 +1,4 @@
-"""Reads the kernel's log: processes that it killed because memory ran out, and GPUs' errors.
+"""Reads the kernel's log: processes that it killed because memory ran out.
 
 /dev/kmsg returns one record for each read, from where the file was positioned:
 

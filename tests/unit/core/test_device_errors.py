@@ -58,5 +58,15 @@ def test_a_gpu_that_failed_is_told_from_a_kernel_that_did(message: str, begin: s
     assert bool(text) is bool(begin)
 
 
+def test_versions_of_torch_before_2_5_have_the_addition_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every failure of a rank is described by it, so it must not fail itself."""
+    numbers(monkeypatch, free=GB, allocated=70 * GB, reserved=78 * GB)
+    monkeypatch.delattr(torch, "OutOfMemoryError")
+    assert more_about(torch.cuda.OutOfMemoryError("CUDA out of memory.")).startswith("of 80 GB")
+    assert more_about(ValueError("mine")) == ""
+
+
 def test_other_errors_have_no_addition() -> None:
     assert more_about(ValueError("CUDA error: unknown error")) == ""
