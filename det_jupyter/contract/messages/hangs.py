@@ -8,7 +8,7 @@ from typing import Literal
 
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, PrintableText, ProcessId, Rank, Timestamp
-from det_jupyter.contract.values.text import clock, rough_duration
+from det_jupyter.contract.values.text import clock, ranks_text, rough_duration
 
 
 class RankStall(Wire):
@@ -144,21 +144,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _named(ranks: Sequence[RankStall]) -> str:
-    """Return the ranks in words: `rank 1`, `ranks 0, 2 and 3`, `ranks 0 to 6`.
-
-    >>> of = lambda *ranks: _named([RankStall(rank=rank, kind="still") for rank in ranks])
-    >>> of(1), of(0, 2, 3), of(0, 1, 2, 3, 4)
-    ('rank 1', 'ranks 0, 2 and 3', 'ranks 0 to 4')
-    """
-    numbers = sorted(rank.rank for rank in ranks)
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    if len(numbers) > 3 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"ranks {numbers[0]} to {numbers[-1]}"
-    shown = [str(number) for number in numbers]
-    if len(shown) > 8:
-        shown = [*shown[:7], f"{len(shown) - 7} more"]
-    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+    return ranks_text(rank.rank for rank in ranks)
 
 
 def _place_text(ranks: Sequence[RankStall]) -> str:

@@ -6,7 +6,14 @@ from datetime import tzinfo
 
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.resources import Remedy
-from det_jupyter.contract.values.text import clock, count, length, rough_duration, short_time
+from det_jupyter.contract.values.text import (
+    clock,
+    count,
+    length,
+    ranks_text,
+    rough_duration,
+    short_time,
+)
 
 _LONG_BATCH_S = 3.0  # ranks that have been in a batch for longer are named
 _UNHEEDED_S = 5.0  # a request that was not read for longer may never be
@@ -30,6 +37,8 @@ def leaving_sentence(leaving: Leaving, now: float, zone: tzinfo | None = None) -
         at = short_time(leaving.killed_at, now, zone)
         left = rough_duration(leaving.killed_at - now)
         limit = f"; killed at {at} (in {left}) otherwise"
+        if leaving.killed_at <= now:
+            limit = f"; its agent was to kill it at {at}, and has not reported that"
     return f"{what}: {_obstacle(leaving, now, slots)}{limit}{after}"
 
 
@@ -68,13 +77,10 @@ def _obstacle(leaving: Leaving, now: float, slots: str) -> str:
 
 def _behind(leaving: Leaving) -> str:
     """Return the ranks that the others wait for, and what they have not done."""
-    ranks = [str(rank) for rank in leaving.behind]
-    if len(ranks) == leaving.num_ranks:
-        who, have = ("it", "has") if len(ranks) == 1 else ("its ranks", "have")
-    elif len(ranks) == 1:
-        who, have = f"rank {ranks[0]}", "has"
-    else:
-        who, have = f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}", "have"
+    have = "has" if len(leaving.behind) == 1 else "have"
+    who = ranks_text(leaving.behind)
+    if len(leaving.behind) == leaving.num_ranks:
+        who = "it" if leaving.num_ranks == 1 else "its ranks"
     if leaving.batch is None:
         return f"{who} {have} not begun the first batch"
     return f"{who} {have} not come to the end of batch {leaving.batch}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, tzinfo
 from signal import Signals
 from typing import Any
@@ -144,6 +144,25 @@ def count(amount: int, noun: str) -> str:
     ['0 slots', '1 slot', '1,200 slots']
     """
     return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Return ranks in words, of many the first ones.
+
+    >>> ranks_text([1]), ranks_text([3, 0, 2]), ranks_text(range(5))
+    ('rank 1', 'ranks 0, 2 and 3', 'ranks 0 to 4')
+    >>> ranks_text(range(0, 40, 2))
+    'ranks 0, 2, 4, 6, 8, 10, 12 and 13 more'
+    """
+    numbers = sorted(ranks)
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    if len(numbers) > 3 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"ranks {numbers[0]} to {numbers[-1]}"
+    shown = [str(number) for number in numbers]
+    if len(shown) > 8:
+        shown = [*shown[:7], f"{len(shown) - 7} more"]
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def length(amounts: Mapping[str, float]) -> str:

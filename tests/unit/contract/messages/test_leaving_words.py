@@ -97,3 +97,16 @@ def test_what_goes_on_by_itself_or_is_being_killed_has_no_such_remedy(
     changes: dict[str, Any],
 ) -> None:
     assert end_now(leaving(**changes)) == []
+
+
+def test_many_ranks_are_not_all_listed() -> None:
+    gang = leaving(behind=list(range(0, 80, 2)), num_ranks=80, batch=7, since=NOW - 40)
+    assert "ranks 0, 2, 4, 6, 8, 10, 12 and 33 more have not come to" in leaving_sentence(
+        gang, NOW, UTC
+    )
+
+
+def test_a_time_that_is_over_is_not_to_come() -> None:
+    """As when the agent cannot be reached."""
+    said = leaving_sentence(leaving(killed_at=NOW - 60), NOW, UTC)
+    assert said.endswith("; its agent was to kill it at 14:39, and has not reported that")
