@@ -52,4 +52,4 @@ def test_a_rank_that_stands_still_is_named_until_it_goes_on(
     assert [row.alarm_kind for row in rows if row.id == experiment.id] == ["hangs"]
     fifo.open("w").close()
     wait_until(lambda: found() is None, "it hangs no longer")
-    assert experiment.wait(180) == "COMPLETED"
+    assert experiment.wait(150) == "COMPLETED"

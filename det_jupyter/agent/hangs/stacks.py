@@ -30,6 +30,7 @@ _NO_COLLECTIVES = ("/torch/distributed/elastic/", "/torch/distributed/run.py", "
 _BACKWARD = "_engine_run_backward"
 _MOST_FRAMES = 14
 _MOST_CALL = 60
+_TEXT = re.compile(r"""(['"])(?:\\.|(?!\1).)*(?:\1|$)""")  # in a line of source
 _LABEL = re.compile(r"Cell In\[(\d+)\]")
 
 Source = Callable[[str, int], str]  # the text of a line of a file; "" if unknown
@@ -135,18 +136,23 @@ def place_text(frame: Frame, labels: Mapping[str, str]) -> str:
 def call_in(line: str) -> str:
     """Return the name of what a line calls, if it calls one thing; else the line, shortened.
 
+    It is part of alerts, so texts in the line, which may be secret, are left out.
+
     >>> call_in("    time.sleep(1000)")
     'time.sleep'
     >>> call_in("if not lock.acquire(timeout=self.limit):")
     'lock.acquire'
     >>> call_in("f(g(x))")
     'f(g(x))'
+    >>> call_in("login(to_key('hf_secret'))")
+    "login(to_key('…'))"
     """
     text = line.strip()
     tree = _parsed(text)
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)] if tree is not None else []
     if len(calls) == 1:
         text = ast.unparse(calls[0].func)
+    text = _TEXT.sub(r"\1…\1", text)
     return text if len(text) <= _MOST_CALL else f"{text[: _MOST_CALL - 1]}…"
 
 
