@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 from det_jupyter.config.parsing import without_nulls
 from det_jupyter.config.problems import describe
 from det_jupyter.config.sections import Alert
+from det_jupyter.config.yaml_text import read_yaml, with_lines
 from det_jupyter.contract.schema.fields import Section, Text
 from det_jupyter.contract.schema.key_paths import join_all, sort_problems
 from det_jupyter.contract.values.alerts import AlertKind
@@ -46,6 +47,24 @@ class AlertsFile(Section):
 
     alerts: Annotated[list[UserAlert], Field(max_length=_MOST)] = []
     """Where alerts go, and about what."""
+
+
+def read_alerts(text: str) -> AlertsFile:
+    """Parse the text of alerts.yaml; one of comments only has no entries.
+
+    Raises:
+        ConfigError: All problems; none contains an address.
+    """
+    if all(line.lstrip()[:1] in ("", "#") for line in text.splitlines()):
+        return AlertsFile()
+    reading = read_yaml(text)
+    problems = with_lines(reading.problems, reading.lines)
+    if not reading.is_document:  # a problem without a line quotes all of the text
+        problems = [each for each in problems if each.line]
+        raise ConfigError(problems or [Problem("", "expected `alerts:`, and a list below it")])
+    if problems:
+        raise ConfigError(problems)
+    return parse_alerts(reading.document)
 
 
 def parse_alerts(document: Mapping[str, Any]) -> AlertsFile:

@@ -5,7 +5,7 @@
     https://host/********-3            an address that the master stores, as it is shown
     https://host/path                  the address itself
 
-Whoever has the address of a webhook can post to it, so it is shown without its path.
+The address of a webhook is all that is needed to post to it, so it is shown without its path.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.config.alerts import AlertsFile, UserAlert, parse_alerts
+from det_jupyter.config.alerts import AlertsFile, UserAlert, read_alerts
 from det_jupyter.config.sections import Alert
-from det_jupyter.config.yaml_text import parse_yaml
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.values.alerts import (
@@ -182,7 +181,7 @@ class AlertAddresses:
         if self._read is None or self._read[0] != version:
             try:
                 text = paths.read_private(self._file)
-                self._read = version, parse_alerts(parse_yaml(text)), []
+                self._read = version, read_alerts(text), []
             except ConfigError as error:
                 named = [replace(each, source=self._file.name) for each in error.problems]
                 self._read = version, AlertsFile(), named

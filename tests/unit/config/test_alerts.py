@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import check_sanity, merge, parse_config, read_yaml, to_yaml
-from det_jupyter.config.alerts import AlertsFile, destinations, parse_alerts
+from det_jupyter.config.alerts import AlertsFile, destinations, parse_alerts, read_alerts
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.errors import ConfigError
@@ -87,6 +87,34 @@ def test_entries_of_one_name_are_one() -> None:
         {"ntfy": "${B}"},
         {"name": "a", "webhook": "${C}", "on": ["nan"]},
     ]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# alerts:\n  # - slack: x\n"])
+def test_an_alerts_yaml_without_entries_is_no_problem(text: str) -> None:
+    assert read_alerts(text) == AlertsFile()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"- slack: {SECRET}\n", "expected `alerts:`, and a list below it"),
+        (f"{SECRET}\n", "expected `alerts:`, and a list below it"),
+        (
+            f'- slack: "{SECRET}\n',
+            "line 1: [0].slack: this is not YAML: the quotation mark that begins here is "
+            "not closed",
+        ),
+        (
+            f"alerts: [{{slack: {SECRET}, to: x}}]",
+            "alerts[0].to: unknown key; there are name, slack, ntfy, webhook, on, command, pools",
+        ),
+    ],
+)
+def test_problems_of_the_text_of_alerts_yaml_contain_no_address(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_alerts(text)
+    assert str(raised.value) == problem
+    assert read_alerts(f"alerts: [{{slack: {SECRET}}}]").alerts[0].slack == SECRET
 
 
 def test_problems_of_alerts_yaml_are_reported_at_once() -> None:
