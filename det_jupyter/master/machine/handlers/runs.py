@@ -336,8 +336,9 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
 
 def _note_cut(turn: Turn, trial: Trial, allocation: Allocation, cut: Cut) -> None:
     """Place no gang on two agents that cannot reach each other; show why the run has ended."""
-    turn.state.add_cut(cut, turn.now)
-    turn.queue.mark_changed()
+    if cut.pair <= turn.state.agents.keys():  # one may have been lost, for the same reason
+        turn.state.add_cut(cut, turn.now)
+        turn.queue.mark_changed()
     notice = f"run {allocation.run} ended, which is no failure: {cut.sentence}"
     if len(trial.notices) < _MAX_NOTICES:
         trial.notices.append(notice)

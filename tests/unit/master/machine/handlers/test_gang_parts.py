@@ -14,6 +14,7 @@ from det_jupyter.contract.messages import (
     AgentCommand,
     AllocationState,
     CloseRun,
+    Cut,
     ExtendGang,
     Kill,
     KillGang,
@@ -244,6 +245,15 @@ def test_part_of_a_lost_agent_is_over_and_the_others_are_killed(world: World) ->
     world.tell(exited(codes={0: 1, 1: -9}, first_failed=0, first_ended=0))
     assert (world.trial().restarts, world.trial().runs) == (0, 2)
     assert world.trial().failure is None
+
+
+def test_an_agent_that_is_lost_is_not_stored_as_cut_off(world: World) -> None:
+    cut = Cut(from_agent="b", to_agent="c", why="no answer")
+    end = exited(codes={0: -9, 1: -9}, lost=True, cut=cut)
+    world.tell(*both_up(), AgentLost(agent_id="c"), end)
+    assert world.machine.state.cuts == []
+    world.tell(register("c"))
+    assert world.machine.state.cut_from("b") == frozenset()
 
 
 def test_lost_part_that_lives_is_killed_and_its_end_counts_once(world: World) -> None:
