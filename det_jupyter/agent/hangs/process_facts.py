@@ -21,11 +21,14 @@ _OF_RUNTIMES = (
     "CUDA", "python-tensor",
 )  # fmt: skip
 _MOST_DESCENDANTS = 200
+# Where the kernel waits for the program of a file system such as sshfs or gcsfuse: that is a disk,
+# though signals can end the wait.
+_OF_FUSE = "request_wait_answer"
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadFacts:
-    """The state of a thread and its counts since its start."""
+    """The state of a thread and its counts since its start; state D: it waits for a disk."""
 
     state: str
     cpu_s: float
@@ -42,6 +45,8 @@ class ThreadFacts:
         folder = f"/proc/{pid}/task/{thread}"
         stat = _read(f"{folder}/stat")
         state = stat[stat.rindex(b")") + 2 :][:1].decode()
+        if state == "S" and kernel_wait(pid, thread) == _OF_FUSE:
+            state = "D"
         cpu_ns = wait_ns = 0
         with suppress(OSError, ValueError):
             cpu_ns, wait_ns = map(int, _read(f"{folder}/schedstat").split()[:2])
@@ -124,10 +129,15 @@ def catches(pid: int, signal: int) -> bool:
     return False
 
 
-def kernel_wait(pid: int) -> str:
-    """Return the function of the kernel that a main thread waits in; "" if it is not told."""
+def kernel_wait(pid: int, thread: int | None = None) -> str:
+    """Return the function of the kernel that a thread waits in; "" if it is not told.
+
+    Args:
+        pid: The process.
+        thread: None: its main thread.
+    """
     with suppress(OSError):
-        return _read(f"/proc/{pid}/wchan").decode(errors="replace").strip("0")
+        return _read(f"/proc/{pid}/task/{thread or pid}/wchan").decode(errors="replace").strip("0")
     return ""
 
 
