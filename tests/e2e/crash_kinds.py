@@ -200,8 +200,7 @@ HOOKED = (
 )
 OVERFLOW = (
     "sys.setrecursionlimit(10**8)",
-    "def deeper(_):",
-    "    list(map(deeper, [0]))  # here",
+    "def deeper(_): list(map(deeper, [0]))  # here",
     "deeper(0)",
 )
 GONE_PAGES = (

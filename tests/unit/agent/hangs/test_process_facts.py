@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -22,11 +23,10 @@ def test_a_wait_for_a_file_system_of_a_program_is_one_for_a_disk(
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            facts = ThreadFacts.read(process.pid, process.pid)
             assert isinstance(kernel_wait(process.pid), str)
             monkeypatch.setattr(process_facts, "kernel_wait", lambda *_: "request_wait_answer")
-            while facts.state == "R":
-                facts = ThreadFacts.read(process.pid, process.pid)
+            while (facts := ThreadFacts.read(process.pid, process.pid)).state == "R":
+                time.sleep(0.01)
             assert facts.state == "D"
         finally:
             process.kill()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from det_jupyter.contract.values.alerts import file_of, is_url, shown, stored_number, variable_of
@@ -62,6 +62,7 @@ def test_an_address_has_one_meaning_or_none(address: str, meaning: tuple[object,
     st.text(max_size=5),
 )
 def test_what_is_shown_has_no_secret(form: str, more: str) -> None:
+    assume(not (form == "https://{}@example.org/x" and set(more) & set("/?#")))  # it is the host
     address = form.format(SECRET + more)
     assert SECRET.lower() not in shown(address).lower()
     assert SECRET.lower() not in shown(address, 3).lower()
