@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OLDEST = tuple(map(int, re.findall(r"\d+", PROJECT["requires-python"])))
 TOOLS = ["hatchling", "hypothesis", "nbclient", "nbformat", "pytest", "pytest-timeout"]
+TOOLS += PROJECT["optional-dependencies"]["cluster"]  # the tunnel's tests make certificates
 TIME_OVER = "not finished in time"
 NEEDED = [each for each in PROJECT["dependencies"] if not each.startswith("torch>")] + TOOLS
 # A line of pytest's dots with a failure among them.

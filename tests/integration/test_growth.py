@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def file_bytes(store: Store) -> int:
     """Return the size of the database after a checkpoint of its WAL."""
-    with sqlite3.connect(store.path) as db:
+    with closing(sqlite3.connect(store.path)) as db, db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     db.close()
     return store.path.stat().st_size
@@ -164,7 +165,7 @@ def test_a_deleted_experiment_gives_its_space_back(bench: Bench) -> None:
 def test_a_database_from_before_it_could_shrink_learns_it(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite3"
     Store(path).close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("ALTER TABLE feed DROP COLUMN is_whole")
         db.execute("PRAGMA auto_vacuum = NONE")
         db.execute("VACUUM")
@@ -174,7 +175,7 @@ def test_a_database_from_before_it_could_shrink_learns_it(tmp_path: Path) -> Non
     store.feed.add_item("trial", 1.0, experiment_id=1, trial_id=1, text="{}", is_whole=False)
     assert [item.data for item in store.feed.after(0, None, 10)] == [{}]
     store.close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("PRAGMA auto_vacuum").fetchone() == (2,)
     db.close()
 

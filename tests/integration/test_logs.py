@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_search_that_takes_too_long_says_so(
 def test_a_database_from_before_there_were_levels_is_still_read(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite3"
     open_database(path).close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.executescript(
             "DROP INDEX logs_found; DROP INDEX logs_open; ALTER TABLE logs DROP COLUMN level; "
             "ALTER TABLE logs DROP COLUMN is_open;"

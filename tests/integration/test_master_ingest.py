@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -243,7 +244,7 @@ def test_timings_are_deleted_with_their_experiment(bench: Bench) -> None:
 def test_a_database_from_before_there_were_timings_opens(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite3"
     Store(path).close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("DROP TABLE timings")
     db.close()
     store = Store(path)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -361,7 +362,7 @@ def damage(bench: Bench, table: str, content: str | bytes, where: str) -> None:
     value, json_ = content, "?"
     if isinstance(content, str) and not content.isascii():
         value, json_ = content.encode("utf-8", "surrogateescape"), "CAST(? AS TEXT)"
-    with sqlite3.connect(bench.store.path) as db:
+    with closing(sqlite3.connect(bench.store.path)) as db, db:
         assert (
             db.execute(f"UPDATE {table} SET json = {json_} WHERE {where}", (value,)).rowcount > 0
         )
@@ -406,7 +407,7 @@ def test_damaged_numbers_keep_no_agent_and_no_view_away(bench: Bench) -> None:
     live(bench, A)
     bench.report(up(B))
     bench.report(make_chunk([progress(10)], run=RUNS[B]))
-    with sqlite3.connect(bench.store.path) as db:
+    with closing(sqlite3.connect(bench.store.path)) as db, db:
         assert db.execute("UPDATE offsets SET bytes = 'abc'").rowcount
         assert db.execute("UPDATE numbers SET last_trial_id = 'x'").rowcount
         assert db.execute("UPDATE progress SET steps_completed = 'x', fraction = 9e999").rowcount
@@ -419,7 +420,7 @@ def test_damaged_numbers_keep_no_agent_and_no_view_away(bench: Bench) -> None:
 
 def test_an_experiment_gets_no_number_of_one_whose_events_are_missing(bench: Bench) -> None:
     live(bench, A)
-    with sqlite3.connect(bench.store.path) as db:
+    with closing(sqlite3.connect(bench.store.path)) as db, db:
         db.execute("DELETE FROM events")
         db.execute("DELETE FROM snapshots")
     db.close()

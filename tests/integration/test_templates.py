@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def test_templates_outlive_the_master(tmp_path: Path) -> None:
 
 def test_a_database_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "det.sqlite3"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA user_version = 1")
     db.close()
     before = path.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_a_row_that_cannot_be_read_is_skipped_alone(
 
 
 def test_text_that_is_no_utf_8_is_not_fatal() -> None:
-    with sqlite3.connect(":memory:") as db:
+    with closing(sqlite3.connect(":memory:")) as db, db:
         db.text_factory = as_text
         (text,) = db.execute("SELECT CAST(x'61ff62' AS TEXT)").fetchone()
     assert text == "a\udcffb"
@@ -47,7 +48,7 @@ def test_a_record_loses_the_batches_after_a_step() -> None:
 
 
 def test_rows_after_a_step_are_deleted_and_the_one_that_contains_it_is_cut() -> None:
-    with sqlite3.connect(":memory:") as db:
+    with closing(sqlite3.connect(":memory:")) as db, db:
         db.execute("CREATE TABLE timings (id, trial_id, first_step, last_step, json)")
         rows = [
             (1, 1, 8, 10, "kept as it is"),
