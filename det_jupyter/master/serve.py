@@ -32,7 +32,7 @@ from det_jupyter.master.background.cleanup import clean_up, keep_series
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.consult import consult
 from det_jupyter.master.background.deleting import delete
-from det_jupyter.master.background.disks import watch_disks
+from det_jupyter.master.background.disks import DiskWatch
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
@@ -169,7 +169,7 @@ class _Program:
             asyncio.create_task(self._alerting.run()),
             asyncio.create_task(clean_up(self._service)),
             asyncio.create_task(keep_series(self._service)),
-            asyncio.create_task(watch_disks(self._service)),
+            asyncio.create_task(DiskWatch(self._service).run()),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:

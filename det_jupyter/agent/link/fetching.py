@@ -19,10 +19,9 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -32,6 +31,7 @@ from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.tasks import run_all
 from det_jupyter.contract.messages import AgentCredentials, CheckpointRef, RemoteStart, StoredFiles
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.text import error_text
@@ -104,7 +104,7 @@ class RunFiles:
             await _check_shared(self._credentials.agent, Path(start.storage), start.probe)
         limit = asyncio.Semaphore(_AT_ONCE)
         capsule = run.plan.capsule
-        await _all(self._fetch_blob(http, digest, limit) for digest in blobs_of(capsule))
+        await run_all(self._fetch_blob(http, digest, limit) for digest in blobs_of(capsule))
         for uuid, files in start.checkpoints.items():
             await self._fetch_checkpoint(http, uuid, files, limit)
         run.set_plan(
@@ -151,7 +151,7 @@ class RunFiles:
             draft = self._checkpoints / f".fetched-{uuid}"
             shutil.rmtree(draft, ignore_errors=True)
             url = f"{self._base}/checkpoints/{uuid}/files"
-            await _all(_fetch_file(http, url, name, draft, limit) for name in files)
+            await run_all(_fetch_file(http, url, name, draft, limit) for name in files)
             draft.rename(folder)
 
     async def serve_ranks(self, runs: Mapping[str, Run]) -> None:
@@ -264,16 +264,6 @@ async def _fetch_file(
         with path.open("wb") as file:
             async for part in answer.aiter_bytes(_PART_BYTES):
                 await asyncio.to_thread(file.write, part)
-
-
-async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run the tasks; if one raises, cancel the others, and raise its error."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                group.create_task(task)
-    except* Exception as errors:
-        raise errors.exceptions[0] from None
 
 
 async def _check_shared(agent: str, folder: Path, probe: str) -> None:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
 
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.agent.tunnel.connections import Connection
 from det_jupyter.agent.tunnel.dialing import CUT_S, Dialer, Unreached, connect_problem
+from det_jupyter.contract.host.tasks import run_all
 from det_jupyter.contract.messages import Cut, PeerMeasured
 
 _PORT_S = 5.0  # for one connection to an open port
@@ -39,7 +38,7 @@ async def check_ports(dialer: Dialer) -> None:
         Unreached: One cannot.
         LaunchError, StartFailed: See `Dialer.connect`.
     """
-    await _all(_check_port(dialer, group) for group in dialer.others)
+    await run_all(_check_port(dialer, group) for group in dialer.others)
 
 
 async def _check_port(dialer: Dialer, group: int) -> None:
@@ -179,13 +178,3 @@ async def answer_measure(connection: Connection) -> None:
             await reader.readexactly(sizes.pop() if sizes else CHUNK_BYTES)
             writer.write(b"\0")
             await writer.drain()
-
-
-async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run the tasks; if one raises, cancel the others, and raise its error."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                group.create_task(task)
-    except* Exception as errors:
-        raise errors.exceptions[0] from None

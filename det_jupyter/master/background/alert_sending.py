@@ -19,14 +19,14 @@ import os
 import signal
 import socket
 import ssl
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 from det_jupyter._version import __version__
+from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import AlertNews
 from det_jupyter.contract.values.alerts import shown
 from det_jupyter.errors import DetError
@@ -79,7 +79,7 @@ async def send(
             if alert.command is not None:
                 return await _run(alert.command, news)
             address = addresses.stored(getattr(alert, alert.way))
-            url = await _in_thread(lambda: addresses.follow(address, destination.environment))
+            url = await in_thread(lambda: addresses.follow(address, destination.environment))
             return await _post(*request_of(alert.way, url, news), shown_as=shown(url))
     except TimeoutError:
         return Failure(problem=f"no answer within {LIMIT_S:g} s")
@@ -162,7 +162,7 @@ async def _resolve(host: str, port: int | None, scheme: str) -> list[str]:
         return socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
 
     try:
-        found = list(dict.fromkeys(str(entry[4][0]) for entry in await _in_thread(look_up)))
+        found = list(dict.fromkeys(str(entry[4][0]) for entry in await in_thread(look_up)))
     except (OSError, UnicodeError):
         raise DetError(f"the host {host} is not known") from None
     for text in found:
@@ -171,31 +171,6 @@ async def _resolve(host: str, port: int | None, scheme: str) -> list[str]:
         if mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified:
             raise _Refused(f"the host {host} is {text}, where no alerts are sent")
     return found
-
-
-async def _in_thread(function: Callable[[], Result]) -> Result:
-    """Return the function's result, from a thread of its own.
-
-    The name service, or a drive, may hang for minutes. The threads of `asyncio.to_thread` are few,
-    and a program waits for them when it exits.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
-
-    def finish(set_it: Callable[[Any], None], value: Any) -> None:
-        if not done.done():
-            set_it(value)
-
-    def run() -> None:
-        try:
-            outcome: tuple[Any, Any] = (done.set_result, function())
-        except BaseException as error:
-            outcome = (done.set_exception, error)
-        with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(finish, *outcome)
-
-    threading.Thread(target=run, name="alert", daemon=True).start()
-    return await done
 
 
 async def _run(command: Sequence[str], news: AlertNews) -> Failure | None:

@@ -1,8 +1,8 @@
 """Watches the disks: warnings, the reserve, and trials that wait for room.
 
-every 2 s      the free space of the master's folders is read, in a thread; the reserve is
-               given back or made; trials without slots that wait for room are queued again
-               when there is some
+every 2 s      the free space of the master's folders is read, each in a thread, as a drive may
+               hang; the reserve is given back or made; trials without slots that wait for room
+               are queued again when there is some
 """
 
 from __future__ import annotations
@@ -10,55 +10,64 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import takewhile
 
 from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.disk_space import is_enough_room, room_of
-from det_jupyter.contract.messages import RoomForecast
+from det_jupyter.contract.host.disk_space import Room, is_enough_room, room_of
+from det_jupyter.contract.host.tasks import BlockingCalls
+from det_jupyter.contract.messages import RoomForecast, RoomWait
 from det_jupyter.master.machine.model.events import RoomFound
-from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.machine.rules.full_disks import waits_without_slots
-from det_jupyter.master.service.disks import WINDOW_S, read_disks, recent_writes
+from det_jupyter.master.service.disks import WINDOW_S, disks_of, recent_writes
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
 _PERIOD_S = 2.0
+_PATIENCE_S = 1.0  # for drives that do not answer; the others are not held up longer
 
 
-async def watch_disks(service: Service) -> None:
-    """Watch the disks until cancelled."""
-    was_low: set[str] = set()
-    while True:
-        try:
-            await look(service, time.time())
-            was_low = _log_changes(service, was_low)
-        except Exception:  # the next look is in a moment
-            logger.exception("the disks could not be read")
-        await asyncio.sleep(_PERIOD_S)
+class DiskWatch:
+    """Watches the disks that a master's computer writes to."""
 
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._rooms: BlockingCalls[str, Room | None] = BlockingCalls()
+        self._waits: BlockingCalls[int, bool] = BlockingCalls()
+        self._was_low: set[str] = set()
 
-async def look(service: Service, now: float) -> None:
-    """Read the disks once, and act on what is found."""
-    folders = folders_of(service)
-    readings = await asyncio.to_thread(read_disks, list(folders))
-    service.disks.add_own(now, readings)
-    service.disks.set_writes(_writes(service, folders, now))
-    await asyncio.to_thread(service.reserve.keep)
-    indexes = service.machine.indexes
-    unfinished = service.machine.state.unfinished_experiments()
-    waiting = [
-        trial
-        for experiment in unfinished
-        for trial in indexes.unfinished_trials(experiment.id)
-        if waits_without_slots(trial)
-    ]
-    for trial in waiting:
-        if await _may_go_on(trial, now):
-            service.take(RoomFound(trial_id=trial.id))
+    async def run(self) -> None:
+        """Watch them until cancelled."""
+        while True:
+            try:
+                await self._look(time.time())
+                self._was_low = _log_changes(self._service, self._was_low)
+            except Exception:  # the next look is in a moment
+                logger.exception("the disks could not be read")
+            await asyncio.sleep(_PERIOD_S)
+
+    async def _look(self, now: float) -> None:
+        """Read the disks once, and act on what is found."""
+        service = self._service
+        folders = folders_of(service)
+        calls = {folder: partial(room_of, folder) for folder in folders}
+        rooms = await self._rooms.results(calls, _PATIENCE_S)
+        in_order = {folder: rooms[folder] for folder in folders if folder in rooms}
+        service.disks.add_own(now, disks_of(in_order))
+        service.disks.set_writes(_writes(service, folders, now))
+        await asyncio.to_thread(service.reserve.keep)
+        checks: dict[int, Callable[[], bool]] = {}
+        for experiment in service.machine.state.unfinished_experiments():
+            for trial in service.machine.indexes.unfinished_trials(experiment.id):
+                if waits_without_slots(trial) and trial.room and now >= trial.room.try_at:
+                    checks[trial.id] = partial(_may_go_on, trial.room)
+        for trial_id, may_go_on in (await self._waits.results(checks, _PATIENCE_S)).items():
+            if may_go_on:
+                service.take(RoomFound(trial_id=trial_id))
 
 
 def folders_of(service: Service) -> dict[str, list[int]]:
@@ -116,14 +125,10 @@ def _writes(
     }
 
 
-async def _may_go_on(trial: Trial, now: float) -> bool:
-    wait = trial.room
-    if wait is None or now < wait.try_at:
-        return False
+def _may_go_on(wait: RoomWait) -> bool:
     if wait.agent_id or not wait.folder.startswith("/"):
         return True  # its ranks wait there if the disk is still full
-    check = partial(is_enough_room, wait.folder, wait.needs_bytes)
-    return await asyncio.to_thread(check)
+    return is_enough_room(wait.folder, wait.needs_bytes)
 
 
 def _log_changes(service: Service, before: set[str]) -> set[str]:

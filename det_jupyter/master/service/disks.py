@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from det_jupyter.contract.host.disk_space import Room, room_of
+from det_jupyter.contract.host.disk_space import Room
 from det_jupyter.contract.messages import CheckpointView, DiskReading, DiskStatus
 from det_jupyter.contract.messages.disks import DiskState
 
@@ -120,14 +120,13 @@ class Disks:
         return [status for status in self.statuses(now) if status.state != "ok"]
 
 
-def read_disks(folders: Sequence[str]) -> list[DiskReading]:
+def disks_of(rooms: Mapping[str, Room | None]) -> list[DiskReading]:
     """Return the disks of folders on this computer: each disk once, by its first folder.
 
-    Those that do not report their size are left out. May block if a drive does not answer.
+    Those that do not report their size are left out.
     """
     found: dict[int, DiskReading] = {}
-    for folder in folders:
-        room = room_of(folder)
+    for folder, room in rooms.items():
         if room is not None and room.total_bytes and room.disk not in found:
             found[room.disk] = DiskReading(
                 folder=folder,

@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.contract.host import disk_space, paths
 from det_jupyter.contract.host.tensorboards import board_folder, make_board_folder, running_boards
-from det_jupyter.master.service.disks import read_disks
+from det_jupyter.master.service.disks import disks_of
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_file_system_that_does_not_report_its_size_lets_writers_go_on(
     assert room is not None
     assert not room.is_short(10**9)
     assert disk_space.is_enough_room(tmp_path, 10**9)
-    assert read_disks([str(tmp_path)]) == []
+    assert disks_of({str(tmp_path): room}) == []
 
 
 def test_a_mount_that_is_read_only_keeps_no_writer_waiting(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
+from importlib import metadata
 
 import pytest
 
-from det_jupyter.contract.host import versions
 from det_jupyter.contract.host.versions import find_difference, installed_versions
 
 TORCH = "2.13.0"
@@ -16,7 +16,7 @@ PYTHON = platform.python_version()
 @pytest.fixture(autouse=True)
 def torch_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give this interpreter a version of torch: tests.interpreters installs none."""
-    monkeypatch.setattr(versions.metadata, "version", lambda _: f"{TORCH}+cpu")
+    monkeypatch.setattr(metadata, "version", lambda _: f"{TORCH}+cpu")
 
 
 def test_own_environment_does_not_differ() -> None:

@@ -12,7 +12,7 @@ from det_jupyter.contract.host.disk_space import Room
 from det_jupyter.contract.messages import CheckpointView, DiskReading, DiskStatus
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.master.service import reserve as reserve_module
-from det_jupyter.master.service.disks import Disks, read_disks, recent_writes
+from det_jupyter.master.service.disks import Disks, disks_of, recent_writes
 from det_jupyter.master.service.reserve import Reserve
 
 MB, GB = 10**6, 10**9
@@ -102,7 +102,8 @@ def test_recent_writes_are_the_checkpoints_of_ten_minutes_that_are_there() -> No
 
 
 def test_folders_of_one_disk_are_one_disk(tmp_path: Path) -> None:
-    found = read_disks([str(tmp_path), str(tmp_path / "not there yet")])
+    folders = [str(tmp_path), str(tmp_path / "not there yet")]
+    found = disks_of({folder: disk_space.room_of(folder) for folder in folders})
     assert [each.folder for each in found] == [str(tmp_path)]
 
 

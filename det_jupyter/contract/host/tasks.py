@@ -1,0 +1,72 @@
+"""Tasks of asyncio that run together, and calls that may block for minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+
+
+async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run them side by side; if one raises, cancel the others, and raise its error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except* Exception as errors:
+        raise errors.exceptions[0] from None
+
+
+async def in_thread(function: Callable[[], Result]) -> Result:
+    """Return the function's result, from a daemon thread of its own.
+
+    For calls that may hang for minutes, such as those of the name service or of a network drive:
+    the threads of `asyncio.to_thread` are few, and a program waits for them when it exits.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def finish(set_it: Callable[[Any], None], value: Any) -> None:
+        if not done.done():
+            set_it(value)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Any, Any] = (done.set_result, function())
+        except BaseException as error:
+            outcome = (done.set_exception, error)
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(finish, *outcome)
+
+    threading.Thread(target=run, name="may hang", daemon=True).start()
+    return await done
+
+
+class BlockingCalls(Generic[Key, Result]):
+    """Calls by key, each in a thread of its own. One that hangs is not made a second time."""
+
+    def __init__(self) -> None:
+        self._running: dict[Key, asyncio.Task[Result]] = {}
+
+    async def results(
+        self, calls: Mapping[Key, Callable[[], Result]], limit_s: float
+    ) -> dict[Key, Result]:
+        """Make the calls that do not run yet; return the results that came within `limit_s`.
+
+        Raises:
+            Exception: As the first of the calls that raised.
+        """
+        for key, call in calls.items():
+            if key not in self._running:
+                self._running[key] = asyncio.create_task(in_thread(call))
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=limit_s)
+        ended = {key: task for key, task in self._running.items() if task.done()}
+        for key in ended:
+            del self._running[key]
+        return {key: task.result() for key, task in ended.items() if key in calls}
