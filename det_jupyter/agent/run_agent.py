@@ -26,6 +26,7 @@ from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
 from det_jupyter.agent.link.fetching import RunFiles
 from det_jupyter.agent.runs.lease import FENCE_S, Lease
 from det_jupyter.agent.runs.rank_places import watch_places
+from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.room_watch import watch_room
 from det_jupyter.agent.runs.run import adopt_runs
 from det_jupyter.agent.runs.runner import Runner
@@ -60,8 +61,14 @@ async def run_agent(
     """
     remote = _parse_credentials(credentials) if credentials else None
     files = RunFiles(remote) if remote else None
-    lease = Lease(options.fence_after_s or FENCE_S) if remote else None
-    listener = await _listen(options.port) if remote else None
+    master = None
+    if remote and files:
+        master = RemoteMaster(
+            address=urlsplit(remote.url).hostname or "",
+            prepare=files.prepare,
+            lease=Lease(options.fence_after_s or FENCE_S),
+            listener=await _listen(options.port),
+        )
     name = remote.agent if remote else socket.gethostname()
     offers = offered_agents(options.agent, os.environ, hostname=name)
     adopted = adopt_runs(now=time.time())
@@ -76,10 +83,7 @@ async def run_agent(
             lifeline_fd=lifeline_fd,
             socket_dir=folder,
             num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
-            prepare=files.prepare if files else None,
-            lease=lease,
-            listener=listener,
-            master=urlsplit(remote.url).hostname or "" if remote else "",
+            remote=master,
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
@@ -101,9 +105,8 @@ async def run_agent(
                 is_watched=devices is not None,
                 samples=box,
                 credentials=remote,
-                lease=lease,
+                remote=master,
                 address=options.address,
-                listener=listener,
             )
             services.append(service)
             if files:
@@ -119,8 +122,8 @@ async def run_agent(
                     report=service.note_devices,
                 )
                 watches.append(loop.create_task(watching))
-        if lease:
-            watches.append(loop.create_task(keep_lease(lease, runner)))
+        if master:
+            watches.append(loop.create_task(keep_lease(master.lease, runner)))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
         note_disks = services[0].note_disks if remote else None
         watches.append(loop.create_task(watch_room(runner, note_disks)))
@@ -132,11 +135,11 @@ async def run_agent(
         finally:
             for task in watches:
                 task.cancel()
-            if listener:
-                listener.close()
+            if master:
+                master.listener.close()
             await zygotes.close()
-            if lease:
-                await lease.close()
+            if master:
+                await master.lease.close()
     if remote and services[0].dismissal:
         sys.exit(f"agent {name} ends: {remote.url}: {services[0].dismissal}")
 

@@ -16,14 +16,17 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
+from det_jupyter.agent.runs.lease import Lease
+from det_jupyter.agent.runs.remote_master import Prepare, RemoteMaster
 from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir, run_dir
 from det_jupyter.contract.messages import (
@@ -422,3 +425,32 @@ def await_ends(pids: Iterable[int]) -> None:
     """Wait until all these processes have ended."""
     left = list(pids)
     wait_until(lambda: all(map(is_gone, left)), f"{left} are gone")
+
+
+class EndlessLease:
+    """The lease of an agent elsewhere, whose master always answers."""
+
+    async def hold(self) -> int:
+        return 0
+
+    def has_expired_since(self, number: int) -> bool:
+        return False
+
+    def release(self) -> None:
+        pass
+
+
+async def fetch_nothing(run: Run) -> None:
+    """What an agent elsewhere does before a run: here it fetches no files."""
+
+
+def remote_master(
+    prepare: Prepare = fetch_nothing, listener: GangListener | None = None
+) -> RemoteMaster:
+    """Return what an agent has whose master is on another computer, which always answers."""
+    return RemoteMaster(
+        address="127.0.0.1",
+        prepare=prepare,
+        lease=cast(Lease, EndlessLease()),
+        listener=listener or GangListener(),
+    )

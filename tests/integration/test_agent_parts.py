@@ -25,7 +25,7 @@ from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangExited, GangLink, GangPlan, StartGang
-from tests.integration.agent_support import STAND_IN, make_plan
+from tests.integration.agent_support import STAND_IN, make_plan, remote_master
 from tests.unit.agent.tunnel.test_tunnel import certificate
 
 ID = "1.1.1"
@@ -57,7 +57,7 @@ class Computers:
                 lifeline_fd=self._lifeline,
                 socket_dir=sockets,
                 num_threads=1,
-                listener=self.listener if name == "a" else None,
+                remote=remote_master(listener=self.listener) if name == "a" else None,
             )
         try:
             yield

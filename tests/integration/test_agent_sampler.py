@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
-from det_jupyter.agent.runs.runner import LivingGang, Runner
+from det_jupyter.agent.runs.active_run import LivingGang
+from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler import sampler as sampler_module
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.gpu_watch import HANGS, GpuSample, GpuWatch

@@ -33,8 +33,8 @@ from det_jupyter.agent.hangs.stall_watch import (
     StallWatch,
     Verdict,
 )
+from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.agent.runs.runner import LivingGang
 from det_jupyter.contract.host.run_processes import processes_of
 from det_jupyter.contract.host.rundir import append_to_journal
 from det_jupyter.contract.messages import RankStall

@@ -28,9 +28,9 @@ from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.agent.link.trial_files import TrialFiles
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.lease import Lease
+from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
-from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import (
@@ -71,9 +71,8 @@ class AgentService:
         is_watched: Whether `note_devices` will be called; then registration waits for it.
         samples: The samples of this computer.
         credentials: If the master is on another computer.
-        lease: Is renewed with each request that the master answers.
+        remote: The same master, as the runner has it.
         address: This computer's address for other agents; "": the one that the master sees.
-        listener: Where this process accepts other agents; None: nowhere.
     """
 
     def __init__(
@@ -85,11 +84,10 @@ class AgentService:
         is_watched: bool = False,
         samples: SampleBox | None = None,
         credentials: AgentCredentials | None = None,
-        lease: Lease | None = None,
+        remote: RemoteMaster | None = None,
         address: str = "",
-        listener: GangListener | None = None,
     ) -> None:
-        self._on_answer = lease.renew if lease else None
+        self._on_answer = remote.lease.renew if remote else None
         self._offer = offer
         self._session = session
         self._runner = runner
@@ -102,7 +100,8 @@ class AgentService:
         if not is_watched:
             self._devices_seen.set()
         self._credentials = credentials
-        self._address, self._listener = address, listener
+        self._address = address
+        self._listener = remote.listener if remote else None
         self._checks: set[asyncio.Task[None]] = set()  # kept, or they could be collected
         self._leaving = asyncio.Event()
         self._must_register = False  # whether the master has yet to store that there are no slots

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.agent.runs.runner import LivingGang
 from det_jupyter.contract.messages import RanksSeen
 from det_jupyter.contract.messages.leaving import RankPlace
 from det_jupyter.contract.run.control_page import ControlPage

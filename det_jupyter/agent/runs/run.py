@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from det_jupyter.agent.runs.file_chunks import Stream, streams_of
 from det_jupyter.agent.runs.run_end import crash_output
-from det_jupyter.agent.starting.rank_processes import StartFailed, end_survivors
+from det_jupyter.agent.starting.rank_processes import end_survivors
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.processes import Process
@@ -41,10 +41,9 @@ from det_jupyter.contract.run import control_page
 from det_jupyter.contract.run.evidence_page import EvidencePage, create_evidence_page
 from det_jupyter.contract.run.output_lines import read_end
 from det_jupyter.contract.trial.captured import cell_labels, cell_sources
-from det_jupyter.contract.trial.context_dir import unpack_context
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.variables import without_values
-from det_jupyter.errors import LaunchError, NotFound
+from det_jupyter.errors import NotFound
 
 logger = logging.getLogger(__name__)
 
@@ -135,34 +134,6 @@ class Run:
         if self.remote_agent:
             plan = plan.model_copy(update={"config": without_values(plan.config)})
         paths.write_private(self.dir.plan, plan.model_dump_json())
-
-    def prepare_working_folder(self) -> None:
-        """Unpack the context directory; without one, check that the working folder exists.
-
-        Raises:
-            LaunchError: The folder or the stored context directory does not exist.
-            StartFailed: The copy could not be written; another attempt may succeed.
-        """
-        context = self.plan.capsule.context
-        if context is None:
-            if problem := paths.find_missing_folder(self.plan.cwd):
-                raise LaunchError(self._without_folder() if self.remote_agent else problem)
-            return
-        try:
-            unpack_context(context, BlobStore(paths.data_dir() / "blobs"), self.dir.work)
-        except NotFound as error:
-            raise LaunchError(f"the context directory is not stored any more: {error}") from None
-        except OSError as error:  # such as a full disk, which may have room later
-            raise StartFailed(
-                f"cannot unpack the context directory to {self.dir.work}: {error}"
-            ) from None
-
-    def _without_folder(self) -> str:
-        return (
-            f"agent {self.remote_agent} has no folder {self.plan.cwd}, where the notebook is, and "
-            "the ranks run in it; submit with a context directory, which is sent there, or make "
-            "the folder on that computer"
-        )
 
     def note_started(self, *, at: float, pids: Mapping[int, int], note: str) -> None:
         """Set the report of the start.

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import assert_never
 
+from det_jupyter.agent.runs.active_run import ActiveRun, LivingGang
 from det_jupyter.agent.runs.gang import Gang, GangState
-from det_jupyter.agent.runs.lease import Lease
-from det_jupyter.agent.runs.memory_watch import MemoryEvidence, MemoryWatch
+from det_jupyter.agent.runs.memory_watch import MemoryWatch
+from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.run_end import write_end
 from det_jupyter.agent.runs.specs import make_specs, shared_store
+from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import (
     RankProcesses,
@@ -37,12 +37,10 @@ from det_jupyter.agent.starting.rank_processes import (
     write_records,
 )
 from det_jupyter.agent.tunnel.dialing import Unreached
-from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.agent.tunnel.part import Part, open_part
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     CloseRun,
-    Cut,
     ExtendGang,
     GangExited,
     KillGang,
@@ -59,57 +57,7 @@ from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 
-_FOLDER_S = 30.0  # how long a working folder may take to answer
 _SIGNAL_S = 0.3  # time between signals that were sent to all processes of this computer
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _ActiveRun:
-    """A run whose gang is not over: its task, and the timer of its deadline."""
-
-    run: Run
-    gang: Gang
-    memory: MemoryEvidence = field(default_factory=MemoryEvidence)  # when the first rank failed
-    end_ordered: asyncio.Event = field(default_factory=asyncio.Event)
-    deadline: asyncio.TimerHandle | None = None
-    task: asyncio.Task[None] | None = None
-
-    def kill(self) -> None:
-        """End the gang by order of the master, or at the deadline that the master set."""
-        self.gang.kill()
-        self.end_ordered.set()
-
-    def abandon(self) -> None:
-        """End the gang because the agent exits."""
-        self.gang.abandon()
-        self.end_ordered.set()
-
-    def cut_off(self, cut: Cut) -> None:
-        """End the gang because the computer of others cannot be reached."""
-        logger.error("allocation=%s: %s", self.run.id, cut.sentence)
-        self.gang.cut_off(cut)
-        self.end_ordered.set()
-
-    def kill_at(self, deadline: float) -> None:
-        """Kill the gang at this time of the loop's clock, or at its earlier deadline."""
-        if self.deadline is not None:
-            deadline = min(deadline, self.deadline.when())
-            self.deadline.cancel()
-        self.deadline = asyncio.get_running_loop().call_at(deadline, self._kill_late)
-
-    def _kill_late(self) -> None:
-        logger.warning("allocation=%s did not leave in time: killed", self.run.id)
-        self.kill()
-
-
-Prepare: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
-
-
-class LivingGang(NamedTuple):
-    """A gang whose ranks exist, with their pids by rank."""
-
-    run: Run
-    pids: Mapping[int, int]
 
 
 class Runner:
@@ -122,10 +70,7 @@ class Runner:
         lifeline_fd: Read end of a pipe that closes when this process exits.
         socket_dir: Short 0700 folder for IPC sockets.
         num_threads: Threads of each rank.
-        prepare: Fetches what a run needs to this computer. None: the master is here.
-        lease: Limits how long gangs run without a master. None: the master is here.
-        listener: Accepts the other parts of gangs whose rank 0 is here.
-        master: Address of the master's computer; "": it is this one.
+        remote: The master, if it is on another computer.
     """
 
     def __init__(
@@ -137,10 +82,7 @@ class Runner:
         lifeline_fd: int,
         socket_dir: Path,
         num_threads: int,
-        prepare: Prepare | None = None,
-        lease: Lease | None = None,
-        listener: GangListener | None = None,
-        master: str = "",
+        remote: RemoteMaster | None = None,
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
@@ -149,16 +91,13 @@ class Runner:
         for run in adopted:
             owners = [home for home in run.plan.homes if home in self._runs]
             self._runs[owners[0] if owners else agents[0]][run.id] = run
-        self._active: dict[str, _ActiveRun] = {}
+        self._active: dict[str, ActiveRun] = {}
         self._watched_until: dict[str, float] = {}  # by agent, in the loop's time
         self._launcher = launcher
         self._lifeline_fd = lifeline_fd
         self._num_threads = num_threads
-        self._prepare = prepare
-        self._remote_agent = agents[0] if prepare is not None else ""
-        self._lease = lease
-        self._listener = listener
-        self._master = master
+        self._remote = remote
+        self._remote_agent = agents[0] if remote is not None else ""
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
     def runs_of(self, agent_id: str) -> Mapping[str, Run]:
@@ -268,7 +207,7 @@ class Runner:
         gang = Gang(
             run.id, run.process_ranks, kill_group=kill_group, may_end_early=plan.is_program
         )
-        active = _ActiveRun(run=run, gang=gang)
+        active = ActiveRun(run=run, gang=gang)
         runs[run.id] = run
         if self.leave_ordered.is_set():  # the order was on its way when this agent began to exit
             gang.abandon()
@@ -284,7 +223,7 @@ class Runner:
         self._active[run.id] = active
         active.task = asyncio.create_task(self._run_gang(active))
 
-    async def _run_gang(self, active: _ActiveRun) -> None:
+    async def _run_gang(self, active: ActiveRun) -> None:
         run, gang = active.run, active.gang
         try:
             await self._start_and_wait(active)
@@ -308,7 +247,7 @@ class Runner:
                 await asyncio.to_thread(write_end, run.plan, run.dir, exited)
         self._finish(active, exited)
 
-    async def _start_and_wait(self, active: _ActiveRun) -> None:
+    async def _start_and_wait(self, active: ActiveRun) -> None:
         """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
         async with AsyncExitStack() as held:
@@ -323,7 +262,7 @@ class Runner:
                 lifeline_fd=self._lifeline_fd,
                 num_threads=self._num_threads,
             )
-            lease = self._lease
+            lease = self._remote.lease if self._remote is not None else None
             lease_number = await lease.hold() if lease is not None else 0
             processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
             if processes is None:
@@ -353,21 +292,21 @@ class Runner:
             run.link,
             agents=self._runs,
             store=shared_store(run.sockets),
-            listener=self._listener,
-            master=self._master,
+            listener=self._remote.listener if self._remote is not None else None,
+            master=self._remote.address if self._remote is not None else "",
         )
 
-    async def _get_ready(self, active: _ActiveRun, part: Part | None) -> bool:
+    async def _get_ready(self, active: ActiveRun, part: Part | None) -> bool:
         """Prepare all that the ranks here need, and wait for the other parts of the gang.
 
         Returns:
             False if the gang's end was ordered meanwhile.
         """
-        run, end_ordered = active.run, active.end_ordered
-        if self._prepare is not None and not await _completes(self._prepare(run), end_ordered):
+        run, remote = active.run, self._remote
+        if remote is not None and not await active.completes(remote.prepare(run)):
             return False
-        await _prepare_working_folder(run)
-        return part is None or await _completes(part.gather(), end_ordered)
+        await prepare_working_folder(run)
+        return part is None or await active.completes(part.gather())
 
     async def _exits_too(self) -> bool:
         """Return whether this agent exits as well.
@@ -375,13 +314,13 @@ class Runner:
         Slurm ends a job by SIGTERM to all of its processes, so a rank may have ended before the
         agent has handled its own signal. So an agent elsewhere waits for it for a moment.
         """
-        if self._lease is not None:
+        if self._remote is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SIGNAL_S):
                     await self.leave_ordered.wait()
         return self.leave_ordered.is_set()
 
-    def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
+    def _note_started(self, active: ActiveRun, processes: RankProcesses) -> None:
         run = active.run
         self.memory.started()
         active.gang.started(processes.pids)
@@ -393,7 +332,7 @@ class Runner:
         except OSError as error:  # only needed on systems without PDEATHSIG
             logger.warning("allocation=%s: %s cannot be written: %s", run.id, run.dir.ranks, error)
 
-    def _finish(self, active: _ActiveRun, exited: GangExited) -> None:
+    def _finish(self, active: ActiveRun, exited: GangExited) -> None:
         if active.deadline is not None:
             active.deadline.cancel()
         run = active.run
@@ -403,37 +342,7 @@ class Runner:
         self.news.set()
 
 
-async def _completes(work: Coroutine[Any, Any, None], end_ordered: asyncio.Event) -> bool:
-    """Await the work, or cancel it when the gang's end is ordered; return whether it is done."""
-    working, ended = asyncio.create_task(work), asyncio.create_task(end_ordered.wait())
-    await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
-    if working.done():
-        working.result()  # raises its exception
-        return True
-    working.cancel()
-    await asyncio.wait({working})
-    return False
-
-
-async def _prepare_working_folder(run: Run) -> None:
-    """Prepare a run's working folder; one on a network may never answer.
-
-    Raises:
-        LaunchError, StartFailed: See `Run.prepare_working_folder`.
-    """
-    limit_s = _FOLDER_S if run.plan.capsule.context is None else None  # to unpack takes its time
-    try:
-        async with asyncio.timeout(limit_s):
-            await asyncio.to_thread(run.prepare_working_folder)  # a thread cannot be cancelled
-    except TimeoutError:
-        raise StartFailed(
-            f"{run.plan.cwd} on {socket.gethostname()} does not answer within {_FOLDER_S:g} s; if "
-            "it is on a network, see whether its server can be reached"
-        ) from None
-
-
-async def _watch(active: _ActiveRun, part: Part) -> None:
+async def _watch(active: ActiveRun, part: Part) -> None:
     active.cut_off(await part.watch())
 
 

@@ -16,8 +16,8 @@ from contextlib import suppress
 
 import psutil
 
+from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.agent.runs.runner import LivingGang
 from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.host.run_processes import processes_of
 from det_jupyter.contract.host.rundir import append_to_journal

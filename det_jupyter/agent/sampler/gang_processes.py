@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import psutil
 
-from det_jupyter.agent.runs.runner import LivingGang
+from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.sampler.rank_tree import RankTree
 from det_jupyter.agent.sampler.readings import Reading
 from det_jupyter.contract.values.measures import PROCESS

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from det_jupyter.agent.devices.watch import in_thread
-from det_jupyter.agent.runs.runner import LivingGang, Runner
+from det_jupyter.agent.runs.active_run import LivingGang
+from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.gang_processes import ProcessReader
 from det_jupyter.agent.sampler.gpu_watch import GpuSample, GpuWatch

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent.runs import runner
+from det_jupyter.agent.runs import working_folder
 from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
 from det_jupyter.agent.runs.run import new_run
 from det_jupyter.agent.runs.run_end import crash_output, write_end
+from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir
@@ -164,7 +165,7 @@ def test_a_context_that_is_not_stored_any_more_is_told_before_anything_starts(
     run = new_run(PLAN.model_copy(update={"capsule": capsule}), sockets=tmp_path / "s")
     run.prepare()
     with pytest.raises(LaunchError, match="the context directory is not stored any more"):
-        run.prepare_working_folder()
+        asyncio.run(prepare_working_folder(run))
 
 
 def test_folder_that_only_the_notebooks_computer_has_is_named_with_the_remedy(
@@ -176,7 +177,7 @@ def test_folder_that_only_the_notebooks_computer_has_is_named_with_the_remedy(
     run.prepare()
     problem = r"agent b has no folder /home/elsewhere.* submit with a context directory"
     with pytest.raises(LaunchError, match=problem):
-        run.prepare_working_folder()
+        asyncio.run(prepare_working_folder(run))
 
 
 def test_working_folder_that_does_not_answer_holds_no_start_up(
@@ -190,10 +191,10 @@ def test_working_folder_that_does_not_answer_holds_no_start_up(
 
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     monkeypatch.setattr(paths, "find_missing_folder", hang)
-    monkeypatch.setattr(runner, "_FOLDER_S", 0.05)
+    monkeypatch.setattr(working_folder, "_FOLDER_S", 0.05)
     run = new_run(PLAN, sockets=tmp_path / "s")
     with pytest.raises(StartFailed, match=r"does not answer within 0\.05 s"):
-        asyncio.run(runner._prepare_working_folder(run))
+        asyncio.run(prepare_working_folder(run))
 
 
 PACKAGE = Path(__file__).parents[4] / "det_jupyter"

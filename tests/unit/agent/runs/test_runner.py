@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.agent.runs import runner as runner_module
+from det_jupyter.agent.runs.active_run import ActiveRun
 from det_jupyter.agent.runs.gang import Gang
-from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.run import Run, new_run
-from det_jupyter.agent.runs.runner import Runner, _ActiveRun
+from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses
 from det_jupyter.contract.host import paths
@@ -28,7 +28,7 @@ from det_jupyter.contract.messages import (
     StartGang,
     TakeSamples,
 )
-from tests.integration.agent_support import make_plan, run_of
+from tests.integration.agent_support import make_plan, remote_master, run_of
 
 ID = "1.1.1"
 
@@ -60,32 +60,15 @@ class NoProcesses:
 Scenario = Callable[[HandClock, Runner, NoProcesses], Awaitable[None]]
 
 
-async def fetch_nothing(run: Run) -> None:
-    """What an agent elsewhere does before a run: here it fetches no files."""
-
-
-class EndlessLease:
-    """The lease of an agent elsewhere, whose master always answers."""
-
-    async def hold(self) -> int:
-        return 0
-
-    def has_expired_since(self, number: int) -> bool:
-        return False
-
-    def release(self) -> None:
-        pass
-
-
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     """Return what starts a gang of one rank, plays a scenario and returns the run.
 
-    With a lease, the agent is on another computer than the master.
+    If `is_remote`, the master is on another computer.
     """
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
 
-    def play_one(scenario: Scenario, *, lease: EndlessLease | None = None) -> Run:
+    def play_one(scenario: Scenario, *, is_remote: bool = False) -> Run:
         async def act(loop: HandClock) -> Run:
             launcher = NoProcesses()
             runner = Runner(
@@ -95,8 +78,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
                 lifeline_fd=-1,
                 socket_dir=tmp_path,
                 num_threads=1,
-                prepare=fetch_nothing if lease else None,
-                lease=cast(Lease | None, lease),
+                remote=remote_master() if is_remote else None,
             )
 
             def kill(pid: int) -> None:
@@ -215,7 +197,7 @@ def test_of_any_orders_the_first_deadline_holds_and_one_timer_is_left(
         killed: list[int] = []
         gang = Gang(ID, [0], kill_group=killed.append)
         gang.started({0: 7})
-        active = _ActiveRun(run=run_of(make_plan(ID, [], slots=1)), gang=gang)
+        active = ActiveRun(run=run_of(make_plan(ID, [], slots=1)), gang=gang)
         due = float("inf")
         for pause_s, timeout_s in orders:
             await loop.advance(pause_s)
@@ -247,7 +229,7 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
             lifeline_fd=-1,
             socket_dir=tmp_path,
             num_threads=1,
-            prepare=fetch,
+            remote=remote_master(fetch),
         )
         plan = make_plan(ID, [], slots=1, agent_ids=["a"])
         runner.carry_out(StartGang(plan=plan), agent_id="a")
@@ -281,7 +263,7 @@ def test_rank_that_ends_by_a_signal_to_its_agent_too_is_lost_and_has_not_failed(
         await loop.advance(0.5)
         assert not runner.has_living_gangs
 
-    exited = play(scenario, lease=EndlessLease()).exited
+    exited = play(scenario, is_remote=True).exited
     assert exited is not None
     assert (exited.lost, exited.first_failed) == (
         (False, 0) if order == "rank alone" else (True, None)
@@ -301,7 +283,7 @@ def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
         runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
         await loop.advance(0)
 
-    play(scenario, lease=EndlessLease())
+    play(scenario, is_remote=True)
 
 
 def test_gang_that_is_ordered_while_the_agent_of_the_master_exits_is_left_to_its_successor(

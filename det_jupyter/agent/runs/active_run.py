@@ -1,0 +1,75 @@
+"""A run whose gang is not over, and the ways in which the gang is ended before its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from det_jupyter.agent.runs.gang import Gang
+from det_jupyter.agent.runs.memory_watch import MemoryEvidence
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.contract.messages import Cut
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ActiveRun:
+    """A run whose gang is not over: its task, and the timer of its deadline."""
+
+    run: Run
+    gang: Gang
+    memory: MemoryEvidence = field(default_factory=MemoryEvidence)  # when the first rank failed
+    end_ordered: asyncio.Event = field(default_factory=asyncio.Event)
+    deadline: asyncio.TimerHandle | None = None
+    task: asyncio.Task[None] | None = None
+
+    def kill(self) -> None:
+        """End the gang by order of the master, or at the deadline that the master set."""
+        self.gang.kill()
+        self.end_ordered.set()
+
+    def abandon(self) -> None:
+        """End the gang because the agent exits."""
+        self.gang.abandon()
+        self.end_ordered.set()
+
+    def cut_off(self, cut: Cut) -> None:
+        """End the gang because the computer of others cannot be reached."""
+        logger.error("allocation=%s: %s", self.run.id, cut.sentence)
+        self.gang.cut_off(cut)
+        self.end_ordered.set()
+
+    def kill_at(self, deadline: float) -> None:
+        """Kill the gang at this time of the loop's clock, or at its earlier deadline."""
+        if self.deadline is not None:
+            deadline = min(deadline, self.deadline.when())
+            self.deadline.cancel()
+        self.deadline = asyncio.get_running_loop().call_at(deadline, self._kill_late)
+
+    def _kill_late(self) -> None:
+        logger.warning("allocation=%s did not leave in time: killed", self.run.id)
+        self.kill()
+
+    async def completes(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Await the work, or cancel it when the end is ordered; return whether it is done."""
+        working = asyncio.create_task(work)
+        ended = asyncio.create_task(self.end_ordered.wait())
+        await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if working.done():
+            working.result()  # raises its exception
+            return True
+        working.cancel()
+        await asyncio.wait({working})
+        return False
+
+
+class LivingGang(NamedTuple):
+    """A gang whose ranks exist, with their pids by rank."""
+
+    run: Run
+    pids: Mapping[int, int]
