@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from det_jupyter.config.parsing import without_nulls
-from det_jupyter.config.problems import describe
 from det_jupyter.config.sections import Alert
+from det_jupyter.config.user_files import find_repeated, parse_file
 from det_jupyter.config.yaml_text import read_yaml, with_lines
 from det_jupyter.contract.schema.fields import Section, Text
-from det_jupyter.contract.schema.key_paths import join_all, sort_problems
+from det_jupyter.contract.schema.key_paths import sort_problems
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.errors import ConfigError, Problem
 
@@ -73,35 +72,16 @@ def parse_alerts(document: Mapping[str, Any]) -> AlertsFile:
     Raises:
         ConfigError: All problems.
     """
-    filled = without_nulls(document)
-    try:
-        parsed = AlertsFile.model_validate(filled)
-    except ValidationError as error:
-        found = describe(error, filled, explain=_explain_unknown)
-        raise ConfigError(sort_problems(found)) from None
-    if problems := list(_find_problems(parsed)):
-        raise ConfigError(problems)
-    return parsed
-
-
-def _explain_unknown(keys: Sequence[int | str]) -> Problem:
-    section: type[Section] = AlertsFile if len(keys) == 1 else UserAlert
-    return Problem(join_all(keys), f"unknown key; there are {', '.join(section.model_fields)}")
-
-
-def _find_problems(parsed: AlertsFile) -> list[Problem]:
-    names = [alert.name for alert in parsed.alerts]
-    double = [
-        Problem(f"alerts[{i}].name", f"got {name!r} once more; every one needs a name of its own")
-        for i, name in enumerate(names)
-        if name is not None and name in names[:i]
-    ]
+    parsed = parse_file(AlertsFile, document)
+    names = [(f"alerts[{i}].name", alert.name) for i, alert in enumerate(parsed.alerts)]
     without = [
         Problem(f"alerts[{i}]", f"missing its address; expected one of {', '.join(alert.WAYS)}")
         for i, alert in enumerate(parsed.alerts)
         if not alert.way
     ]
-    return sort_problems([*double, *without])
+    if problems := [*find_repeated(names), *without]:
+        raise ConfigError(sort_problems(problems))
+    return parsed
 
 
 def destinations(

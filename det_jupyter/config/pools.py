@@ -18,19 +18,17 @@ The keys are Determined's where it has them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.parsing import without_nulls
-from det_jupyter.config.problems import describe
+from det_jupyter.config.user_files import find_repeated, parse_file
 from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.contract.schema.fields import Bool, Count, Int, Section, Text, Title
-from det_jupyter.contract.schema.key_paths import join_all, sort_problems
-from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.errors import ConfigError
 
 DEFAULT_POOL = "default"
 DEFAULT_PRIORITY = 42
@@ -121,43 +119,19 @@ def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
     Raises:
         ConfigError: All problems.
     """
-    filled = without_nulls(document)
-    try:
-        parsed = PoolsFile.model_validate(filled)
-    except ValidationError as error:
-        raise ConfigError(
-            sort_problems(describe(error, filled, explain=_explain_unknown))
-        ) from None
-    if problems := _find_duplicates(parsed):
+    parsed = parse_file(PoolsFile, document)
+    named: tuple[tuple[str, list[str]], ...] = (
+        ("pools[{}].pool_name", [pool.pool_name for pool in parsed.pools]),
+        ("agents[{}].id", [agent.id for agent in parsed.agents]),
+        ("clusters[{}].name", [cluster.name for cluster in parsed.clusters]),
+    )
+    if problems := [
+        problem
+        for path, names in named
+        for problem in find_repeated((path.format(i), name) for i, name in enumerate(names))
+    ]:
         raise ConfigError(problems)
     if all(pool.pool_name != DEFAULT_POOL for pool in parsed.pools):
         default = PoolConfig(pool_name=DEFAULT_POOL)
         parsed = parsed.model_copy(update={"pools": [*parsed.pools, default]})
     return parsed
-
-
-_SECTIONS: Mapping[str, type[Section]] = {"agents": SimulatedAgent, "clusters": ClusterConfig}
-
-
-def _explain_unknown(keys: Sequence[int | str]) -> Problem:
-    """Return the problem with an unknown key, which lists the keys of its section."""
-    section: type[Section] = PoolsFile
-    if "scheduler" in keys[:-1]:
-        section = SchedulerConfig
-    elif "task_container_defaults" in keys[:-1]:
-        section = TaskDefaults
-    elif len(keys) > 1:
-        section = _SECTIONS.get(str(keys[0]), PoolConfig)
-    return Problem(join_all(keys), f"unknown key; there are {', '.join(section.model_fields)}")
-
-
-def _find_duplicates(parsed: PoolsFile) -> list[Problem]:
-    pools = [(f"pools[{i}].pool_name", p.pool_name) for i, p in enumerate(parsed.pools)]
-    agents = [(f"agents[{i}].id", agent.id) for i, agent in enumerate(parsed.agents)]
-    clusters = [(f"clusters[{i}].name", each.name) for i, each in enumerate(parsed.clusters)]
-    return [
-        Problem(path, f"got {name!r} once more; every one needs a name of its own")
-        for named in (pools, agents, clusters)
-        for index, (path, name) in enumerate(named)
-        if name in [other for _, other in named[:index]]
-    ]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_MEANING, TAGS, masked
 from det_jupyter.config.migrate import explain_unmigrated
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
+from det_jupyter.contract.schema.fields import Section
 from det_jupyter.contract.schema.key_paths import format_value, join_all, join_words, look_up
 from det_jupyter.errors import Problem
-
-Explain = Callable[[Sequence[int | str]], Problem]
 
 _VARIABLES = ("environment", "environment_variables")
 _GONE = {
@@ -64,7 +64,7 @@ def describe(
     *,
     within: tuple[str, ...] = (),
     is_part: bool = False,
-    explain: Explain | None = None,
+    root: type[Section] = ExperimentConfig,
 ) -> Iterator[Problem]:
     """Yield the problems in a pydantic error.
 
@@ -72,14 +72,13 @@ def describe(
         document: The document that was validated.
         within: Keys of the section that was validated; by default the whole document.
         is_part: Whether it is a part of a configuration: then missing keys are no problem.
-        explain: Returns the problem with an unknown key, given the keys that lead to it; by
-            default for the sections of an experiment.
+        root: The section that the document is; by default an experiment's configuration.
     """
     for details in error.errors(include_url=False):
         loc = _without_tag((*within, *details["loc"]))
         may_come = details["type"] in ("missing", "union_tag_not_found")
         if not (is_part and may_come and not any(isinstance(part, int) for part in loc)):
-            yield _problem(details, loc, document, explain)
+            yield _problem(details, loc, document, root)
 
 
 def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -97,14 +96,18 @@ def _problem(
     details: ErrorDetails,
     loc: tuple[int | str, ...],
     document: Mapping[str, Any],
-    explain: Explain | None,
+    root: type[Section],
 ) -> Problem:
     path = join_all(loc)
     match details["type"]:
         case "missing":
             return Problem.missing(path, f"{_HINTS.get(path, '')}{_required_by(loc, document)}")
         case "extra_forbidden":
-            return explain(loc) if explain else _explain_unknown(loc, document)
+            if root is ExperimentConfig:
+                return _explain_unknown(loc, document)
+            above = [part for part in loc[:-1] if isinstance(part, str)]
+            names = fields_of(sections_at(above, root=root))
+            return Problem(path, f"unknown key; there are {', '.join(names)}")
         case "union_tag_not_found" if isinstance(details["input"], Mapping):
             return Problem.missing(f"{path}.name", f"{_HINTS['searcher.name']}")
         case "union_tag_invalid":

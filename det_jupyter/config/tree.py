@@ -37,15 +37,18 @@ def kinds(section: str) -> dict[str, type[Section]]:
 
 
 def sections_at(
-    parts: Sequence[str], document: Mapping[str, Any] | None = None
+    parts: Sequence[str],
+    document: Mapping[str, Any] | None = None,
+    root: type[Section] = ExperimentConfig,
 ) -> list[type[Section]]:
     """Return the section classes at a path of keys; empty if there is no such section.
 
     Args:
         parts: The keys, without indices.
         document: If given, only the kind of searcher or storage that it has is returned.
+        root: The section that the path begins in.
     """
-    found: list[type[Section]] = [ExperimentConfig]
+    found = [root]
     for depth, part in enumerate(parts):
         found = [
             below

@@ -22,7 +22,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
 
 from det_jupyter._version import __version__
@@ -47,7 +47,6 @@ _REASONS = {
     errno.ENETUNREACH: ": its network cannot be reached",
     errno.EHOSTUNREACH: ": its computer cannot be reached",
 }
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,43 @@
+"""Parses the files that hold for all experiments: pools.yaml and alerts.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from det_jupyter.config.parsing import without_nulls
+from det_jupyter.config.problems import describe
+from det_jupyter.contract.schema.fields import Section
+from det_jupyter.contract.schema.key_paths import sort_problems
+from det_jupyter.errors import ConfigError, Problem
+
+File = TypeVar("File", bound=Section)
+
+
+def parse_file(file: type[File], document: Mapping[str, Any]) -> File:
+    """Return the file whose text is this document.
+
+    Raises:
+        ConfigError: All problems of single values.
+    """
+    filled = without_nulls(document)
+    try:
+        return file.model_validate(filled)
+    except ValidationError as error:
+        raise ConfigError(sort_problems(describe(error, filled, root=file))) from None
+
+
+def find_repeated(names: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
+    """Yield a problem for each name that an earlier one equals; None is no name.
+
+    Args:
+        names: Paths in the document, and the names there.
+    """
+    earlier: set[str] = set()
+    for path, name in names:
+        if name in earlier:
+            yield Problem(path, f"got {name!r} once more; every one needs a name of its own")
+        if name is not None:
+            earlier.add(name)
