@@ -187,7 +187,7 @@ class _Program:
 
     async def _listen_to_agents(self) -> None:
         """Listen to agents of other computers, if there are any; try until it succeeds."""
-        while self._access.agents:
+        while self._access.needs_port(time.time()):
             try:
                 await self._agent_listener.open()
             except DetError as error:  # the port is taken, for example
@@ -195,6 +195,7 @@ class _Program:
                     logger.error("%s", error)
                 self._service.listener_problem = str(error)
             else:
+                self._agent_listener.close_soon()  # if all were removed
                 break
             await asyncio.sleep(_LISTEN_S)
         self._service.listener_problem = ""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from det_jupyter.errors import DetError
+from det_jupyter.master.http import agent_listener
 from det_jupyter.master.http.agent_listener import AgentListener
+from det_jupyter.master.http.api import API
 from det_jupyter.master.service.agent_access import AgentAccess
 from tests.integration.master_support import Bench
 
@@ -73,6 +78,34 @@ def test_port_is_closed_and_forgotten_with_the_last_agent(tmp_path: Path) -> Non
             await asyncio.open_connection("127.0.0.1", port)
         access.add("c")
         assert await listener.open() == access.port
+
+    play(tmp_path, scenario)
+
+
+def test_port_stays_open_until_an_agent_that_was_removed_while_it_was_away_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_listener, "_REFUSES_S", 0.01)
+
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        token = access.add("b")
+        port = await listener.open()
+        access.remove("b", awaited_from=time.time())
+        listener.close_soon()
+        await asyncio.sleep(0.1)
+        access = AgentAccess(tmp_path / "agents")  # as the next master reads it
+        assert (access.needs_port(time.time()), access.port) == (True, port)
+        assert not access.needs_port(time.time() + 8 * 86_400)
+        trusted = ssl.create_default_context(cafile=str(access.certificate))
+        trusted.check_hostname = False
+        async with httpx.AsyncClient(verify=trusted) as http:
+            url = f"https://127.0.0.1:{port}{API}/agents/b/clock"
+            answer = await http.get(url, headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == 401
+        assert "the agent was removed" in answer.text
+        async with asyncio.timeout(20):
+            while AgentAccess(tmp_path / "agents").port is not None:
+                await asyncio.sleep(0.01)
 
     play(tmp_path, scenario)
 

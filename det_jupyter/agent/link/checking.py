@@ -48,14 +48,14 @@ async def measure(
         httpx.HTTPError: The master does not answer.
     """
     latency_s = min([await _timed(http, "GET", f"{base}/clock") for _ in range(_NUM_TRIES)])
-    path = f"{base}/probe?num_bytes={_SIZE_BYTES}"
-    down_s = await _timed(http, "GET", path)
-    up_s = await _timed(http, "POST", f"{base}/probe", content=bytes(_SIZE_BYTES))
+    size = _SIZE_BYTES if command.num_bytes else 1
+    down_s = await _timed(http, "GET", f"{base}/probe?num_bytes={size}")
+    up_s = await _timed(http, "POST", f"{base}/probe", content=bytes(size))
     measured, closed = await _measure_others(command, agent)
     return ConnectionsChecked(
         latency_s=latency_s,
-        down_bytes_per_s=_SIZE_BYTES / down_s,
-        up_bytes_per_s=_SIZE_BYTES / up_s,
+        down_bytes_per_s=size / down_s,
+        up_bytes_per_s=size / up_s,
         peers=measured,
         closed=closed,
         has_folder=not command.probe or await _finds(Path(command.probe)),

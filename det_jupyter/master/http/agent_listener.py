@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+import time
 from contextlib import suppress
 
 from fastapi import APIRouter, FastAPI, Response
@@ -41,7 +41,7 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-_REFUSES_S = 60.0  # how long the port stays open when no agent may connect any more
+_REFUSES_S = 60.0  # how long the port stays open at least when no agent may connect any more
 
 
 class AgentGuard:
@@ -49,19 +49,19 @@ class AgentGuard:
 
     Args:
         app: The application.
-        find_agent: Returns the agent that a token belongs to, or None.
+        access: Has the tokens.
     """
 
-    def __init__(self, app: ASGIApp, find_agent: Callable[[str], str | None]) -> None:
+    def __init__(self, app: ASGIApp, access: AgentAccess) -> None:
         self._app = app
-        self._find_agent = find_agent
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])
         kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        agent = self._find_agent(token) if kind == "Bearer" else None
+        agent = self._access.agent_of(token) if kind == "Bearer" else None
         if agent is None:
             problem = (
                 "the master does not accept this token: the agent was removed (det agent remove), "
@@ -69,6 +69,7 @@ class AgentGuard:
                 "start it with the credentials of that"
             )
             await closing_refusal(401, problem)(scope, receive, send)
+            self._access.note_refused(token)
         elif not scope["path"].startswith(f"{API}/agents/{agent}/"):
             problem = f"this token is for the routes of agent {agent} only"
             await closing_refusal(403, problem)(scope, receive, send)
@@ -103,7 +104,7 @@ def create_agent_app(
     app.include_router(tunnel_routes(consoles), prefix=API)
     app.include_router(upload_routes(service, inbox), prefix=API)
     app.include_router(checked_agent_routes(checks), prefix=API)
-    return AgentGuard(app, access.agent_of)
+    return AgentGuard(app, access)
 
 
 class AgentListener:
@@ -186,13 +187,19 @@ class AgentListener:
                 await self._serving
 
     def close_soon(self) -> None:
-        """Call `close_unneeded` in a minute. Until then, agents that were removed are refused."""
+        """Call `close_unneeded` in a minute, and then each minute until no agent is awaited.
+
+        Until then, agents that were removed are refused, and so end.
+        """
         if self._closing is None or self._closing.done():
             self._closing = asyncio.create_task(self._close_later())
 
     async def _close_later(self) -> None:
-        await asyncio.sleep(_REFUSES_S)
-        await self.close_unneeded()
+        while True:
+            await asyncio.sleep(_REFUSES_S)
+            await self.close_unneeded()
+            if self._access.agents or not self._access.needs_port(time.time()):
+                return
 
     async def close_unneeded(self, cluster: str = "") -> None:
         """Stop listening if no agent may connect; the next agent gets another port.
@@ -202,7 +209,7 @@ class AgentListener:
         """
         async with self._changing:
             self._clusters.discard(cluster)
-            if not self._access.agents and not self._clusters:
+            if not self._access.needs_port(time.time()) and not self._clusters:
                 await self.close()
                 self._access.set_port(None)
 
@@ -237,7 +244,8 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
     @routes.delete("/agents/{agent_id:path}/credentials", response_model=Wire)
     async def remove(agent_id: str) -> Response:
         """Refuse an agent of another computer from now on; its trials end there."""
-        access.remove(agent_id)
+        agent = service.machine.state.agents.get(agent_id)
+        access.remove(agent_id, awaited_from=time.time() if agent is not None else None)
         service.links.drop(agent_id)
         service.take(AgentRemoved(agent_id=agent_id))
         listener.close_soon()

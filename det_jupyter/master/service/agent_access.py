@@ -19,6 +19,7 @@ import re
 import secrets
 import socket
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -27,9 +28,11 @@ from det_jupyter.contract.host.ownership import make_private
 from det_jupyter.contract.messages import AgentCredentials, Wire
 from det_jupyter.errors import ConfigError, DetError, NotFound, Problem
 
+_Value = TypeVar("_Value")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _DEFAULT_ROUTE = "192.0.2.1"  # reserved for documentation
 _NUM_DIGITS = 8  # of the id of a master
+_REFUSED_S = 7 * 86_400.0  # for how long an agent that was removed while it was away is awaited
 _YEARS = 10  # validity of the certificate
 _COMMON_NAME = "det_jupyter master"
 _GANG_NAME = "det_jupyter gang"
@@ -42,6 +45,8 @@ class _Access(Wire):
     port: int | None = None
     digests: dict[str, str] = {}  # digests of the tokens, by agent
     clusters: dict[str, str] = {}  # by agent on a node of a cluster: the cluster
+    # Digests of void tokens whose agents have not been refused yet: until when they may be, UTC.
+    removed: dict[str, float] = {}
 
 
 class AgentAccess:
@@ -90,6 +95,10 @@ class AgentAccess:
     def agents(self) -> list[str]:
         """The names of the agents that may connect."""
         return sorted(self._access.digests)
+
+    def needs_port(self, now: float) -> bool:
+        """Whether an agent may connect, or has yet to be refused because it was removed."""
+        return bool(self._access.digests) or max(self._access.removed.values(), default=0.0) > now
 
     def set_port(self, port: int | None) -> None:
         """Store the port, which later masters use too; None: choose another the next time."""
@@ -155,8 +164,12 @@ class AgentAccess:
         make_private(self._folder, "")
         _make_certificate(self.certificate, self.key, _COMMON_NAME)
 
-    def remove(self, agent_id: str) -> None:
+    def remove(self, agent_id: str, *, awaited_from: float | None = None) -> None:
         """Make an agent's token void; later gangs get another certificate, whose key it lacks.
+
+        Args:
+            agent_id: The agent.
+            awaited_from: The time, UTC, if a process of the agent may run that has to be refused.
 
         Raises:
             NotFound: No agent of this name was added.
@@ -166,7 +179,12 @@ class AgentAccess:
             raise NotFound(f"no agent {agent_id} was added; those that were: {known}")
         digests = _without(self._access.digests, agent_id)
         clusters = _without(self._access.clusters, agent_id)
-        self._write(self._access.model_copy(update={"digests": digests, "clusters": clusters}))
+        removed = self._access.removed
+        if awaited_from is not None:
+            removed = {key: until for key, until in removed.items() if until > awaited_from}
+            removed[self._access.digests[agent_id]] = awaited_from + _REFUSED_S
+        changes = {"digests": digests, "clusters": clusters, "removed": removed}
+        self._write(self._access.model_copy(update=changes))
         for path in (self._gang_certificate, self._gang_key):
             path.unlink(missing_ok=True)
 
@@ -174,6 +192,13 @@ class AgentAccess:
         """Return the agent with this token; None if there is none."""
         digest = _digest(token)  # tokens are random: the time of comparing digests reveals nothing
         return next((name for name, d in self._access.digests.items() if d == digest), None)
+
+    def note_refused(self, token: str) -> None:
+        """Note that a process with this token was refused, and so ends."""
+        digest = _digest(token)
+        if digest in self._access.removed:
+            removed = _without(self._access.removed, digest)
+            self._write(self._access.model_copy(update={"removed": removed}))
 
     def gang_certificate(self) -> tuple[str, str]:
         """Return the certificate of connections between agents, and its key, as PEM.
@@ -255,7 +280,7 @@ def outward_address(host: str = _DEFAULT_ROUTE, port: int = 9) -> str:
     return outward_address() if is_loopback else address
 
 
-def _without(values: dict[str, str], name: str) -> dict[str, str]:
+def _without(values: dict[str, _Value], name: str) -> dict[str, _Value]:
     return {key: value for key, value in values.items() if key != name}
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from det_jupyter.contract.messages import (
     AgentCheck,
@@ -32,8 +33,11 @@ _SLOW_BYTES_PER_S = 10e6  # of checkpoints: 1 GB takes 100 s
 _SLOW_PEER_BYTES_PER_S = 50e6  # of gradients; 1 Gbit/s is more
 _SENT_BYTES = 64 * 2**20  # to each other agent at most
 _PEER_S = 3.0  # for each other agent
-_CUTS_S = 10.0
+_CUTS_S = 10.0  # pause between two examinations of two agents that do not reach each other
+_CUTS_POLL_S = 1.0
 _PREFIX = ".det-probe-"
+
+Pair: TypeAlias = frozenset[str]
 
 
 class ConnectionChecks:
@@ -120,18 +124,41 @@ class ConnectionChecks:
                         await asyncio.to_thread(probe_path.unlink, missing_ok=True)
 
     async def keep_cuts_current(self) -> None:
-        """Find out again and again which agents reach each other again; runs until cancelled."""
-        while True:
-            await asyncio.sleep(_CUTS_S)
-            state, links = self._service.machine.state, self._service.links
-            for cut in list(state.cuts):
-                try:
-                    if all(links.is_connected(name) for name in cut.pair):
-                        answers = await self._measure(sorted(cut.pair), 0)
-                        if len(answers) == 2 and not any(a.closed for a in answers.values()):
-                            self._service.take(AgentsReachable(agents=sorted(cut.pair)))
-                except Exception:  # a full disk, for example; it is tried again
-                    logger.exception("%s: this could not be examined again", cut.sentence)
+        """Find out again and again which agents reach each other again; runs until cancelled.
+
+        An agent takes part in one examination at a time, so a slow one delays only its own.
+        """
+        examining: dict[Pair, asyncio.Task[None]] = {}
+        ended_at: dict[Pair, float] = {}
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await asyncio.sleep(_CUTS_POLL_S)
+                for pair in [pair for pair, task in examining.items() if task.done()]:
+                    del examining[pair]
+                    ended_at[pair] = loop.time()
+                pairs = [cut.pair for cut in self._service.machine.state.cuts]
+                ended_at = {pair: ended_at.get(pair, loop.time()) for pair in pairs}
+                for pair in sorted(pairs, key=ended_at.__getitem__):
+                    is_due = loop.time() - ended_at[pair] >= _CUTS_S
+                    if is_due and not any(pair & other for other in examining):
+                        examining[pair] = asyncio.create_task(self._examine(sorted(pair)))
+        finally:
+            for task in examining.values():
+                task.cancel()
+
+    async def _examine(self, pair: Sequence[str]) -> None:
+        """Have two agents that could not reach each other try it again."""
+        links = self._service.links
+        try:
+            if all(links.is_connected(name) for name in pair):
+                answers = await self._measure(pair, 0)
+                if len(answers) == 2 and not any(a.closed for a in answers.values()):
+                    self._service.take(AgentsReachable(agents=list(pair)))
+        except Exception:  # a full disk, for example; it is tried again
+            logger.exception(
+                "whether %s reach each other could not be examined", " and ".join(pair)
+            )
 
 
 async def _probe_in(folder: str) -> Path:

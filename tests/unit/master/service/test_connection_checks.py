@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from det_jupyter.contract.messages import AgentCheck, ConnectionsChecked, Cut, PeerMeasured
 from det_jupyter.errors import DetError
 from det_jupyter.master.service import connection_checks
-from det_jupyter.master.service.connection_checks import find_problems
+from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.connection_checks import ConnectionChecks, find_problems
+from det_jupyter.master.service.service import Service
 
 FINE = ConnectionsChecked(latency_s=0.001, down_bytes_per_s=1e8, up_bytes_per_s=1e8)
 
@@ -85,3 +90,44 @@ def test_a_folder_that_does_not_answer_does_not_hold_up_the_master(
     monkeypatch.setattr(connection_checks, "_FOLDER_S", 0.05)
     with pytest.raises(DetError, match=r"^/share: does not answer within 0\.05 s"):
         asyncio.run(connection_checks._probe_in("/share"))
+
+
+def test_agent_that_is_slow_delays_no_examination_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_checks, "_CUTS_S", 0.01)
+    monkeypatch.setattr(connection_checks, "_CUTS_POLL_S", 0.001)
+    cuts = [Cut(from_agent=a, to_agent=b, why="no answer") for a, b in ("ab", "bc", "ad", "cd")]
+    state = SimpleNamespace(cuts=cuts, agents={})
+    reached: list[list[str]] = []
+    service = SimpleNamespace(
+        machine=SimpleNamespace(state=state),
+        links=SimpleNamespace(is_connected=lambda _: True),
+        take=lambda event: reached.append(event.agents),
+    )
+    checks = ConnectionChecks(cast(Service, service), cast(AgentAccess, None))
+    under_way: list[str] = []
+
+    async def measure(names: Sequence[str], num_bytes: int) -> dict[str, ConnectionsChecked]:
+        assert not set(names) & set(under_way)
+        under_way.extend(names)
+        try:
+            await asyncio.sleep(3600 if "b" in names else 0)
+        finally:
+            for name in names:
+                under_way.remove(name)
+        return {name: FINE for name in names}
+
+    monkeypatch.setattr(checks, "_measure", measure)
+
+    async def act() -> None:
+        task = asyncio.create_task(checks.keep_cuts_current())
+        async with asyncio.timeout(20):
+            while ["c", "d"] not in reached:
+                await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(act())
+    assert not any("b" in pair for pair in reached)
+    assert under_way == []
