@@ -47,6 +47,11 @@ def fill(data: Path, elsewhere: Path) -> None:
     put(elsewhere / "mine/precious.pt")  # the user's own
     put(data / "checkpoints/.part-x/state_dict.pt", 12)  # of a rank that was killed
     put(data / "checkpoints/orphan/state_dict.pt")
+    fenced = put(elsewhere / "w3/state_dict.pt", 16)  # its run was given up
+    (fenced.parent / "metadata.json").write_text('{"uuid": "w3", "experiment_id": 3}')
+    (elsewhere / "mine/metadata.json").write_text('{"uuid": "w3", "experiment_id": 3}')
+    for checkpoint in (elsewhere / "w3", elsewhere / "mine"):
+        os.utime(checkpoint, (OLD, OLD))
     put(data / "runs/3.5.1/journal-0")
     put(data / "runs/2.4.1/journal-0", 16)  # experiment 2 was deleted
     put(data / "runs/9.9.1/journal-0")  # of a number that was never given
@@ -76,6 +81,7 @@ def test_what_takes_the_room_is_listed_largest_first(tmp_path: Path) -> None:
         ("blobs", str(data / "blobs"), None): (40 * KB, 24 * KB),
         ("leftovers", str(data / "traces"), None): (20 * KB, 20 * KB),
         ("logs", str(data / "logs"), None): (20 * KB, 8 * KB),
+        ("unrecorded", str(elsewhere), 3): (20 * KB, 0),
         ("leftovers", str(data / "runs"), None): (16 * KB, 16 * KB),
         ("leftovers", str(data / "checkpoints"), None): (12 * KB, 12 * KB),
         ("other", str(data / "checkpoints"), None): (8 * KB, 0),

@@ -141,6 +141,7 @@ UseKind = Literal[
     "code",  # unpacked modules
     "blobs",  # captured data
     "logs",
+    "unrecorded",  # checkpoints of runs that were given up, or of another master
     "leftovers",  # of deleted experiments and killed ranks
     "reserve",
     "other",

@@ -82,6 +82,8 @@ def _how(use: DiskUse, reader: Reader) -> str:
             return f"{reader.experiment} delete {use.experiment_id}"
         case "database":
             return "delete experiments"
+        case "unrecorded":
+            return "by hand: of a run that was given up, or of another master"
         case "reserve":
             return "given back when the disk is full"
         case "runs":

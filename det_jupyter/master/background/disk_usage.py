@@ -27,9 +27,11 @@ from det_jupyter.contract.host.rundir import runs_root
 from det_jupyter.contract.messages import Capsule, DiskUsage, DiskUse, FreedRoom
 from det_jupyter.contract.messages.disks import UseKind
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
+from det_jupyter.errors import CheckpointError
 from det_jupyter.master.background.cleanup import remove_leftovers, sweep
 from det_jupyter.master.service.reserve import NAME as RESERVE
 from det_jupyter.master.service.service import Service
+from det_jupyter.storage import read_metadata
 from det_jupyter.storage.directory import remove_tree
 
 _GRACE_S = 3600.0  # blobs are stored before an experiment refers to them
@@ -153,7 +155,7 @@ def _parts(known: Known, data_dir: Path, now: float) -> Iterator[tuple[_Key, Pat
     """Yield each part of the folders: what it is, its path, and whether it can be freed."""
     for location in sorted({str(data_dir / "checkpoints"), *known.locations}):
         is_own = location == str(data_dir / "checkpoints")
-        yield from _checkpoints(known, Path(location), is_own=is_own)
+        yield from _checkpoints(known, Path(location), now, is_own=is_own)
     for path in _entries(data_dir):
         name, folder = path.name, str(path)
         if name == "checkpoints":
@@ -179,16 +181,40 @@ def _parts(known: Known, data_dir: Path, now: float) -> Iterator[tuple[_Key, Pat
             yield ("other", str(data_dir), None), path, False
 
 
-def _checkpoints(known: Known, folder: Path, *, is_own: bool) -> Iterator[tuple[_Key, Path, bool]]:
-    """Yield checkpoints; in a folder that is not ours alone, only those that we have recorded."""
+def _checkpoints(
+    known: Known, folder: Path, now: float, *, is_own: bool
+) -> Iterator[tuple[_Key, Path, bool]]:
+    """Yield checkpoints, and what is left of some.
+
+    A run that was given up may have committed one to a shared folder before it was ended. It is
+    not recorded then. Another master, with an experiment of the same number, may have written it
+    as well, so it is listed and never freed.
+    """
     for path in _entries(folder):
         number = known.checkpoints.get(path.name)
         if number is not None and number in known.names:
             yield ("checkpoints", str(folder), number), path, False
         elif path.name.startswith(_SCRATCH):
             yield ("leftovers", str(folder), None), path, True
+        elif (owner := _owner_of(path, now)) in known.names:
+            yield ("unrecorded", str(folder), owner), path, False
         elif is_own:
             yield ("other", str(folder), None), path, False
+
+
+def _owner_of(path: Path, now: float) -> int | None:
+    """Return the experiment that a checkpoint names; None if it has just been written or is none.
+
+    The record of one comes a moment later.
+    """
+    if not _is_older(path, now - _GRACE_S):
+        return None
+    try:
+        metadata = read_metadata(path)
+    except (OSError, CheckpointError):
+        return None
+    owner = metadata.get("experiment_id") if metadata.get("uuid") == path.name else None
+    return owner if isinstance(owner, int) else None
 
 
 def _of_experiments(known: Known, folder: Path) -> Iterator[tuple[_Key, Path, bool]]:
