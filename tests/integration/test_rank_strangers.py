@@ -25,8 +25,8 @@ SEND = """
 import json
 from datetime import timedelta
 import torch.distributed as dist
-from det_jupyter.rank import rendezvous
-from det_jupyter.rank.rendezvous import check_members
+from det_jupyter.rank import membership
+from det_jupyter.rank.membership import check_members
 from det_jupyter.errors import PeerRefused
 
 d, group, told = self.context.distributed, dist.group.WORLD, {}
@@ -42,7 +42,7 @@ def note(name, call):
 is_victim = d.rank == 1
 note("stranger", lambda: check_members(group, "i", b"ours" if is_victim else b"guess"))
 note("friend", lambda: check_members(group, "j", b"ours"))
-rendezvous._PROOF_TIMEOUT = timedelta(seconds=0.2)
+membership._PROOF_TIMEOUT = timedelta(seconds=0.2)
 group = dist.new_group()
 is_victim and note("silent", lambda: check_members(group, "k", b"ours"))
 with open(f"answer-{d.rank}", "w") as file:
@@ -79,7 +79,7 @@ def test_a_process_that_does_not_know_the_secret_is_found_out(lab: Lab) -> None:
     lab.start(FRAIL, on_both_ranks(SEND)).ended()
     chief, other = answer(lab, 0), answer(lab, 1)
     assert "has not proved within 0.2 s that it is of this gang" in other["silent"]
-    assert "does not know this gang's secret" in other["stranger"]
+    assert "does not have this gang's secret" in other["stranger"]
     assert chief["friend"] == other["friend"] == "None"
 
 
