@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.messages import RanksSeen
-from det_jupyter.contract.messages.leaving import RankPlace
+from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.run.control_page import ControlPage
 
 _READ_S = 1.0
@@ -25,7 +25,7 @@ _REPORT_S = (2.0, 10.0)  # shortest time between two reports of a gang: first, a
 class WatchedGang:
     """What was read of one gang."""
 
-    places: dict[int, RankPlace] = field(default_factory=dict)
+    places: dict[int, RankProgress] = field(default_factory=dict)
     reported_at: float = float("-inf")  # on the monotonic clock
     pause_s: float = _REPORT_S[0]
 
@@ -42,7 +42,9 @@ class WatchedGang:
             before = self.places.get(rank)
             batch, is_exchanging = page.batch_of(rank), page.is_exchanging(rank)
             if before is None or (before.batch, before.is_exchanging) != (batch, is_exchanging):
-                self.places[rank] = RankPlace(batch=batch, is_exchanging=is_exchanging, since=now)
+                self.places[rank] = RankProgress(
+                    batch=batch, is_exchanging=is_exchanging, since=now
+                )
         if not page.is_raised("preempt") or monotonic - self.reported_at < self.pause_s:
             return False
         seen = RanksSeen(

@@ -17,7 +17,7 @@ from det_jupyter.contract.messages.checks import CheckConnections
 from det_jupyter.contract.messages.disks import DiskReading, RoomWait
 from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.gang_specs import GangPlan
-from det_jupyter.contract.messages.leaving import RankPlace
+from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.messages.rank_kernels import OpenTunnel
 from det_jupyter.contract.messages.rank_orders import Order
 from det_jupyter.contract.messages.resources import DeviceProcess
@@ -262,7 +262,7 @@ class RanksSeen(Wire):
     kind: Literal["ranks_seen"] = "ranks_seen"
     allocation_id: str
     at: Timestamp
-    places: dict[Rank, RankPlace]
+    places: dict[Rank, RankProgress]
     checked_at: Timestamp | None = None  # see control_page.py
     saving_since: Timestamp | None = None
 

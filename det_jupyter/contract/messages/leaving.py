@@ -9,7 +9,7 @@ from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, Timestamp
 
 
-class RankPlace(Wire):
+class RankProgress(Wire):
     """Where a rank is in its training, as its agent has read from the control page.
 
     Args:

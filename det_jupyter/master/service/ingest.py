@@ -54,6 +54,7 @@ from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import DevicesReported, LogMatched
 from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of
+from det_jupyter.master.service.agent_clock import master_time, on_master_clock
 from det_jupyter.master.service.journal_records import Source, add_metrics, take_record
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
@@ -146,7 +147,7 @@ class _Intake:
 
     def _take(self, report: AgentReport) -> None:
         if self._clock_ahead_s:
-            report = self._on_master_clock(report)
+            report = on_master_clock(report, self._clock_ahead_s)
         match report:
             case Chunk():
                 self._take_chunk(report)
@@ -174,34 +175,6 @@ class _Intake:
             case _:
                 assert_never(report)
 
-    def _on_master_clock(self, report: AgentReport) -> AgentReport:
-        """Convert the times of a report to this computer's clock; for records see `_parse`."""
-        match report:
-            case GangStarted() | GangExited() | DevicesSeen() | DisksSeen():
-                return report.model_copy(update={"at": self._master_time(report.at)})
-            case RanksSeen():
-                return self._places_on_master_clock(report)
-            case SystemSampled():
-                samples = [
-                    sample.model_copy(update={"at": self._master_time(sample.at)})
-                    for sample in report.samples
-                ]
-                return report.model_copy(update={"samples": samples})
-            case _:
-                return report
-
-    def _places_on_master_clock(self, seen: RanksSeen) -> RanksSeen:
-        times = {
-            name: None if at is None else self._master_time(at)
-            for name in ("at", "checked_at", "saving_since")
-            for at in [getattr(seen, name)]
-        }
-        places = {
-            rank: place.model_copy(update={"since": self._master_time(place.since)})
-            for rank, place in seen.places.items()
-        }
-        return seen.model_copy(update={**times, "places": places})
-
     def _placed(self, report: RoomReported) -> RoomReported:
         """Return a report with the folder of the storage, and the agent if it is not here."""
         state = self._transaction.machine.state
@@ -210,21 +183,17 @@ class _Intake:
             return report
         agent = state.agents.get(self._agent_id)
         is_remote = agent is not None and agent.is_remote and wait.folder != MASTERS
-        update: dict[str, float | str] = {"since": self._master_time(wait.since)}
-        update |= {"agent_id": self._agent_id} if is_remote else {}
+        update = {"agent_id": self._agent_id} if is_remote else {}
         config = state.experiment(found[0].experiment_id).config
         location = location_of(config["checkpoint_storage"])
         if wait.writing == "checkpoint" and location is not None:
             update |= {"folder": location}
         return report.model_copy(update={"wait": wait.model_copy(update=update)})
 
-    def _master_time(self, at: float) -> float:
-        return max(0.0, at - self._clock_ahead_s)
-
     def _parse(self, line: str) -> Record:
         """Return the record of a journal's line, with its time on this computer's clock."""
         record = parse_line(line)
-        return replace(record, at=self._master_time(record.at)) if self._clock_ahead_s else record
+        return replace(record, at=master_time(record.at, self._clock_ahead_s))
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
         """Return trial and run of a rank; None if the run is unknown or over."""

@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import (
     Pause,
     State,
 )
-from det_jupyter.contract.messages.leaving import RankPlace
+from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.messages.status import PAUSES, in_words
 from det_jupyter.contract.schema.fields import Title
 from det_jupyter.contract.values.alerts import AlertKind
@@ -296,7 +296,7 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
 
 
 def _shift(
-    subject: Experiment | Trial | Allocation | RankPlace | CheckpointView,
+    subject: Experiment | Trial | Allocation | RankProgress | CheckpointView,
     by_s: float,
     *fields: str,
 ) -> None:

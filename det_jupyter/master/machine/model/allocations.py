@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
     Target,
     Wire,
 )
-from det_jupyter.contract.messages.leaving import RankPlace
+from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.run.journal import RankFailure, RankStarted, RunEnded
 
 
@@ -67,7 +67,7 @@ class Allocation(AllocationView):
     ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
     asked_at: float | None = None  # when it was asked to save its state and leave
     # While it leaves: where its ranks are, and what its code does about it (RanksSeen).
-    places: dict[int, RankPlace] = {}
+    places: dict[int, RankProgress] = {}
     checked_at: float | None = None
     saving_since: float | None = None
     is_for_rest: bool = False  # progress is saved: the run cannot fail any more

@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.agent.runs.rank_places import WatchedGang
 from det_jupyter.agent.runs.run import Run, new_run
-from det_jupyter.contract.messages.leaving import RankPlace
+from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.run.control_page import ControlPage, create_page
 from tests.integration.agent_support import make_plan
 
@@ -40,8 +40,8 @@ def test_places_are_known_since_they_changed_and_reported_once_it_was_asked_to_l
     assert gang.read(run, page, now=140.0, monotonic=40.0)
     assert run.seen is not None
     assert run.seen.places == {
-        0: RankPlace(batch=118, is_exchanging=True, since=100.0),
-        1: RankPlace(batch=118, since=100.0),
+        0: RankProgress(batch=118, is_exchanging=True, since=100.0),
+        1: RankProgress(batch=118, since=100.0),
     }
     assert (run.seen.checked_at, run.seen.saving_since) == (None, None)
 
@@ -63,5 +63,5 @@ def test_only_changes_are_reported_and_not_more_often_than_every_two_seconds(
     page.note_saving()
     assert gang.read(run, page, now=115.0, monotonic=15.0)
     assert run.seen is not None
-    assert run.seen.places[1] == RankPlace(batch=5, since=112.0)
+    assert run.seen.places[1] == RankProgress(batch=5, since=112.0)
     assert run.seen.saving_since is not None
