@@ -130,9 +130,18 @@ class Pass:
     @property
     def is_worth_another(self) -> bool:
         """Whether another pass could decide more."""
-        policy, preempts = self._rules.policy, self._rules.preemption
-        starts_reorder = policy is Policy.ROUND_ROBIN or (policy is Policy.FAIR_SHARE and preempts)
-        return bool(self.starts and starts_reorder) or bool(self.preemptions) or self._is_cut
+        return bool(self.preemptions) or self._is_cut or self._starts_reorder
+
+    @property
+    def _starts_reorder(self) -> bool:
+        """Whether the starts change the order of those that wait, or what groups may preempt."""
+        match self._rules.policy:
+            case Policy.PRIORITY:
+                return False
+            case Policy.FAIR_SHARE if not self._rules.preemption:
+                return self._snapshot.overtakes(self.starts)
+            case _:
+                return bool(self.starts)
 
     def run(self) -> None:
         """Decide about all waiting requests."""

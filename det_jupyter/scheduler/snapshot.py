@@ -8,13 +8,15 @@ The order of the queue depends on the policy:
     round_robin  turn, slots, position   turn = number of requests of its group ahead of it
 
 Within a group the lower number goes first. So fair share puts a group's second request where it
-belongs once the first has started, and the order does not change while requests start.
+belongs once the first has started, and the order does not change while requests start, unless one
+starts ahead of another of its group (`overtakes`).
 
 A group's position is its number, unless it was moved: then a number between two neighbours.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,6 +28,7 @@ from det_jupyter.scheduler.model import (
     AgentSlots,
     Decisions,
     Group,
+    Placement,
     Policy,
     PoolRules,
     Request,
@@ -127,6 +130,16 @@ class Snapshot:
             other.slots for other in mine if _BY_NUMBER(other) < _BY_NUMBER(request)
         )
         return (self.held(request.group) + slots) / self.groups[request.group].weight
+
+    def overtakes(self, starts: Iterable[Placement]) -> bool:
+        """Return whether waiting requests start ahead of others of their groups."""
+        names = {start.request_id for start in starts}
+        num_by_group = Counter(self.waiting[name].group for name in names)
+        return any(
+            one.id not in names
+            for group, num in num_by_group.items()
+            for one in self._by_group[group][:num]
+        )
 
     @cached_property
     def _held(self) -> dict[int, int]:

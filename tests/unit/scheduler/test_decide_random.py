@@ -208,7 +208,8 @@ class Histories(RuleBasedStateMachine):
         And one for whom others were asked to leave there.
         """
         if self.policy is Policy.ROUND_ROBIN or (
-            self.policy is Policy.FAIR_SHARE and self.rules_of_pool.preemption
+            self.policy is Policy.FAIR_SHARE
+            and (self.rules_of_pool.preemption or before.snapshot().overtakes(decisions.starts))
         ):
             return  # passes follow one another: the order before is not that of them all
         promised = {request.id for request in before.waiting() if request.promised}

@@ -50,6 +50,15 @@ def settle(pool: Pool, steps: int = 50) -> None:
     raise AssertionError("it never settles")
 
 
+@pytest.mark.parametrize("rules", [FAIR, ROUND_ROBIN])
+def test_a_gang_that_starts_ahead_of_its_group_changes_the_order_at_once(rules: PoolRules) -> None:
+    pool = make_pool(rules, "a:1 d:4", *two(), Group(id=3, position=3.0))
+    hold(pool, ask("h", 2, 3), "d:01")
+    add(pool, ask("x1", 4), ask("x2", 1), ask("y1", 2, 2, blocked="a"))
+    assert started(pool.decide(0.0)) == {"x2": "a:0", "y1": "d:23"}  # y1: now ahead of x1
+    assert not pool.decide(1.0).starts
+
+
 @pytest.mark.parametrize(
     ("groups", "wanted", "shared"),
     [
