@@ -59,7 +59,7 @@ _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preem
 _SETTLED_S = 20.0
 _DELETED_S = 1.0  # for an experiment to be deleted, while others are
 _ABSENT_S = 0.05  # pause after a fault for which there was no process
-_PATIENCE_S = 90.0  # for a master to be there again
+_PATIENCE_S = 90.0  # for a master, or all agents, to be there again
 
 
 @dataclass(slots=True)
@@ -200,7 +200,6 @@ class Soak:
 
     def _end_round(self) -> None:
         """Let all experiments end, and judge them."""
-        self._elsewhere.start()
         if not self._until(self._are_all_over, ENDED_S):
             for view in self._experiments():
                 if not view.state.is_terminal:
@@ -213,12 +212,13 @@ class Soak:
                 self._judged.add(view.id)
                 self.report.experiments += 1
                 self._note_lasting(lambda: self._problems_with(view.id), f"experiment {view.id}: ")  # noqa: B023
-        self._note_lasting(self._slot_problems)
+        self._note_lasting(self._slot_problems, timeout_s=_PATIENCE_S)
         self._note(self._user.problems)
         self._user.problems = []
         self.report.actions = self._user.actions
 
     def _are_all_over(self) -> bool:
+        self._elsewhere.start()
         views = self._experiments()
         for view in views:
             if view.state is State.PAUSED:
@@ -239,6 +239,7 @@ class Soak:
         return inconsistencies(found)
 
     def _slot_problems(self) -> list[str]:
+        self._elsewhere.start()  # one may have ended late, by a SIGTERM while it was frozen
         agents = self._patiently(self._client.agents)
         told = [f"agent {agent.id} is away" for agent in agents if not agent.connected]
         told += [f"slots of {agent.id} are held: {agent.used}" for agent in agents if agent.used]
@@ -307,9 +308,11 @@ class Soak:
     def _note(self, told: Iterable[str]) -> None:
         self.report.problems += told
 
-    def _note_lasting(self, look: Callable[[], list[str]], where: str = "") -> None:
+    def _note_lasting(
+        self, look: Callable[[], list[str]], where: str = "", timeout_s: float = _SETTLED_S
+    ) -> None:
         """Note what is wrong, and stays so: files may still be being deleted, for example."""
-        deadline = time.monotonic() + _SETTLED_S
+        deadline = time.monotonic() + timeout_s
         while (told := look()) and time.monotonic() < deadline:
             time.sleep(0.3)
         self._note(f"{where}{line}" for line in told)
