@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+import pytest
+
+from det_jupyter.agent.starting.zygote_process import start_zygote
+from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import code_key
 from det_jupyter.master.background.disk_usage import Known, free, measure
 from det_jupyter.storage import open_storage
+from tests.integration.agent_support import ROOT, STAND_IN
 
 NOW = 10**9 + 0.0
 OLD = NOW - 7200
@@ -107,10 +113,45 @@ def test_only_what_nothing_refers_to_is_freed(tmp_path: Path) -> None:
         "data/traces/2/a.json",
         f"data/blobs/cc/{'c' * 64}",
         "data/logs/master.log.1",
-        "data/logs/zygote-7.out",
     }
+    assert (data / "logs/zygote-7.out").stat().st_size == 0  # emptied: it may be open
     assert free(known(elsewhere), data, NOW).num_files == 0
     assert sum(use.safe_bytes for use in measure(known(elsewhere), data, NOW)) == 0
+
+
+@pytest.mark.parametrize("end", ["", ".1"])
+def test_link_in_the_folder_of_logs_harms_no_file_elsewhere(tmp_path: Path, end: str) -> None:
+    data, precious = tmp_path / "data", put(tmp_path / "precious", at=NOW - 90_000)
+    (data / "logs").mkdir(parents=True)
+    (data / f"logs/zygote-7.out{end}").symlink_to(precious)
+    os.utime(data / f"logs/zygote-7.out{end}", (OLD, OLD), follow_symlinks=False)
+    free(known(tmp_path / "elsewhere"), data, NOW)
+    assert precious.stat().st_size == 8 * KB
+
+
+def test_idle_fork_server_goes_on_writing_its_log_after_it_was_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, light_torch: None
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    lifeline, write_end = os.pipe()
+    started = start_zygote(sys.executable, lifeline_fd=lifeline, target=STAND_IN)
+    try:
+        with started.connection.makefile("rb") as lines:
+            assert b"warmup_s" in lines.readline()
+        put(started.log, at=NOW - 90_000)  # what it has printed until the day before
+        freed = free(known(tmp_path / "elsewhere"), paths.data_dir(), NOW)
+        assert (freed.num_bytes, freed.num_files, freed.problems) == (8 * KB, 1, [])
+        assert started.log.stat().st_size == 0
+        started.connection.sendall(b"no request\n")  # it ends with a traceback
+        started.process.wait(60)
+        assert b"no request" in started.log.read_bytes()
+    finally:
+        started.connection.close()
+        started.process.kill()
+        started.process.wait()
+        os.close(lifeline)
+        os.close(write_end)
 
 
 def test_checkpoint_that_a_rank_is_writing_stays(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ Freed is only what nothing refers to:
     leftovers    run folders, traces and TensorBoard files of experiments that were deleted;
                  checkpoints that a killed rank has begun, and has not completed
     blobs, code  captured data that no experiment refers to, older than an hour (cleanup.py)
-    logs         rotated logs, and logs of fork servers and bridges that were not written to for a
-                 day
+    logs         rotated logs; logs of fork servers and bridges that were not written to for a day
+                 are emptied: a process may still have them open
     database     pages that it does not use
 
 What belongs to an experiment, its checkpoints above all, is freed by deleting them.
@@ -23,11 +23,12 @@ from pathlib import Path
 
 from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.contract.host.rundir import runs_root
 from det_jupyter.contract.messages import Capsule, DiskUsage, DiskUse, FreedRoom
 from det_jupyter.contract.messages.disks import UseKind
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
-from det_jupyter.errors import CheckpointError
+from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.master.background.cleanup import remove_leftovers, sweep
 from det_jupyter.master.service.reserve import NAME as RESERVE
 from det_jupyter.master.service.service import Service
@@ -123,16 +124,25 @@ def free(known: Known, data_dir: Path, now: float) -> FreedRoom:
                 _remove(path)
             except FileNotFoundError:
                 continue
-            except OSError as error:
-                freed.problems.append(f"{path} cannot be removed: {error.strerror}")
-        if not os.path.lexists(path):
+            except (OSError, DetError) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                freed.problems.append(f"{path} cannot be removed: {why}")
+        if not os.path.lexists(path) or (
+            path.parent == data_dir / "logs" and not _takes_room(path)
+        ):
             freed.num_bytes += num_bytes
             freed.num_files += num_files
     return freed
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
+    if path.parent.name == "logs" and _is_of_process(path):
+        descriptor = open_own(path, os.O_WRONLY)
+        try:
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+    elif path.is_dir() and not path.is_symlink():
         remove_tree(path)
     else:
         path.unlink()
@@ -231,9 +241,22 @@ def _of_experiments(known: Known, folder: Path) -> Iterator[tuple[_Key, Path, bo
 
 
 def _is_old_log(path: Path, now: float) -> bool:
-    is_rotated = path.suffix[1:].isdecimal()
-    is_of_ended = path.name.startswith(("zygote-", "bridge-"))
-    return is_rotated or (is_of_ended and _is_older(path, now - _LOG_AGE_S))
+    return _is_rotated(path) or (
+        _is_of_process(path) and _takes_room(path) and _is_older(path, now - _LOG_AGE_S)
+    )
+
+
+def _takes_room(path: Path) -> bool:
+    return _size_of(path)[0] > 0
+
+
+def _is_rotated(path: Path) -> bool:
+    return path.suffix[1:].isdecimal()
+
+
+def _is_of_process(path: Path) -> bool:
+    """Return whether a fork server or bridge may have the log open, and be idle for days."""
+    return path.name.startswith(("zygote-", "bridge-")) and not _is_rotated(path)
 
 
 def _is_older(path: Path, before: float) -> bool:
