@@ -49,6 +49,7 @@ class CheckpointContext(ContextPart):
         belongs_to: Ids of experiment and trial, for the metadata of each checkpoint.
         wanted: The folder for requests to the agent (wanted.py); it may not exist.
         gate: Holds up the writing of checkpoints while the disk is full.
+        latest: Uuid of the trial's last checkpoint: the next is taken to be as large.
     """
 
     def __init__(
@@ -59,8 +60,11 @@ class CheckpointContext(ContextPart):
         belongs_to: Mapping[str, Any],
         wanted: Path | None = None,
         gate: RoomGate | None = None,
+        latest: str | None = None,
     ) -> None:
         self._gate = gate
+        self._latest = latest
+        self._last_bytes = 0  # of the last checkpoint that this process has stored
         self._wanted = wanted
         self._storage = storage
         self._sink = sink
@@ -110,13 +114,14 @@ class CheckpointContext(ContextPart):
         self.check_open("checkpoint.store_path")
         if shard:
             sharded = self._sharded()
-            with sharded.store_path(metadata) as (path, uuid):
+            with sharded.store_path(metadata, self._expected_bytes()) as (path, uuid):
                 yield path, uuid
-            self._note_shares(sharded, uuid)
+            self._note_stored(sharded, uuid)
             return
         draft = self.begin(metadata)
-        with draft.filled() as path:
+        with draft.filled(self._expected_bytes()) as path:
             yield path, draft.uuid
+        self._last_bytes = draft.size_bytes
 
     def upload(
         self,
@@ -146,7 +151,7 @@ class CheckpointContext(ContextPart):
         if shard:
             sharded = self._sharded()
             uuid = sharded.upload(ckpt_dir, metadata, selector)
-            self._note_shares(sharded, uuid)
+            self._note_stored(sharded, uuid)
             return uuid
         draft = self.begin(metadata)
         source = ckpt_dir or ""
@@ -268,11 +273,21 @@ class CheckpointContext(ContextPart):
         self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
 
     def _sharded(self) -> ShardedCheckpoint:
-        return ShardedCheckpoint(self._distributed, self.begin, self._storage, self._sink)
+        return ShardedCheckpoint(
+            self._distributed, self.begin, self._storage, self._sink, self._gate
+        )
 
-    def _note_shares(self, sharded: ShardedCheckpoint, uuid: str) -> None:
+    def _note_stored(self, sharded: ShardedCheckpoint, uuid: str) -> None:
+        self._last_bytes = sharded.size_bytes
         if sharded.num_shares > 1:
             self._in_shares.add(uuid)
+
+    def _expected_bytes(self) -> int:
+        """Return the size of the next checkpoint, if it is like the last; 0 if that is unknown."""
+        is_folder = self._gate is not None and os.path.isabs(self.location)
+        if not self._last_bytes and is_folder and self._latest is not None:
+            self._last_bytes = sum(self._storage.files(self._latest).values())
+        return self._last_bytes
 
     def _reading(
         self, call: str, uuid: object, takes: Callable[[str], bool] | None

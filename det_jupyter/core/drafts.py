@@ -13,15 +13,17 @@ from functools import partial
 from importlib import metadata as packages
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any
+from typing import Any, TypeVar
 
 from det_jupyter._version import __version__
 from det_jupyter.contract.run.journal import CheckpointSaved, CheckpointShare
-from det_jupyter.contract.run.room import RoomGate
+from det_jupyter.contract.run.room import RoomGate, write_when_room
 from det_jupyter.core.argument_checks import checked_steps, to_json_value
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, path_of
+
+T = TypeVar("T")
 
 
 class CheckpointDraft:
@@ -40,6 +42,7 @@ class CheckpointDraft:
         self._metadata = dict(metadata)
         self._draft: StorageDraft | None = None
         self._gate = gate
+        self.size_bytes = 0  # after the commit
 
     def write(self, fill: Callable[[Path], None], needs_bytes: int) -> Path:
         """Open the draft, let `fill` write its files, sync them, and return the folder.
@@ -58,11 +61,11 @@ class CheckpointDraft:
             self.sync()
             return path
 
-        if self._gate is None:
-            return write()
-        return self._gate.write_checkpoint(
-            self._storage.location, needs_bytes, write, self.discard
-        )
+        return self._when_room(needs_bytes, write, self.discard)
+
+    def open_when_room(self, needs_bytes: int) -> Path:
+        """Return the empty folder to fill, once there is room for files of that size (room.py)."""
+        return self._when_room(needs_bytes, self.open, self.discard)
 
     def open(self) -> Path:
         """Return the empty folder to fill, after removing drafts of writers that were killed.
@@ -88,12 +91,8 @@ class CheckpointDraft:
         text = json.dumps(self._metadata, indent=2, default=str)
         file = draft.path / METADATA_FILE
         write = partial(file.write_text, text, encoding="utf-8")
-        if self._gate is None:
-            write()
-        else:
-            undo = partial(file.unlink, missing_ok=True)
-            self._gate.write_checkpoint(self._storage.location, 0, write, undo)
-        size_bytes = others_bytes + bytes_in(draft.path)
+        self._when_room(0, write, partial(file.unlink, missing_ok=True))
+        self.size_bytes = size_bytes = others_bytes + bytes_in(draft.path)
         share = draft.become_share() if num_shares > 1 else None
         try:
             draft.commit()
@@ -130,14 +129,23 @@ class CheckpointDraft:
             self._draft.discard()
 
     @contextmanager
-    def filled(self) -> Iterator[Path]:
-        """Yield the empty folder to fill; commit after the block, or discard if it raises."""
+    def filled(self, needs_bytes: int) -> Iterator[Path]:
+        """Yield the empty folder to fill; commit after the block, or discard if it raises.
+
+        Args:
+            needs_bytes: The size of the files, about: the disk must have room for them.
+        """
         try:
-            yield self.open()
+            yield self.open_when_room(needs_bytes)
             self.commit()
         except BaseException:
             self.discard()
             raise
+
+    def _when_room(
+        self, needs_bytes: int, write: Callable[[], T], undo: Callable[[], object]
+    ) -> T:
+        return write_when_room(self._gate, self._storage.location, needs_bytes, write, undo)
 
     def _opened(self) -> StorageDraft:
         if self._draft is None:

@@ -110,6 +110,12 @@ def copy_files(source: Folder, target: Folder, found: Listing) -> None:
         shutil.copy2(Path(source, name), target / name)
 
 
+def remove_files(folder: Path, found: Listing) -> None:
+    """Remove the listed files that are there; folders stay."""
+    for name in found.files:
+        (folder / name).unlink(missing_ok=True)
+
+
 def move_files(source: Path, target: Path, found: Listing) -> None:
     """Move the listed files, and create the folders, in a folder on the same file system."""
     _make_folders(target, found)

@@ -267,7 +267,13 @@ def managed_context(
         distributed=distributed,
         train=train,
         checkpoint=CheckpointContext(
-            storage, journal, distributed, ids, run.folder.wanted, journal.gate
+            storage,
+            journal,
+            distributed,
+            ids,
+            run.folder.wanted,
+            journal.gate,
+            info.latest_checkpoint,
         ),
         preempt=preempt,
         searcher=SearcherContext(

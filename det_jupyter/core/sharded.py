@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.run.journal import CheckpointShare
+from det_jupyter.contract.run.room import RoomGate, write_when_room
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, bytes_in, check_steps, plain_metadata
 from det_jupyter.core.folders import (
@@ -40,6 +41,7 @@ from det_jupyter.core.folders import (
     digest_of,
     list_folder,
     move_files,
+    remove_files,
 )
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.together import on_all, run_on_chief
@@ -61,6 +63,7 @@ class Offer:
         found: Its files and folders.
         source: Identifies the folder (computer, device, inode) if all of it is offered: ranks may
             offer the same folder, which is stored once. None: only this rank has it.
+        size_bytes: The size of its files.
         is_none: Whether it was called without a folder.
         metadata: Its metadata.
     """
@@ -68,6 +71,7 @@ class Offer:
     rank: int
     found: Listing = field(default_factory=Listing)
     source: tuple[Any, ...] | None = None
+    size_bytes: int = 0
     is_none: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -78,7 +82,9 @@ def without_duplicates(offers: Sequence[Offer]) -> list[Offer]:
     kept = []
     for offer in offers:
         is_copy = offer.source in seen
-        kept.append(replace(offer, found=Listing(), source=None) if is_copy else offer)
+        kept.append(
+            replace(offer, found=Listing(), source=None, size_bytes=0) if is_copy else offer
+        )
         if offer.source is not None:
             seen.add(offer.source)
     return kept
@@ -209,9 +215,11 @@ class ShardedCheckpoint:
         begin: Returns a draft with this metadata; called on the chief.
         storage: Where it is stored.
         sink: Stores the record of a share.
+        gate: Holds up the writing while the disk is full.
 
     Attributes:
         num_shares: Computers whose files are stored apart; 1: the checkpoint is in one folder.
+        size_bytes: The size of the files of all ranks, about.
     """
 
     def __init__(
@@ -220,11 +228,14 @@ class ShardedCheckpoint:
         begin: Callable[[Mapping[str, Any]], CheckpointDraft],
         storage: CheckpointStorage,
         sink: RecordSink,
+        gate: RoomGate | None,
     ) -> None:
         self._distributed = distributed
         self._begin = begin
         self._storage = storage
         self._sink = sink
+        self._when_room = partial(write_when_room, gate, storage.location)
+        self.size_bytes = 0
         self._draft: CheckpointDraft | None = None  # on the chief
         self._share: StorageDraft | None = None  # on the first rank of another computer
         self._share_folder: Path | None = None
@@ -250,29 +261,40 @@ class ShardedCheckpoint:
         check_steps(merged)
         with self._discarding_on_error():
             # Without files, no access to the storage is needed.
-            path, uuid = self._open(merged, writes=ckpt_dir is not None)
-            mine = files_to_store(offers, self._distributed.rank)
+            self.size_bytes = sum(offer.size_bytes for offer in offers)
+            path, uuid = self._open(merged, self.size_bytes, writes=ckpt_dir is not None)
+            rank = self._distributed.rank
+            mine, size_bytes = files_to_store(offers, rank), offers[rank].size_bytes
 
             def copy() -> None:
                 if ckpt_dir is not None:
-                    copy_files(ckpt_dir, path, mine)
+                    write = partial(copy_files, ckpt_dir, path, mine)
+                    self._when_room(size_bytes, write, partial(remove_files, path, mine))
 
             self._on_all(copy)
             self._commit(uuid, offers)
         return uuid
 
     @contextmanager
-    def store_path(self, metadata: Mapping[str, Any] | None) -> Iterator[tuple[Path, str]]:
-        """Yield a folder for this rank's files; see CheckpointContext.store_path."""
+    def store_path(
+        self, metadata: Mapping[str, Any] | None, needs_bytes: int
+    ) -> Iterator[tuple[Path, str]]:
+        """Yield a folder for this rank's files; see CheckpointContext.store_path.
+
+        Args:
+            metadata: Of the checkpoint.
+            needs_bytes: The size of the files of all ranks, about: the disk must have room.
+        """
         call, rank = "checkpoint.store_path", self._distributed.rank
         offers = self._on_all(lambda: Offer(rank=rank, metadata=plain_metadata(metadata)))
         merged, problems = merge_metadata(offers)
         _refuse(call, problems)
         check_steps(merged)
         with self._discarding_on_error():
-            path, uuid = self._open(merged, writes=True)
+            path, uuid = self._open(merged, needs_bytes, writes=True)
             own = path / _OWN_FOLDERS / str(rank)
-            self._on_all(lambda: own.mkdir(mode=0o700, parents=True))
+            make = partial(own.mkdir, mode=0o700, parents=True, exist_ok=True)
+            self._on_all(lambda: self._when_room(0, make))
             try:
                 yield own, uuid
                 error: BaseException | None = None
@@ -282,9 +304,10 @@ class ShardedCheckpoint:
             def offer() -> Offer:
                 if error is not None:
                     raise error
-                return Offer(rank=rank, found=list_folder(call, own))
+                return Offer(rank=rank, found=list_folder(call, own), size_bytes=bytes_in(own))
 
             offers = self._on_all(offer)
+            self.size_bytes = sum(offer.size_bytes for offer in offers)
             offers, _ = self._agree_on_files(call, offers, own)
             self._on_all(lambda: self._merge_folders(path, offers))
             self._commit(uuid, offers)
@@ -304,7 +327,8 @@ class ShardedCheckpoint:
         status = os.stat(ckpt_dir)
         place = (self._distributed.cross_rank, status.st_dev, status.st_ino)
         source = place if selector is None else None
-        return Offer(rank=rank, found=found, source=source, metadata=plain)
+        size_bytes = sum(os.path.getsize(os.path.join(ckpt_dir, name)) for name in found.files)
+        return Offer(rank=rank, found=found, source=source, size_bytes=size_bytes, metadata=plain)
 
     def _agree_on_files(
         self, call: str, offers: Sequence[Offer], folder: Folder | None
@@ -324,17 +348,20 @@ class ShardedCheckpoint:
         _refuse(call, find_conflicts(offers, digests) + disputed)
         return offers, merged
 
-    def _open(self, metadata: Mapping[str, Any], *, writes: bool) -> tuple[Path, str]:
+    def _open(
+        self, metadata: Mapping[str, Any], needs_bytes: int, *, writes: bool
+    ) -> tuple[Path, str]:
         """Make the drafts; return the folder of this rank's, and the uuid.
 
         Args:
             metadata: Of the checkpoint.
+            needs_bytes: The size of its files, about: the disks must have room.
             writes: Whether this rank has files.
         """
 
         def begin() -> tuple[Path, str]:
             self._draft = self._begin(metadata)
-            return self._draft.open(), self._draft.uuid
+            return self._draft.open_when_room(needs_bytes), self._draft.uuid
 
         path, uuid = self._on_chief(begin)
         if self._distributed.cross_size == 1:
@@ -344,13 +371,14 @@ class ShardedCheckpoint:
             lambda: _Place(computer, self._storage.draft_path(uuid) is not None, writes)
         )
         self._owners = find_owners(places)
-        self._on_all(lambda: self._begin_share(uuid))
+        self._on_all(lambda: self._begin_share(uuid, needs_bytes))
         return self._storage.draft_path(uuid) or path, uuid
 
-    def _begin_share(self, uuid: str) -> None:
+    def _begin_share(self, uuid: str, needs_bytes: int) -> None:
         rank = self._distributed.rank
         if rank > 0 and self._owners[rank] == rank:
-            self._share = self._storage.begin(uuid)
+            begin = partial(self._storage.begin, uuid)
+            self._share = self._when_room(needs_bytes, begin)
             self._share_folder = self._share.become_share()
 
     def _merge_folders(self, path: Path, offers: Sequence[Offer]) -> None:

@@ -4,7 +4,9 @@
                            write has failed: the rank waits, and so do the others, in their next
                            collective
     before a checkpoint    while less than a floor and its size are free, or the write has failed:
-                           its thread waits, and training goes on until the next checkpoint
+                           its thread waits, and training goes on until the next checkpoint.
+                           Files that the user's code writes itself are taken to be as large as
+                           those of the checkpoint before; an error of that code is not caught
 
 The wait is noted in the control page, from which the agent reports it. It ends when there is room
 again, or when the run was requested to leave: then what is left of the disk is used, and what
@@ -25,6 +27,17 @@ from det_jupyter.contract.run.control_page import ControlPage, Writing
 _CHECK_S = 1.0  # interval in which the room is checked before records
 _POLL_S = 0.5  # interval in which it is checked while a writer waits
 T = TypeVar("T")
+
+
+def write_when_room(
+    gate: RoomGate | None,
+    folder: str,
+    needs_bytes: int,
+    write: Callable[[], T],
+    undo: Callable[[], object] = lambda: None,
+) -> T:
+    """Return the result of RoomGate.write_checkpoint; without a gate, write at once."""
+    return write() if gate is None else gate.write_checkpoint(folder, needs_bytes, write, undo)
 
 
 class RoomGate:

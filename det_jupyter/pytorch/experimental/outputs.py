@@ -109,7 +109,7 @@ class Workspace:
         ours = {**metadata[METADATA], "outputs": [asdict(stretch) for stretch in stretches]}
         draft = checkpoints.begin({**metadata, METADATA: ours})
         try:
-            path = draft.open()
+            path = draft.open_when_room(0)
             self.pin(path)
             if self.reducers.is_dir():
                 self.reducers.rename(path / REDUCERS)
