@@ -13,6 +13,7 @@ import pytest
 from det_jupyter.client import Experiment
 from det_jupyter.contract.messages import AllocationState
 from det_jupyter.contract.values.reader import SHELL
+from tests.e2e.test_scripts import start
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE, small_config, submit
 
@@ -128,4 +129,55 @@ def test_training_waits_for_room_and_requests_are_carried_out(home: DetHome, dis
     assert printed(first) == printed(whole)
     assert [t.allocation.run for t in first.view.trials if t.allocation is not None] in ([], [1])
     wait_until(reserve.exists, "the reserve is made again")
+    client.session.close()
+
+
+SCRIPT = """
+import os, pathlib
+from det_jupyter import core
+disk = pathlib.Path(core.get_cluster_info().hparams["disk"])
+
+def fill(leave_bytes):
+    room = os.statvfs(disk)
+    with open(disk / "much", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, room.f_frsize * room.f_bavail - leave_bytes)
+
+distributed = core.DistributedContext.from_torch_distributed()
+with core.init(distributed=distributed) as context:
+    rank = distributed.rank
+    for step in range(1, 5):
+        with context.checkpoint.store_path({"steps_completed": step}, shard=True) as (path, _):
+            (path / f"weights-{rank}").write_bytes(bytes([step]) * 2_000_000)
+        if rank == 0:
+            context.train.report_training_metrics(step, {"loss": 1 / step})
+            if step == 2:
+                fill(7 << 20)  # more than the floor, which is 4 MiB, but not for a checkpoint
+"""
+
+
+def test_checkpoints_that_code_of_the_core_api_writes_wait_for_room(
+    home: DetHome, disk: Path, tmp_path: Path
+) -> None:
+    client = home.client()
+    experiment = start(
+        client,
+        tmp_path,
+        "python3 -m det_jupyter.launch.torch_distributed train.py",
+        {"train.py": SCRIPT},
+        slots=2,
+        hyperparameters={"disk": str(disk)},
+        checkpoint_storage={
+            "save_trial_latest": 1,
+            "save_trial_best": 0,
+            "save_experiment_best": 0,
+        },
+    )
+    wait_until(lambda: waits(experiment), "the ranks wait for room")
+    assert "(needs about 4" in (experiment.view.trials[0].waiting_for or "")
+    assert experiment.view.trials[0].steps_completed == 2
+    (disk / "much").unlink()
+    assert experiment.wait(60) == "COMPLETED"
+    (trial,) = experiment.view.trials
+    assert (trial.restarts, trial.steps_completed) == (0, 4)
+    assert [each.steps_completed for each in experiment.checkpoints()] == [1, 2, 3, 4]
     client.session.close()
