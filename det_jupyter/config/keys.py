@@ -79,4 +79,9 @@ def masked(path: str, value: Any) -> Any:
         return value
     if _ADDRESS.fullmatch(path):  # also where a text is in the place of a list or mapping
         return shown(value) if isinstance(value, str) else HIDDEN
+    if path.startswith("alerts["):  # an address in the wrong place
+        if not isinstance(value, str):
+            return HIDDEN if isinstance(value, (list, dict)) else value
+        is_address = "://" in value or ("/" in value and not path.endswith(".name"))
+        return shown(value) if is_address else value
     return HIDDEN if _SECRET.fullmatch(path) else value

@@ -17,6 +17,7 @@ from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
 from det_jupyter.contract.schema.fields import Section
 from det_jupyter.contract.schema.key_paths import format_value, join_all, join_words, look_up
+from det_jupyter.contract.values.alerts import HIDDEN
 from det_jupyter.errors import Problem
 
 _VARIABLES = ("environment", "environment_variables")
@@ -75,18 +76,20 @@ def describe(
         root: The section that the document is; by default an experiment's configuration.
     """
     for details in error.errors(include_url=False):
-        loc = _without_tag((*within, *details["loc"]))
+        loc = _path_of((*within, *details["loc"]))
         may_come = details["type"] in ("missing", "union_tag_not_found")
         if not (is_part and may_come and not any(isinstance(part, int) for part in loc)):
             yield _problem(details, loc, document, root)
 
 
-def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Remove the kind of a section, or of a union, from a location: it is no part of the path."""
+def _path_of(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return a location as a path that may be shown: without the kinds of sections and unions."""
     if loc[:2] == _VARIABLES and len(loc) > 2:
         return (*_VARIABLES, *loc[3:])
     if loc[0] == "entrypoint":
         return (loc[0], *loc[2:])
+    if loc[0] == "alerts":  # an address in the place of a key
+        return tuple(HIDDEN if "://" in str(part) else part for part in loc)
     if len(loc) > 1 and loc[0] in TAGS and loc[1] in kinds(str(loc[0])):
         return (loc[0], *loc[2:])
     return loc

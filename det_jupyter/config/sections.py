@@ -250,6 +250,14 @@ def _address(value: Any) -> Any:
     )
 
 
+def _name(value: str) -> str:
+    if "://" in value:  # names are shown
+        raise PydanticCustomError(
+            "name", "expected a name; an address goes below slack, ntfy or webhook"
+        )
+    return value
+
+
 def _topic(value: str) -> str:
     if is_url(value) and not urlsplit(value).path.strip("/"):
         raise PydanticCustomError(
@@ -265,7 +273,7 @@ Subject = Literal["failed", "hang", "nan", "disk", "ended"]  # AlertKind's value
 class Alert(Section):
     """Where alerts go, and about what."""
 
-    name: Title | None = None
+    name: Annotated[Title, AfterValidator(_name)] | None = None
     """A name of your own; one in alerts.yaml, without an address here: that one."""
     slack: Address | None = None
     """Address of a webhook that accepts Slack's form, as Mattermost's do."""

@@ -50,6 +50,7 @@ from det_jupyter.contract.run.journal import (
     to_line,
 )
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.master.http.api import create_app
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_logs import read_page
@@ -202,6 +203,24 @@ class Bench:
         """Return the kinds of the agent's pending commands."""
         waiting = self.service.links.get(AGENT, "first")._queue
         return [command.kind for command in waiting if command is not None]
+
+
+def ask(bench: Bench, method: str, path: str, **options: Any) -> httpx.Response:
+    """Return what the application of a bench answers to a user's request."""
+    info = MasterInfo(
+        url="http://127.0.0.1:1", token="token", pid=1, started_at=0.0,
+        version="0", protocol=PROTOCOL, python="python", data_dir="/",
+    )  # fmt: skip
+    app = create_app(bench.service, info, request_stop=lambda everything: None)
+
+    async def request() -> httpx.Response:
+        headers = {"authorization": "Bearer token"}
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url=f"{info.url}/api/v1", headers=headers
+        ) as client:
+            return await client.request(method, path, **options)
+
+    return asyncio.run(request())
 
 
 @contextmanager

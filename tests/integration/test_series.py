@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from det_jupyter.contract.messages import (
-    PROTOCOL,
-    MasterInfo,
     Series,
     SeriesPage,
     SeriesQuery,
@@ -22,7 +19,6 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.master.background.cleanup import pack_series
-from det_jupyter.master.http.api import create_app
 from det_jupyter.master.service import series_packing, stored_series
 from det_jupyter.master.service.series_reading import read_agent, read_trial
 from det_jupyter.master.service.stored_series import Level
@@ -30,6 +26,7 @@ from tests.integration.master_support import (
     AGENT,
     RUN,
     Bench,
+    ask,
     batches,
     bench_with_trial,
     gang_exited,
@@ -293,23 +290,6 @@ def test_a_trial_that_was_deleted_while_it_was_packed_leaves_nothing(bench: Benc
     assert of_trial(bench).series == []
 
 
-def ask(bench: Bench, path: str) -> httpx.Response:
-    info = MasterInfo(
-        url="http://127.0.0.1:1", token="token", pid=1, started_at=0.0,
-        version="0", protocol=PROTOCOL, python="python", data_dir="/",
-    )  # fmt: skip
-    app = create_app(bench.service, info, request_stop=lambda everything: None)
-
-    async def request() -> httpx.Response:
-        headers = {"authorization": "Bearer token"}
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url=f"{info.url}/api/v1", headers=headers
-        ) as client:
-            return await client.get(path)
-
-    return asyncio.run(request())
-
-
 def test_what_has_been_silent_is_packed(bench: Bench) -> None:
     """It was stored at 1000 by the master's clock."""
     send(bench, sampled(10))
@@ -323,18 +303,18 @@ def test_what_has_been_silent_is_packed(bench: Bench) -> None:
 
 def test_metrics_are_answered_by_column(bench: Bench) -> None:
     bench.report(make_chunk([batches(1, [0.5, "NaN", 0.1, 0.2]), batches(5, [9.0])]))
-    answer = ask(bench, "/trials/1/series?of=metrics&axis=batches&columns=2")
+    answer = ask(bench, "GET", "/trials/1/series?of=metrics&axis=batches&columns=2")
     (series,) = SeriesPage.model_validate(answer.json()).series
     assert series == Series(
         source="batches", name="loss", title="loss",
         x=[1, 3], low=[0.5, 0.1], mid=[0.5, 3.1], high=[0.5, 9.0],
     )  # fmt: skip
-    part = ask(bench, "/trials/1/series?of=metrics&axis=batches&since=3&until=4").json()
+    part = ask(bench, "GET", "/trials/1/series?of=metrics&axis=batches&since=3&until=4").json()
     assert part["series"][0]["x"] == [3, 4]
     late = make_chunk([replace(batches(6, [7.0]), at=99.0)])
     late.offset = bench.store.offset(RUN, "journal-0")
     bench.report(late)
-    since = ask(bench, "/trials/1/series?of=metrics&since=50").json()
+    since = ask(bench, "GET", "/trials/1/series?of=metrics&since=50").json()
     assert since["series"][0]["x"] == [99]
 
 
@@ -352,21 +332,27 @@ def test_metrics_are_answered_by_column(bench: Bench) -> None:
 def test_what_cannot_be_answered_is_refused(
     bench: Bench, path: str, status: int, problem: str
 ) -> None:
-    answer = ask(bench, path)
+    answer = ask(bench, "GET", path)
     assert answer.status_code == status
     assert problem in sentences_of(answer.json())[0]
 
 
 def test_series_of_a_machine_are_answered(bench: Bench) -> None:
     send(bench, sampled(10))
-    assert ask(bench, f"/agents/{AGENT}/series?of=system&names=cpu_util_simple").json()["series"]
-    assert not ask(bench, f"/agents/{AGENT}/series?of=system&names=disk_iops").json()["series"]
-    assert ask(bench, "/trials/1/series?of=system&sources=rank:0&sources=host").json()["series"]
+    assert ask(bench, "GET", f"/agents/{AGENT}/series?of=system&names=cpu_util_simple").json()[
+        "series"
+    ]
+    assert not ask(bench, "GET", f"/agents/{AGENT}/series?of=system&names=disk_iops").json()[
+        "series"
+    ]
+    assert ask(bench, "GET", "/trials/1/series?of=system&sources=rank:0&sources=host").json()[
+        "series"
+    ]
 
 
 def test_a_machine_that_is_looked_at_is_sampled(bench: Bench) -> None:
     before = bench.commands()
-    ask(bench, f"/agents/{AGENT}/series?of=system")
+    ask(bench, "GET", f"/agents/{AGENT}/series?of=system")
     assert bench.commands() == [*before, "take_samples"]
-    ask(bench, "/trials/1/series?of=system")
+    ask(bench, "GET", "/trials/1/series?of=system")
     assert bench.commands() == [*before, "take_samples"], "trials are sampled while they run"

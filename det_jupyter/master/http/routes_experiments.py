@@ -72,6 +72,8 @@ def experiment_routes(service: Service) -> APIRouter:
         if changes:
             seed = experiment.settings.reproducibility.experiment_seed
             config, _ = resolve_config(changes, experiment.config, default_seed=seed)
+            if config.alerts != experiment.settings.alerts:
+                await service.check_alerts(config, experiment.capsule)
             await check_patterns(config)
             document = config.to_document()
         else:

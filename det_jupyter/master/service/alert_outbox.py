@@ -60,9 +60,16 @@ class Destination:
 
     @classmethod
     def load(cls, text: str) -> Destination:
-        """Return the destination of which `dump` has made the text."""
+        """Return the destination of which `dump` has made the text.
+
+        Raises:
+            ValueError, TypeError, KeyError: It is damaged, or has no address.
+        """
         fields = json.loads(text)
-        return cls(alert=UserAlert(**fields["alert"]), environment=fields["environment"])
+        alert = UserAlert(**fields["alert"])
+        if not alert.way:
+            raise ValueError("a destination without an address")
+        return cls(alert=alert, environment=fields["environment"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,23 +222,27 @@ class AlertOutbox:
         return list(readable(rows.fetchall(), _as_delivery))
 
     def problems(self) -> list[str]:
-        """Return a sentence for each destination that alerts have failed to reach repeatedly."""
+        """Return a sentence for each destination that alerts have failed to reach repeatedly.
+
+        One that cannot be read has none: its alerts are removed when they are due.
+        """
         rows = self._db.execute(
             "SELECT destination, problem FROM alerts WHERE state = 'waiting' AND attempts >= ? "
             "GROUP BY destination",
             (_SOME_ATTEMPTS,),
         )
-        return [
-            f"alerts do not reach {label_of(Destination.load(destination).alert)}: {problem}; "
-            "they are tried again"
-            for destination, problem in rows.fetchall()
-        ]
+
+        def say(row: tuple[str, str]) -> str:
+            label = label_of(Destination.load(row[0]).alert)
+            return f"alerts do not reach {label}: {row[1]}; they are tried again"
+
+        return list(readable(rows.fetchall(), say))
 
     def addresses(self) -> set[int]:
         """Return the numbers of the stored addresses that waiting alerts go to."""
         found = set()
-        for text in self.waiting():
-            alert = Destination.load(text).alert
+        for destination in readable(self.waiting(), Destination.load):
+            alert = destination.alert
             value = getattr(alert, alert.way)
             if isinstance(value, str) and (number := stored_number(value)) is not None:
                 found.add(number)

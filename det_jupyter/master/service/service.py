@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import assert_never
 
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.messages import (
     AgentReports,
+    Capsule,
     CreateExperiment,
     DisksSeen,
     ExperimentView,
@@ -222,9 +224,7 @@ class Service:
         capsule = request.capsule
         if request.parent_id is not None:  # a fork uses its parent's, which views shorten
             capsule = self.machine.state.experiment(request.parent_id).capsule
-        environment = capsule.environment
-        if problems := await addresses.find_problems(config.alerts or (), environment):
-            raise ConfigError(problems)
+        await self.check_alerts(config, capsule)
         await check_patterns(config)
         await check_sampler(config)
         await self.wait_for_first_agent()
@@ -238,6 +238,16 @@ class Service:
             )
         )
         return self.views.experiment(self.machine.state.last_experiment_id)
+
+    async def check_alerts(self, config: ExperimentConfig, capsule: Capsule) -> None:
+        """Check that the addresses of an experiment's alerts can be found.
+
+        Raises:
+            ConfigError: The problems of all of them.
+        """
+        alerts, environment = config.alerts or (), capsule.environment
+        if problems := await self.store.alert_addresses.find_problems(alerts, environment):
+            raise ConfigError(problems)
 
     async def wait_for_first_agent(self) -> None:
         """Wait until an agent has registered its slots, since the master started; not for long.

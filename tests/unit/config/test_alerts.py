@@ -60,6 +60,19 @@ alerts:
         ([{"ntfy": "https://SECRET@ntfy.sh/"}], "alerts[0].ntfy: got 'https://ntfy.sh/********'"),
         ([{"slack": "${X}", "on": ["fail"]}], "alerts[0].on[0]: got 'fail', expected failed"),
         ([{"command": ["x"]}], "alerts[0].command: unknown key; only alerts.yaml has commands"),
+        (
+            [{"slack": "${X}", "on": [SECRET]}],
+            "alerts[0].on[0]: got 'https://hooks.example.org/**",
+        ),
+        ([{"slack": "${X}", "on": SECRET}], "alerts[0].on: got 'https://hooks.example.org/**"),
+        ([{"slack": "${X}", "on": ["T0/SECRET"]}], "alerts[0].on[0]: got '********', expected"),
+        (
+            [{"slack": "${X}", "on": {"a": SECRET}}],
+            "alerts[0].on: got '********', expected a list",
+        ),
+        ([{"slack": "${X}", "on": [[SECRET]]}], "alerts[0].on[0]: got '********', expected fail"),
+        ([{"name": SECRET, "on": []}], "alerts[0].name: got 'https://hooks.example.org/********'"),
+        ([{SECRET: None}, {SECRET: 1}], "alerts[1].********: unknown key"),
         ([{"slak": SECRET}], "alerts[0].slak: unknown key; did you mean slack?"),
     ],
 )

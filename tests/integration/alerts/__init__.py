@@ -1,0 +1,1 @@
+"""Alerts: sending, addresses, the outbox."""
