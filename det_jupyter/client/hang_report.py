@@ -1,4 +1,4 @@
-"""A report on a trial that hangs, as text for people: what is known of its ranks."""
+"""A report on a trial that hangs, as text: where its ranks are, with their stacks."""
 
 from __future__ import annotations
 

@@ -18,13 +18,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 from pydantic import TypeAdapter, ValidationError
@@ -34,13 +31,13 @@ from det_jupyter.agent.devices.nvml import ProcessUse, open_nvml
 from det_jupyter.agent.devices.occupancy import Occupancy, Processes, has_changed
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.contract.host.clock_steps import ClockWatch
+from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 
 logger = logging.getLogger(__name__)
 
 _INTERVAL_S = 2.0
 _FAKES_INTERVAL_S = 0.2
-T = TypeVar("T")
 # Given UTC seconds and the slots of this process's gangs, returns the other processes on each
 # device that has any, by slot. Called by one thread at a time.
 ReadDevices = Callable[[float, Collection[SlotView]], Processes]
@@ -180,22 +177,3 @@ async def watch(
                 report(DevicesSeen(at=now, processes=processes))
                 reported = seen
         await asyncio.sleep(plan.interval_s)
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread of its own and return its result.
-
-    Unlike with `asyncio.to_thread`, the process can exit while the function hangs. Drivers hang
-    when a device falls off its bus.
-    """
-    outcome: Future[T] = Future()
-
-    def work() -> None:
-        outcome.set_running_or_notify_cancel()
-        try:
-            outcome.set_result(function())
-        except Exception as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=work, name="devices", daemon=True).start()
-    return await asyncio.wrap_future(outcome)

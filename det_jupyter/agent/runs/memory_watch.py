@@ -1,4 +1,4 @@
-"""Tells a process that the kernel killed for want of memory from one that was killed otherwise.
+"""Finds whether the kernel killed a process because memory ran out, or another program did.
 
 The kernel ends both by SIGKILL. What is evidence, the best first:
 
@@ -8,7 +8,7 @@ The kernel ends both by SIGKILL. What is evidence, the best first:
                                    in general, so each failure is compared with the one before
     the computer's has not         `oom_kill` of /proc/vmstat
 
-What held the memory is known from the sampler's last readings, or else from ranks that still live,
+What held the memory is read from the sampler's last readings, or else from ranks that still run,
 so it is read before the others of the gang are killed. systemd-oomd and similar programs are no
 kernel: they are "another program" here.
 """

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
-from det_jupyter.agent.devices.watch import in_thread
 from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
@@ -25,6 +24,7 @@ from det_jupyter.agent.sampler.gang_processes import ProcessReader
 from det_jupyter.agent.sampler.gpu_watch import GpuSample, GpuWatch
 from det_jupyter.agent.sampler.host_usage import HostReader
 from det_jupyter.agent.sampler.readings import Reading, Values
+from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.values.measures import GPU, HOST
 from det_jupyter.contract.values.text import error_text
 

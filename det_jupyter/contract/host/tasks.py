@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -25,26 +25,21 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
 async def in_thread(function: Callable[[], Result]) -> Result:
     """Return the function's result, from a daemon thread of its own.
 
-    For calls that may hang for minutes, such as those of the name service or of a network drive:
-    the threads of `asyncio.to_thread` are few, and a program waits for them when it exits.
+    For calls that may hang for minutes, such as those of the name service, of a network drive or
+    of a device's driver: the threads of `asyncio.to_thread` are few, and a program waits for them
+    when it exits.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
+    outcome: Future[Result] = Future()
 
-    def finish(set_it: Callable[[Any], None], value: Any) -> None:
-        if not done.done():
-            set_it(value)
-
-    def run() -> None:
+    def work() -> None:
+        outcome.set_running_or_notify_cancel()
         try:
-            outcome: tuple[Any, Any] = (done.set_result, function())
+            outcome.set_result(function())
         except BaseException as error:
-            outcome = (done.set_exception, error)
-        with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(finish, *outcome)
+            outcome.set_exception(error)
 
-    threading.Thread(target=run, name="may hang", daemon=True).start()
-    return await done
+    threading.Thread(target=work, name="may hang", daemon=True).start()
+    return await asyncio.wrap_future(outcome)
 
 
 class BlockingCalls(Generic[Key, Result]):

@@ -1,8 +1,8 @@
 """Listening sockets for TLS, on which a bounded number of connections wait for their handshake.
 
 asyncio calls a protocol when the handshake is over. Until then a connection that sends nothing
-holds a file of this process, for a minute by default; whoever reaches the port could open so many
-that none is left, for other ports either.
+holds a file of this process, for a minute by default; a program that reaches the port could open
+so many that none is left, for other ports either.
 """
 
 from __future__ import annotations

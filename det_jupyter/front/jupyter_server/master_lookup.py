@@ -1,18 +1,17 @@
 """Finds and starts the master for the Jupyter Server, without blocking its event loop.
 
-Finding it reads files and inspects processes, which happens in daemon threads: a folder on a dead
-network drive then blocks neither the event loop nor the server's exit.
+Finding it reads files and inspects processes, which happens in daemon threads: a folder on a
+network drive that hangs then blocks neither the event loop nor the server's exit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 from det_jupyter.connection import ensure_master, find_master, must_be_awake
+from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.messages.pages import ABSENT, MasterState
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
@@ -35,25 +34,14 @@ class _SharedCall(Generic[T]):
 
     async def result(self) -> T:
         if self._answer is None or self._answer.done():
-            self._answer = asyncio.get_running_loop().create_future()
+            self._answer = asyncio.ensure_future(in_thread(self._call))
             self._answer.add_done_callback(_retrieve_exception)
-            args = (self._answer, asyncio.get_running_loop())
-            threading.Thread(target=self._run, args=args, name="det-master", daemon=True).start()
         return await asyncio.shield(self._answer)
-
-    def _run(self, answer: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # the loop was closed, with the server
-            try:
-                result = self._call()
-            except Exception as error:  # the thread's boundary: raised in the callers
-                loop.call_soon_threadsafe(answer.set_exception, error)
-            else:
-                loop.call_soon_threadsafe(answer.set_result, result)
 
 
 def _retrieve_exception(answer: asyncio.Future[T]) -> None:
     if not answer.cancelled():
-        answer.exception()  # an exception that nobody retrieves is logged by asyncio
+        answer.exception()  # asyncio logs an exception that no caller retrieves
 
 
 class MasterLookup:

@@ -1,6 +1,6 @@
 """Sends one alert: a POST request, or a command. Errors say what failed, never an address.
 
-A URL may come from a configuration that somebody else has written, so a request can do little:
+A URL may come from a configuration of another user, so a request can do little:
 redirects are not followed, the answer is not read but for its status, and addresses that only this
 computer's network has a meaning for (link-local, where clouds have their metadata; multicast) are
 refused. The name is resolved once, and the connection is made to the address that was checked.

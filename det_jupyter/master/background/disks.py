@@ -37,6 +37,7 @@ class DiskWatch:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._rooms: BlockingCalls[str, Room | None] = BlockingCalls()
+        self._known: dict[str, Room | None] = {}  # what each drive has answered last
         self._waits: BlockingCalls[int, bool] = BlockingCalls()
         self._was_low: set[str] = set()
 
@@ -55,9 +56,9 @@ class DiskWatch:
         service = self._service
         folders = folders_of(service)
         calls = {folder: partial(room_of, folder) for folder in folders}
-        rooms = await self._rooms.results(calls, _PATIENCE_S)
-        in_order = {folder: rooms[folder] for folder in folders if folder in rooms}
-        service.disks.add_own(now, disks_of(in_order))
+        known = self._known | await self._rooms.results(calls, _PATIENCE_S)
+        self._known = {folder: known[folder] for folder in folders if folder in known}
+        service.disks.add_own(now, disks_of(self._known))
         service.disks.set_writes(_writes(service, folders, now))
         await asyncio.to_thread(service.reserve.keep)
         checks: dict[int, Callable[[], bool]] = {}

@@ -81,7 +81,7 @@ class Disks:
         self._writes: dict[tuple[str, str], dict[int, int]] = {}
 
     def add_own(self, at: float, readings: Sequence[DiskReading]) -> None:
-        """Set the readings of this computer's disks; the others of it are forgotten."""
+        """Set the readings of this computer's disks; the others are removed."""
         folders = {reading.folder for reading in readings}
         for key in [key for key in self._disks if not key[0] and key[1] not in folders]:
             del self._disks[key]

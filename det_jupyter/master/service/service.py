@@ -140,7 +140,7 @@ class Service:
         self._act(self._with_reserve(lambda transaction: transaction.take(event)))
 
     def announce_cluster(self) -> None:
-        """Tell followers to fetch the cluster again: what is in it beside the machine's state."""
+        """Make followers fetch the cluster again: the part that is not in the machine's state."""
         self._with_reserve(lambda transaction: transaction.publisher.publish_cluster())
 
     def _with_reserve(self, handle: Callable[[Transaction], object]) -> Transaction:
@@ -252,7 +252,7 @@ class Service:
     async def wait_for_first_agent(self) -> None:
         """Wait until an agent has registered its slots, since the master started; not for long.
 
-        Before, it cannot be said whether trials fit, or how many at once.
+        Before that, there are no slots to compare the size of a trial with.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_AGENT_S):

@@ -1,6 +1,6 @@
 """The master's storage: one SQLite file. It stores rows and does not interpret them.
 
-    alerts      messages to people who are elsewhere (alert_outbox.py)
+    alerts      messages to the addresses of alerts (alert_outbox.py)
     history     events in order, and snapshots of the state, from which the machine is restored
     feed        numbered items that clients follow (feed.py)
     logs        lines that ranks printed (stored_logs.py)

@@ -185,7 +185,7 @@ class AgentsReachable(Wire):
 
 
 class AgentLost(Wire):
-    """An agent exited and none took its place: its ranks count as dead."""
+    """An agent exited and none took its place: its ranks count as ended."""
 
     kind: Literal["agent_lost"] = "agent_lost"
     agent_id: str

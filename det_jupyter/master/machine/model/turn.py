@@ -93,7 +93,7 @@ class Searches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A fact that people who are elsewhere should hear of (rules/alerts.py).
+    """A fact that is sent to the addresses of the configuration (rules/alerts.py).
 
     Args:
         kind: What it is about.

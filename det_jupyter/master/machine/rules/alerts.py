@@ -1,4 +1,4 @@
-"""Alerts: facts that people who are elsewhere should hear of, each raised once.
+"""Alerts: facts that are sent to the addresses of the configuration, each raised once.
 
     FAILED, ENDED    end_experiment               again if the experiment is continued and ends
     NAN              the first trial that diverges, or reports an alarm
