@@ -4,8 +4,8 @@ Its source travels to the node by value, so Ray's workers need no det_jupyter: o
 library is imported. It takes and returns plain values for the same reason.
 
 The agent is in the actor's process group, so Ray ends it with the actor. It gets SIGTERM, and so
-leaves in order, when the actor's process ends by itself, and when the raylet has ended: Ray lets
-the actor go on then, but another raylet there would start another agent.
+leaves in order, when the actor's process ends by itself, and when the raylet has ended: Ray may
+let the actor go on then, but another raylet there would start another agent.
 """
 
 from __future__ import annotations
@@ -29,14 +29,28 @@ _LEAVE_S = 20.0  # how long an agent may take to end in order
 _TAIL_BYTES = 2000
 _LOG_BYTES = 5_000_000
 
-# Has the kernel send SIGTERM when the thread that started it ends, then becomes the agent. A
-# function between fork and exec could wait forever for a lock of one of the actor's threads.
-_STARTER = (
-    "import ctypes, os, signal, sys\n"
-    "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGTERM)\n"
-    "if os.getppid() != int(sys.argv[1]): sys.exit('the actor has ended')\n"
-    "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])\n"
-)
+# A process between actor and agent: an actor whose raylet has ended kills its own children, before
+# they could leave in order. It passes SIGTERM on, and gets it from the kernel when the thread that
+# started it ends; the agent gets it when this process ends. (A function between fork and exec of
+# the actor could wait forever for a lock of one of its threads.)
+_STARTER = """
+import ctypes, os, signal, sys
+
+def follow(parent):
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("the actor has ended")
+
+follow(int(sys.argv[1]))
+starter = os.getpid()
+if not (agent := os.fork()):
+    follow(starter)
+    os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+signal.signal(signal.SIGTERM, lambda *_: os.kill(agent, signal.SIGTERM))
+code = os.waitstatus_to_exitcode(os.waitpid(agent, 0)[1])
+sys.exit(code if code >= 0 else 128 - code)
+"""
 
 
 class AgentHost:

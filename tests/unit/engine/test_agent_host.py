@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -72,6 +73,39 @@ def test_an_agent_ends_as_ordered_and_is_started_once(python: str) -> None:
     start(host, "/none")
     host.end()
     assert ended(host)["code"] == -15
+
+
+STUB = """
+import pathlib, signal, sys, time
+def leave(*_): pathlib.Path("left").touch(); sys.exit()
+signal.signal(signal.SIGTERM, leave)
+pathlib.Path("ready").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.usefixtures("python")
+def test_an_agent_leaves_in_order_when_ray_kills_what_the_actor_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "path" / "det_jupyter"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "agent.py").write_text(STUB)
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start_and_keep(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*args, **kwargs))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_keep)
+    start(AgentHost(), sys.executable, PYTHONPATH=str(package.parent))
+    folder = tmp_path / f"det-agent-{os.geteuid()}" / "m-ray-n-1"
+    wait_until((folder / "ready").exists, "the agent runs", 30)
+    started[0].kill()
+    started[0].wait()
+    wait_until((folder / "left").exists, "it has left", 30)
 
 
 @pytest.mark.usefixtures("python")
