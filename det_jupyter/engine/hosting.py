@@ -41,7 +41,7 @@ class Demand:
     """The trials that wait in the cluster's pool."""
 
     slots: int = 0  # of all of them together
-    largest: int = 0  # of the largest one
+    largest: int = 0  # of the largest one that has to be on one agent
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +56,7 @@ class Hosting:
     slots: Literal["gpu"] | int
     idle_s: float | None = None
     _known: dict[str, _Known] = field(default_factory=dict)
+    _size: int = 0  # slots of the largest node that there was last
     _asked: AskForNodes = field(default_factory=lambda: AskForNodes(num=0))
 
     def slots_of(self, node: ClusterNode) -> int:
@@ -155,9 +156,15 @@ class Hosting:
     ) -> AskForNodes:
         """Return how many nodes are missing, of the size of the largest that there is.
 
-        A request is as large as a whole node, so that it fits on none that has an agent.
+        A request is as large as a whole node, so that it fits on none that has an agent. When no
+        node has come yet, it is as small as it may be: one that no node meets would never be met.
         """
-        largest = max((self.slots_of(node) for node in live), default=max(1, demand.largest))
+        if (most := max((self.slots_of(node) for node in live), default=0)) > 0:
+            self._size = most
+        largest = self._size or (demand.largest if self.slots == "gpu" else self.slots)
+        if not self._size and self.slots == "gpu":
+            missing = min(missing, max(1, largest))  # the first to come shows the size
+        largest = max(1, largest)
         num = min(math.ceil(max(0, missing) / largest), _MOST_ASKED)
         if self.slots == "gpu":
             return AskForNodes(num=num, gpus=float(largest if num else 0))

@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import AddCluster, ClusterNode
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.background import clusters as clusters_module
 from det_jupyter.master.background import one_cluster
+from det_jupyter.master.background.bridge import bridge_log
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.service.pools_file import read_pools
 from tests.integration.master_support import Bench
@@ -110,6 +111,7 @@ def test_each_node_gets_an_agent_with_a_token_of_its_own(world: World) -> None:
             each["agent"] for each in given
         ]
         assert all(each["url"].endswith(f":{PORT}") for each in given)
+        assert world.bench.service.machine.state.clusters == ["ray"]
         with pytest.raises(Conflict, match=r"there is a cluster ray already, at 127\.0\.0\.1"):
             await clusters.add(world.request())
 
@@ -131,6 +133,25 @@ def test_a_cluster_that_cannot_be_reached_is_not_stored(world: World) -> None:
 
     run(world, script)
     assert read_pools() is None
+
+
+def test_what_is_wrong_with_the_pool_is_said_before_anything_is_started(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_nodes(node(A))
+    state = world.bench.service.machine.state
+
+    async def script(clusters: Clusters) -> None:
+        with pytest.raises(ConfigError, match=r"^pool: got .*, expected one line"):
+            await clusters.add(world.request(pool="a\nb"))
+        assert not bridge_log("ray").exists()
+        monkeypatch.setattr(clusters_module, "write_clusters", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await clusters.add(world.request(pool="night"))
+        assert list(state.pool_configs) == ["default"]
+        assert state.clusters == []
+
+    run(world, script)
 
 
 def test_a_bridge_that_was_killed_is_started_again_and_finds_its_hosts(world: World) -> None:

@@ -18,7 +18,7 @@ from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
 from det_jupyter.master.background.bridge import bridge_log
 from det_jupyter.master.background.one_cluster import Cluster
-from det_jupyter.master.machine.model.events import AgentLost
+from det_jupyter.master.machine.model.events import AgentLost, ClustersChanged
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.pools_file import read_pools, write_clusters
 from det_jupyter.master.service.service import Service
@@ -58,6 +58,7 @@ class Clusters:
             found = read_pools()
             for config in found.clusters if found else ():
                 self._start(config)
+        self._note_names()  # also that there are none
         while True:
             await asyncio.sleep(1.0)
             for cluster in self._clusters.values():
@@ -67,7 +68,13 @@ class Clusters:
         cluster = Cluster(config, self._service, self._access)
         self._clusters[config.name] = cluster
         self._tasks[config.name] = asyncio.create_task(self._keep(cluster))
+        self._note_names()
         return cluster
+
+    def _note_names(self) -> None:
+        """Store which clusters there are, for the sizes of trials that their pools may run."""
+        if list(self._clusters) != self._service.machine.state.clusters:
+            self._service.take(ClustersChanged(names=list(self._clusters)))
 
     async def _keep(self, cluster: Cluster) -> None:
         while True:
@@ -91,6 +98,8 @@ class Clusters:
         """
         config = _parse(request)
         read_pools()  # a problem of the file is reported before anything is done
+        if request.pool:
+            _check_pool_name(request.pool)
         if (known := self._clusters.get(config.name)) is not None:
             raise Conflict(
                 f"there is a cluster {config.name} already, at {known.config.address}; give this "
@@ -98,14 +107,18 @@ class Clusters:
             )
         cluster = self._start(config)
         cluster.change = "added"
+        pools = None
         try:
             await _first(cluster)
             if request.pool:
-                pools = _with_pattern(self._pools(), config.agent_pattern, request.pool)
-                self._service.apply(SetPools(pools=pools))
+                pools = self._pools()
+                changed = _with_pattern(pools, config.agent_pattern, request.pool)
+                self._service.apply(SetPools(pools=changed))
             stored = read_pools()
             self._store([*stored.clusters, config] if stored else [config])
         except BaseException:
+            if pools is not None:  # no empty pool is left
+                self._service.apply(SetPools(pools=pools))
             await self._drop(cluster)
             raise
         finally:
@@ -129,6 +142,7 @@ class Clusters:
         await self._stop(cluster)
         cluster.close_agents()
         del self._clusters[cluster.config.name], self._tasks[cluster.config.name]
+        self._note_names()
         await self._close_listener(cluster.config.name)
 
     async def remove(self, name: str) -> RemovedCluster:
@@ -226,6 +240,18 @@ def _parse(request: AddCluster) -> ClusterConfig:
         raise ConfigError(
             [Problem(p.path.removeprefix(prefix), p.text) for p in error.problems]
         ) from None
+
+
+def _check_pool_name(name: str) -> None:
+    """Check the name of a pool that may not be there yet.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        parse_pools({"pools": [{"pool_name": name}]})
+    except ConfigError as error:
+        raise ConfigError([Problem("pool", p.text) for p in error.problems]) from None
 
 
 def _with_pattern(pools: list[dict[str, Any]], pattern: str, name: str) -> list[dict[str, Any]]:

@@ -196,13 +196,16 @@ class Cluster:
 
     def _demand(self) -> Demand:
         snapshot = self._service.machine.queue.snapshot(self.pool)
-        sizes = [max(1, request.slots) for request in snapshot.waiting.values()]
-        return Demand(slots=sum(sizes), largest=max(sizes, default=0))
+        waiting = snapshot.waiting.values()
+        return Demand(
+            slots=sum(max(1, request.slots) for request in waiting),
+            largest=max((each.slots for each in waiting if each.is_single_agent), default=0),
+        )
 
     @property
     def pool(self) -> str:
         """The pool of its agents."""
-        return self._service.machine.state.pool_of_agent(f"{self.config.name}-")
+        return self._service.machine.state.pool_of_cluster(self.config.name)
 
     def _note(self) -> None:
         """Store why the cluster gives no more slots, for the reasons of waiting trials."""

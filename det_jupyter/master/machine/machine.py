@@ -103,6 +103,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     events.AgentAway: agents.on_agent_away,
     events.AgentRemoved: agents.on_agent_removed,
     events.AgentsReachable: agents.on_agents_reachable,
+    events.ClustersChanged: agents.on_clusters_changed,
     events.AgentLost: agents.on_agent_lost,
     events.DevicesReported: agents.on_devices_reported,
     GangStarted: runs.on_gang_started,

@@ -153,7 +153,7 @@ class WaitReasons:
         problems += [
             note
             for cluster, note in self._cluster_notes.items()
-            if note and note not in problems and state.pool_of_agent(f"{cluster}-") == name
+            if note and note not in problems and state.pool_of_cluster(cluster) == name
         ]
         if not problems:
             return reason

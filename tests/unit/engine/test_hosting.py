@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,14 +79,14 @@ def test_an_idle_node_is_given_back_until_trials_wait() -> None:
     assert decide(hosting, running, connected=linked, now=110) == ([], [])
     assert decide(hosting, running, connected=linked, now=111) == ([], [EndHost(node_id="a")])
     assert decide(hosting, node(), now=120) == ([], [])
-    starts, _ = decide(hosting, node(), demand=Demand(slots=1, largest=1), now=130)
+    starts, _ = decide(hosting, node(), demand=Demand(slots=1), now=130)
     assert starts == ["a"]
 
 
 def test_a_cluster_is_asked_for_nodes_that_are_missing_and_then_no_more() -> None:
     hosting = Hosting(slots="gpu")
     running, linked = node(host="running"), ("ray-a",)
-    waiting = Demand(slots=5, largest=2)
+    waiting = Demand(slots=5)
     _, orders = decide(hosting, running, connected=linked, demand=waiting)
     assert orders == [AskForNodes(num=3, gpus=2)]
     assert decide(hosting, running, connected=linked, demand=waiting) == ([], [])
@@ -97,14 +98,31 @@ def test_a_cluster_is_asked_for_nodes_that_are_missing_and_then_no_more() -> Non
 
 def test_a_request_for_cpu_places_is_as_large_as_a_node() -> None:
     running = node(host="running", cpus=16)
-    waiting = Demand(slots=1, largest=1)
+    waiting = Demand(slots=1)
     _, orders = decide(Hosting(slots=4), running, connected=("ray-a",), demand=waiting)
     assert orders == [AskForNodes(num=1, cpus=16)]
 
 
-def test_the_first_node_is_as_large_as_the_largest_trial() -> None:
-    _, orders = decide(Hosting(slots="gpu"), demand=Demand(slots=12, largest=8))
-    assert orders == [AskForNodes(num=2, gpus=8)]
+@pytest.mark.parametrize(
+    ("demand", "asked"),
+    [
+        (Demand(slots=12), AskForNodes(num=1, gpus=1)),  # it shows how many more are needed
+        (Demand(slots=12, largest=8), AskForNodes(num=1, gpus=8)),  # a trial needs so large a one
+    ],
+)
+def test_a_node_of_unknown_size_is_as_small_as_it_may_be(
+    demand: Demand, asked: AskForNodes
+) -> None:
+    hosting = Hosting(slots="gpu")
+    assert decide(hosting, demand=demand) == ([], [asked])
+    decide(hosting, node(gpus=4), demand=demand)
+    _, orders = decide(hosting, demand=demand)  # it has left; its size is known
+    assert orders == [AskForNodes(num=3, gpus=4)]
+
+
+def test_cpu_places_of_nodes_that_have_not_come_are_known() -> None:
+    _, orders = decide(Hosting(slots=2), demand=Demand(slots=5))
+    assert orders == [AskForNodes(num=3, cpus=2)]
 
 
 def test_nodes_that_left_are_those_that_were_alive() -> None:

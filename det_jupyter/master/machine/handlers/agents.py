@@ -26,6 +26,7 @@ from det_jupyter.master.machine.model.events import (
     AgentRegistered,
     AgentRemoved,
     AgentsReachable,
+    ClustersChanged,
     DevicesReported,
 )
 from det_jupyter.master.machine.model.state import Agent, Trial
@@ -160,6 +161,11 @@ def on_agents_reachable(turn: Turn, event: AgentsReachable) -> None:
     """Place gangs on two agents again."""
     turn.state.forget_cuts(*event.agents)
     turn.queue.mark_changed()
+
+
+def on_clusters_changed(turn: Turn, event: ClustersChanged) -> None:
+    """Store which clusters there are: pools that get their nodes may grow."""
+    turn.state.clusters = event.names
 
 
 def on_agent_lost(turn: Turn, event: AgentLost) -> None:

@@ -184,6 +184,13 @@ class AgentsReachable(Wire):
     agents: list[str]
 
 
+class ClustersChanged(Wire):
+    """The clusters whose nodes become agents are other ones."""
+
+    kind: Literal["clusters_changed"] = "clusters_changed"
+    names: list[str]
+
+
 class AgentLost(Wire):
     """An agent exited and none took its place: its ranks count as ended."""
 
@@ -266,6 +273,7 @@ Event = Annotated[
     | AgentAway
     | AgentRemoved
     | AgentsReachable
+    | ClustersChanged
     | AgentLost
     | ClockStepped
     | RoomFound

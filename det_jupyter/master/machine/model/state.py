@@ -192,6 +192,7 @@ class MachineState(Wire):
     agents: dict[str, Agent] = {}
     lost_agents: dict[str, Agent] = {}  # agents that have exited; they may register again
     cuts: list[CurrentCut] = []
+    clusters: list[str] = []  # names of those whose nodes become agents
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in pools.yaml, where the default pool may be missing
     disabled: dict[str, list[int]] = {}  # disabled slots by agent, also of those that are gone
@@ -296,6 +297,10 @@ class MachineState(Wire):
         """Return the pool that an agent belongs to."""
         named = (name for name, config in self.pool_configs.items() if config.has(agent_id))
         return next(named, DEFAULT_POOL)
+
+    def pool_of_cluster(self, cluster: str) -> str:
+        """Return the pool that the agents of a cluster's nodes belong to."""
+        return self.pool_of_agent(f"{cluster}-")
 
     def cut_from(self, agent_id: str) -> frozenset[str]:
         """Return the agents that an agent cannot reach now."""

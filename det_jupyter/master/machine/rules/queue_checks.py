@@ -5,8 +5,9 @@ Of several changes, each is checked as if those before it had been made.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
 from det_jupyter.contract.messages import ChangeResources, MoveInQueue, QueueChange
@@ -14,7 +15,8 @@ from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.model.queue import agent_slots, are_apart, to_rules
 from det_jupyter.master.machine.model.state import Experiment, MachineState
-from det_jupyter.scheduler.reasons.sizes import find_impossibility
+from det_jupyter.scheduler.model import AgentSlots, Shape
+from det_jupyter.scheduler.reasons.sizes import could_run, find_impossibility
 
 
 @dataclass(slots=True)
@@ -167,7 +169,10 @@ def find_pool_problem(
     is_single_agent: bool,
     why_one_computer: str = "",
 ) -> Problem | None:
-    """Return why a pool with its present agents can never run such trials; None if it can.
+    """Return why a pool can never run such trials; None if it can, or may.
+
+    The agents are the present ones, and if the pool has a cluster, more nodes of the size of the
+    present ones. While there are none, their size is unknown.
 
     Args:
         state: Of the machine.
@@ -182,4 +187,19 @@ def find_pool_problem(
     why = "resources.is_single_node" if is_single_agent else ""
     if not why and are_apart(agents):
         why = why_one_computer
-    return find_impossibility(slots, why, slots_of, to_rules(config), name)
+    rules = to_rules(config)
+    clusters = [each for each in state.clusters if state.pool_of_cluster(each) == name]
+    if clusters:
+        joined = {agent.id for agent in agents if agent.cluster in clusters and agent.slots}
+        largest = max((a for a in slots_of if a.id in joined), key=_size_of, default=None)
+        if largest is None:
+            return None
+        more = range(math.ceil(slots / _size_of(largest)))
+        grown = [*slots_of, *(replace(largest, id=f"node {i}") for i in more)]
+        if could_run(Shape(slots, bool(why), frozenset()), grown, rules):
+            return None
+    return find_impossibility(slots, why, slots_of, rules, name)
+
+
+def _size_of(agent: AgentSlots) -> int:
+    return len(agent.slots)

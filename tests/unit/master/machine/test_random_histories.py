@@ -52,6 +52,7 @@ from det_jupyter.master.machine.model.events import (
     AgentRemoved,
     CheckpointsDeleted,
     ClockStepped,
+    ClustersChanged,
     ContinueRequested,
     DevicesReported,
     Event,
@@ -442,6 +443,10 @@ class RandomLife(RuleBasedStateMachine):
     @rule(agent_id=AGENTS)
     def remove(self, agent_id: str) -> None:
         self.tell(AgentRemoved(agent_id=agent_id))
+
+    @rule(names=st.lists(st.sampled_from(["ray", "night"]), unique=True))
+    def change_clusters(self, names: list[str]) -> None:
+        self.tell(ClustersChanged(names=names))
 
     @rule(data=st.data())
     def start(self, data: st.DataObject) -> None:

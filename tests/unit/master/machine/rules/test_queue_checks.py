@@ -9,10 +9,12 @@ import pytest
 from det_jupyter.config.sections import MAX_SLOTS
 from det_jupyter.contract.messages import ChangeResources, MoveInQueue, SetPools
 from det_jupyter.errors import ConfigError
+from det_jupyter.master.machine.model.events import ClustersChanged
 from det_jupyter.master.machine.rules.queue_checks import (
     QueueEntry,
     anchor_id_of,
     find_move_problem,
+    find_pool_problem,
     find_value_problems,
 )
 from tests.unit.master.machine_world import World, registered, submitted
@@ -53,6 +55,25 @@ def test_each_value_has_its_bounds(
     request = ChangeResources(experiment_id=1, **change)
     found = find_value_problems(world.machine.state, world.experiment(1), request)
     assert [field for field, _ in found] == fields
+
+
+def _possible(world: World, slots: int, *, is_single_agent: bool = False) -> bool:
+    state = world.machine.state
+    return not find_pool_problem(state, "default", slots, is_single_agent=is_single_agent)
+
+
+def test_a_pool_with_a_cluster_may_grow_by_nodes_of_the_size_of_those_that_are_there(
+    world: World,
+) -> None:
+    assert [slots for slots in range(20) if _possible(world, slots)] == [0, 1, 2, 3, 4]
+    world.tell(ClustersChanged(names=["fair", "ray"]))
+    assert _possible(world, 1000)  # how large its nodes are is unknown
+    node = registered(slots=8, agent_id="ray-a", port=1)
+    world.tell(node.model_copy(update={"cluster": "ray"}))
+    assert [slots for slots in range(5, 30) if _possible(world, slots)] == [5, 6, 7, 8, 16, 24]
+    assert not _possible(world, 16, is_single_agent=True)
+    world.tell(ClustersChanged(names=[]))
+    assert not _possible(world, 16)
 
 
 @pytest.mark.parametrize(
