@@ -4,18 +4,12 @@
 stops the last one in order, `kill` ends its raylet alone, `kill head` the head's control store
 (GCS). It writes a line after each (the id of a node that it has started), and the head's address
 first. It ends when stdin ends.
-
-Raylets, control store, workers and actors are Ray's own. Its programs in Python that observe a
-node (dashboard, dashboard agent, log monitor) or install packages for it (runtime environments)
-are not started. Nothing here uses them, and a raylet aborts if its two agents have not written
-their ports within 15 s, which no setting changes: on two busy cores, where to import Ray alone
-takes 8 to 14 s, half of all starts failed. Without them a node needs 0.1 s CPU to start.
+Its nodes are without Ray's programs in Python; see tests/ray_node.py.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,23 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-TOKEN = "0123456789abcdef" * 2
+from tests.ray_node import OBJECT_STORE_BYTES, SETTINGS, TOKEN, start_without_observers
+
 CPUS = 2  # of each node
 _TRIES = 2
-_SETTINGS = {
-    "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": TOKEN,
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_enable_metrics_collection": "0",
-    "RAY_enable_worker_prestart": "0",  # an actor that starts loads Ray; others would, too
-    "RAY_prestart_worker_first_driver": "0",
-    "RAY_memory_monitor_refresh_ms": "0",  # it may kill workers for what other tests use
-    # A busy computer is slow, but not broken.
-    "RAY_gcs_server_port_wait_time_s": "120",
-    "RAY_raylet_start_wait_time_s": "120",
-    "RAY_worker_register_timeout_seconds": "300",
-    "RAY_health_check_failure_threshold": "20",  # times 3 s, until a silent raylet is lost
-}
 
 
 class RayCluster:
@@ -59,7 +40,7 @@ class RayCluster:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | _SETTINGS | variables,
+                env=os.environ | SETTINGS | variables,
             )
         try:
             self.address = self._answer()
@@ -113,37 +94,12 @@ def ray_cluster(folder: Path, **variables: str) -> Iterator[RayCluster]:
             cluster.end()
 
 
-def start_without_observers() -> None:
-    """Have this process start nodes without Ray's programs in Python."""
-    raylet: Any = import_module("ray._raylet")
-    services: Any = import_module("ray._private.services")
-    node: Any = import_module("ray._private.node").Node
-    ports = [
-        raylet.METRICS_AGENT_PORT_NAME,
-        raylet.METRICS_EXPORT_PORT_NAME,
-        raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
-        raylet.RUNTIME_ENV_AGENT_PORT_NAME,
-    ]
-    start_raylet = node.start_raylet
-
-    def start(self: Any, *args: Any, **kwargs: Any) -> None:
-        for port in ports:  # -1: it listens on none, as without the packages of ray[default]
-            raylet.persist_port(self._session_dir, self._node_id, port, -1)
-        start_raylet(self, *args, **kwargs)
-
-    node.start_raylet = start
-    node.start_api_server = lambda self, **_: None
-    # A raylet ends with its agents; these end with the raylet, which holds the other end of stdin.
-    idle = [shutil.which("sh"), "-c", "exec cat > /dev/null"]
-    services._build_python_executable_command_memory_profileable = lambda *_, **__: idle
-
-
 def main() -> None:
     """Run the cluster."""
     start_without_observers()
     settings: dict[str, Any] = {
         "num_cpus": CPUS,
-        "object_store_memory": 80 * 2**20,  # bytes; the least that Ray accepts is 75 MiB
+        "object_store_memory": OBJECT_STORE_BYTES,
         "include_log_monitor": False,
     }
     cluster = import_module("ray.cluster_utils").Cluster(

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.machines.machine import Network, network, why_impossible
-from tests.machines.scenarios import NOT_PLAYED, SCENARIOS, Scenario
+from tests.machines.scenario import Scenario
+from tests.machines.scenarios import NOT_PLAYED, SCENARIOS
 from tests.machines.world import Place, place_to
 from tests.soak.collected import StoredExperiment
 from tests.soak.judge import differences
 
-_TIMEOUT_S = 400.0
+_TIMEOUT_S = 600.0
 _CODE = "code/files/"
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,6 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.machines", description=__doc__)
     parser.add_argument("words", nargs="*", help="play only scenarios whose name contains one")
     parser.add_argument("--parallel", type=int, default=5, help="how many at once; default 5")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
     options = parser.parse_args()
     if reason := why_impossible():
         print(f"skipped: {reason}")
@@ -59,9 +61,11 @@ def main() -> int:
     for scenario, result, place in zip(chosen, results, places, strict=True):
         for line in result["violations"]:
             print(f"{scenario.name}: {line} (logs in {place.shared})")
-    print(json.dumps({"scenarios": len(chosen), "violations": violations}))
-    if not violations:
+    if options.keep:
+        print(f"logs: {folder}")
+    elif not violations:
         shutil.rmtree(folder)
+    print(json.dumps({"scenarios": len(chosen), "violations": violations}))
     return 1 if violations else 0
 
 

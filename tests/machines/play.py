@@ -12,7 +12,8 @@ import sys
 import time
 import traceback
 
-from tests.machines.scenarios import SCENARIOS, Scenario
+from tests.machines.scenario import Scenario
+from tests.machines.scenarios import SCENARIOS
 from tests.machines.world import STEPS, World, place_from
 from tests.processes import wait_until
 from tests.soak.collected import damages_of, read_experiment
@@ -23,7 +24,7 @@ def main() -> int:
     """Play the scenario; return 0 also if it has violations, which are printed."""
     scenario = next(each for each in SCENARIOS if each.name == sys.argv[1])
     place = place_from(sys.stdin.read())
-    world = World(
+    world = scenario.world(
         place,
         slots_per_trial=scenario.slots,
         with_shared_storage=scenario.with_shared_storage,
@@ -36,6 +37,8 @@ def main() -> int:
         world.start()
         scenario.fault(world)
         world.finish()
+        if scenario.after is not None:
+            scenario.after(world)
         violations += [line for line in _problems(world) if not scenario.excuses(line)]
     except Exception as error:
         traceback.print_exc()

@@ -1,62 +1,14 @@
-"""What happens to machines, links and programs while a trial trains, and what must come of it.
-
-Every scenario must end with the losses and weights of an undisturbed run, bit for bit, with no
-process left, and at no time with two gangs of the trial alive. `gangs` is the number of gangs that
-it takes: 1 if the trial runs on as it was.
-"""
+"""What happens to machines, links and programs while a trial trains. See scenario.py."""
 
 from __future__ import annotations
 
-import re
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
 
+from tests.machines import ray_scenarios
+from tests.machines.scenario import Fault, Scenario
 from tests.machines.world import World
 
-Fault: TypeAlias = Callable[[World], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """A scenario.
-
-    Args:
-        name: For tables and the command line.
-        fault: What happens, from the slow batches on until all is in order again.
-        gangs: How many gangs it takes.
-        slots: The trial's; an agent has 2.
-        agents: How many agents there are.
-        leaves: Whether the second gang must not be on all machines of the first.
-        ends_s: Limits, in seconds after the fault, between which the first gang ends.
-        overlap_s: For how long two gangs may be alive.
-        before: What is done before agents are started.
-        with_shared_storage: Whether checkpoints are in a folder that all machines have.
-        forgets: Ranks whose lines and timings may be incomplete: they train on for a while, and
-            what they report later is skipped, while the chief saves what they have trained.
-    """
-
-    name: str
-    fault: Fault
-    gangs: int
-    slots: int = 2
-    agents: int = 2
-    leaves: bool = False
-    ends_s: tuple[float, float] | None = None
-    overlap_s: float = 0.0
-    before: Fault | None = None
-    with_shared_storage: bool = False
-    forgets: tuple[int, ...] = ()
-
-    def excuses(self, problem: str) -> bool:
-        """Return whether a problem of the trial follows from the fault, and is no violation."""
-        found = _OF_RANK.search(problem)
-        return found is not None and int(found[1]) in self.forgets
-
-
-_OF_RANK = re.compile(r"\b(?:lines|timings) of rank (\d+)")
 _FENCED_S = (15.0, 29.0)  # 25 or 26 s after the last answered request
 _GIVEN_UP_S = (15.0, 32.0)  # the master ends the part that it can reach after 30 s
 _CUT_APART_S = (20.0, 36.0)  # 25 s after a connection, of which there is one every 5 s
@@ -356,10 +308,11 @@ _ON_TWO_MACHINES = [
         slots=4,
     ),
 ]
-SCENARIOS = [*_ON_ONE_MACHINE, *_ON_TWO_MACHINES]
+SCENARIOS = [*_ON_ONE_MACHINE, *_ON_TWO_MACHINES, *ray_scenarios.SCENARIOS]
 
 # Scenarios that cannot be played here, and why.
 NOT_PLAYED = {
     "clocks differ": "no tool here sets the clock of one machine alone (time namespaces have no "
     "offset of the wall clock); tests/unit and tests/integration cover it",
+    **ray_scenarios.NOT_PLAYED,
 }

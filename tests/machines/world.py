@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from tests.trials import TRIAL_SOURCE, capture_trial, create, slow
 
 STEPS = 60
 SLOW_FROM = 25  # the trial has a checkpoint of batch 20
-_SLOTS = 2
+SLOTS = 2
 # Batches are slow until the fault is over, so that ranks which nothing ends would still be there.
 _SOURCE = TRIAL_SOURCE.replace(
     "        time.sleep(self.pause_s)",
@@ -66,7 +67,7 @@ class World:
     """
 
     def __init__(
-        self, place: Place, *, slots_per_trial: int = _SLOTS, with_shared_storage: bool = False
+        self, place: Place, *, slots_per_trial: int = SLOTS, with_shared_storage: bool = False
     ) -> None:
         self.place = place
         self.watch = GangWatch(place.agents)
@@ -92,23 +93,33 @@ class World:
     def start(self) -> None:
         """Start master, agents and trial; return when it is at its slow batches."""
         self.start_master()
+        self.start_agents()
+        self.watch.start()
+        self.submit()
+        self.wait_for_batch(20)  # of the others it reports several at once
+        time.sleep(2)
+        self.fault_s = self.watch.now_s
+
+    def start_agents(self) -> None:
+        """Start the agents, and wait until they are connected."""
         client = self.client()
         for machine in self.place.agents:
             added = client.add_agent(machine.name, self.place.master.address)
             self._credentials[machine.name] = added.model_dump_json()
             self.start_agent(machine)
+        client.session.close()
         for machine in self.place.agents:
             self.wait_until_connected(machine)
-        self.watch.start()
+
+    def submit(self) -> None:
+        """Submit the trial."""
+        client = self.client()
         config = slow(1.5, resources={"slots_per_trial": self._num_slots}, max_restarts=0)
         if self.storage is not None:
             config["checkpoint_storage"] = {"type": "shared_fs", "host_path": str(self.storage)}
         source = _SOURCE.replace("SLOW_FROM", str(SLOW_FROM)).replace("GO", str(self._go))
         capsule = capture_trial(client, "SmallTrial", source)
         self._experiment = create(client, config, capsule, self.place.shared)
-        self.wait_for_batch(20)  # of the others it reports several at once
-        time.sleep(2)
-        self.fault_s = self.watch.now_s
 
     def wait_for_batch(self, batch: int) -> None:
         def has_trained() -> bool:
@@ -124,7 +135,7 @@ class World:
     def start_master(self) -> None:
         """Start the master, and wait until it answers."""
         command = [sys.executable, "-m", "det_jupyter.master", "serve", "--no-agent"]
-        self._start("master", self.place.master, command)
+        self.popen("master", self.place.master, command)
         wait_until(find_master, "the master answers", 60)
 
     def start_agent(self, machine: Machine) -> None:
@@ -132,12 +143,28 @@ class World:
         det = shutil.which("det", path=str(Path(sys.executable).parent))
         assert det is not None
         command = [det, "agent", "run", "--home", _home_of(machine)]
-        self._start(machine.name, machine, command, self._credentials[machine.name])
+        self.popen(machine.name, machine, command, self._credentials[machine.name])
 
-    def _start(self, name: str, machine: Machine, command: list[str], text: str = "") -> None:
-        variables = {
+    def popen(
+        self,
+        name: str,
+        machine: Machine,
+        command: list[str],
+        text: str = "",
+        **variables: str,
+    ) -> None:
+        """Start a process of a machine, with a name for `kill` and `signal`.
+
+        Args:
+            name: Of the process, and of its log in the shared folder.
+            machine: Where it runs.
+            command: Its command line.
+            text: Its stdin.
+            variables: Environment variables, besides those of det_jupyter.
+        """
+        variables |= {
             paths.HOME_VARIABLE: _home_of(machine),
-            "DET_JUPYTER_CPU_SLOTS": str(_SLOTS),
+            "DET_JUPYTER_CPU_SLOTS": str(SLOTS),
         }
         log = self.place.shared / f"{name}.log"
         self._processes[name] = machine.popen(command, log=log, variables=variables, text=text)
@@ -155,14 +182,17 @@ class World:
         """Return the machines of the gang, that of rank 0 first. Call it before the fault."""
         allocation = self.experiment.view.trials[0].allocation
         assert allocation is not None
+        client = self.client()
+        hosts = {agent.id: agent.hostname for agent in client.agents()}
+        client.session.close()
         by_name = {machine.name: machine for machine in self.place.agents}
-        return [by_name[name] for name in dict.fromkeys(allocation.agent_ids)]
+        return [by_name[hosts[id]] for id in dict.fromkeys(allocation.agent_ids)]
 
     def wait_until_connected(self, machine: Machine) -> None:
         client = self.client()
 
         def is_connected() -> bool:
-            return any(a.id == machine.name and a.connected for a in client.agents())
+            return any(a.hostname == machine.name and a.connected for a in client.agents())
 
         wait_until(is_connected, f"{machine.name} is connected", 90)
         client.session.close()
@@ -188,6 +218,8 @@ class World:
             client = self.client()
             client.session.post("/master/stop", {"everything": True})
             client.session.close()
+            with suppress(subprocess.TimeoutExpired):  # it is a process that is left, then
+                self._processes["master"].wait(40)
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
@@ -199,7 +231,16 @@ class World:
             for process in self._processes.values():
                 process.poll()
             time.sleep(0.1)
+        for machine in machines:
+            self._keep_logs(machine)
         return [f"left on {machine.name}: {_command(pid)}" for machine, pid in left]
+
+    def _keep_logs(self, machine: Machine) -> None:
+        """Copy the logs of det_jupyter to the shared folder; the machine's own go with it."""
+        for log in Path(f"/proc/{machine.holder}/root/tmp").glob("det-*/**/*"):
+            if log.suffix in {".log", ".out"} and log.is_file():
+                with (self.place.shared / f"{machine.name}-{log.name}").open("ab") as copy:
+                    copy.write(log.read_bytes())
 
 
 def _home_of(machine: Machine) -> str:
