@@ -18,13 +18,15 @@ SHAPE_VARIABLE = "DET_TEST_NVML"
 GIB = 1 << 30
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 3, 4, 6
-UNINITIALIZED, DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, IS_LOST, UNKNOWN = 1, 9, 13, 15, 999
+UNINITIALIZED, DRIVER_NOT_LOADED, TIMEOUT = 1, 9, 10
+FUNCTION_NOT_FOUND, IS_LOST, UNKNOWN = 13, 15, 999
 _TEXTS = {
     UNINITIALIZED: "Uninitialized",
     NOT_SUPPORTED: "Not Supported",
     NO_PERMISSION: "Insufficient Permissions",
     NOT_FOUND: "Not Found",
     DRIVER_NOT_LOADED: "Driver Not Loaded",
+    TIMEOUT: "Timeout",
     FUNCTION_NOT_FOUND: "Function Not Found",
     IS_LOST: "GPU is lost",
     UNKNOWN: "Unknown Error",
@@ -59,6 +61,9 @@ class FakeNvml:
     NVML_ERROR_NOT_FOUND = NOT_FOUND
     NVML_ERROR_FUNCTION_NOT_FOUND = FUNCTION_NOT_FOUND
     NVML_ERROR_GPU_IS_LOST = IS_LOST
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
+    nvmlEventTypeXidCriticalError = 8
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 138
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 139
 
@@ -81,11 +86,13 @@ class FakeNvml:
         self.throttle_reasons = 0x1
         self.links = {138: 0, 139: 0}  # KiB
         self.asked: list[str] = []
+        self.uncorrected: dict[str, int] = {}  # errors of memory by device
+        self.events: list[tuple[str, int]] = []  # errors (Xid) that no call has returned
 
     def __getattribute__(self, name: str) -> Any:
         """Record each call, and let it fail if it shall."""
         found = super().__getattribute__(name)
-        if not name.startswith("nvml"):
+        if not name.startswith("nvml") or name.startswith("nvmlEventType"):
             return found
 
         def call(*arguments: Any) -> Any:
@@ -122,6 +129,25 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: str, version: int = 1) -> SimpleNamespace:
         total = (80 if handle.startswith("GPU") else 10) * GIB
         return SimpleNamespace(total=total, free=total - 2 * GIB, used=2 * GIB)
+
+    def nvmlDeviceGetPciInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(busId=f"00000000:{0x3B + int(handle[4:]):02X}:00.0".encode())
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: str, kind: int, counter: int) -> int:
+        if handle not in self.uncorrected:
+            raise NVMLError(NOT_SUPPORTED)
+        return self.uncorrected[handle]
+
+    def nvmlEventSetCreate(self) -> str:
+        return "events"
+
+    def nvmlDeviceRegisterEvents(self, handle: str, types: int, events: str) -> None: ...
+
+    def nvmlEventSetWait(self, events: str, timeout_ms: int) -> SimpleNamespace:
+        if not self.events:
+            raise NVMLError(TIMEOUT)
+        device, xid = self.events.pop(0)
+        return SimpleNamespace(device=device, eventData=xid)
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
         return SimpleNamespace(gpu=87, memory=40)

@@ -235,7 +235,8 @@ def test_lines_to_type_are_written_where_their_readers_are_spoken_to(
 # sentences.
 READS_SENTENCES = {
     "config/yaml_salvage.py",
-    "agent/devices/kernel_log.py", "agent/devices/watch.py", "agent/sampler/gpu_watch.py",
+    "agent/devices/kernel_log.py", "agent/devices/watch.py", "agent/devices/xid_log.py",
+    "agent/sampler/gpu_watch.py",
     "contract/trial/captured.py",
     "core/device_errors.py", "core/peer_errors.py",
     "core/tracebacks.py", "master/service/stored_logs.py", "pytorch/parallel/replicas.py",

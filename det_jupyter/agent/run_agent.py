@@ -114,6 +114,7 @@ async def run_agent(
                 watches.append(loop.create_task(files.keep_trimmed(runs)))
                 watches.append(loop.create_task(files.serve_ranks(runs)))
             if devices is not None:
+                runner.devices[offer.agent_id] = devices
                 watching = watch(
                     devices,
                     clock=time.time,

@@ -85,7 +85,4 @@ def more_about(error: BaseException) -> str:
             "a kernel on this rank's GPU failed, at this line or before it; "
             "CUDA_LAUNCH_BLOCKING=1 names the line, and the same batch on a CPU the cause"
         )
-    return (
-        "this rank's GPU has failed; `dmesg` on its computer names the reason (Xid); "
-        "disable its slot, so that no trial gets it"
-    )
+    return "this rank's GPU has failed; if no Xid is named here, `dmesg` on its computer has it"

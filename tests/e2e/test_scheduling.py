@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,11 @@ PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemp
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """Return a private det_jupyter with two simulated agents of 2 slots."""
     path = tmp_path_factory.mktemp("home")
-    with det_home(path, {"DET_JUPYTER_AGENTS": "left=cpu:2 right=cpu:2"}) as running:
+    variables = {
+        "DET_JUPYTER_AGENTS": "left=cpu:2 right=cpu:2",
+        "DET_JUPYTER_FAKE_DEVICES": str(path / "devices.json"),
+    }
+    with det_home(path, variables) as running:
         client = running.client()
         wait_until(lambda: len(client.agents()) == 2, "both agents are there")
         client.session.put("/pools", {"pools": PREEMPTING})
@@ -179,3 +187,34 @@ def test_the_pools_are_kept_in_the_file(home: DetHome) -> None:
 
     assert "pool_name: default" in text
     assert "preemption: true" in text
+
+
+def test_a_trial_whose_gpu_is_lost_goes_on_elsewhere(
+    home: DetHome, client: Client, brake: Path
+) -> None:
+    experiment = submit(client, prioritized(0.1, 42, 11), braked(brake))
+    wait_for_steps(experiment, 3)
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    lost_on = allocation.agent_id
+    fault = {"index": 1, "at": time.time(), "xid": 79}
+    (home.path / "devices.json").write_text(json.dumps({f"{lost_on}:1": fault}))
+    os.kill(allocation.ranks[1].pid, signal.SIGKILL)
+
+    def runs_elsewhere() -> bool:
+        now = experiment.view.trials[0].allocation
+        return now is not None and now.agent_id not in (None, lost_on)
+
+    wait_until(runs_elsewhere, "the trial is on the other agent", timeout_s=60)
+    (trial,) = experiment.view.trials
+    assert trial.restarts == 0
+    assert f"GPU 1 is lost (Xid 79: it has fallen off the bus) on agent {lost_on}" in str(
+        trial.notices
+    )
+    second = submit(client, prioritized(0.1, 42, 12), braked(brake))
+    reason = wait_until(lambda: why(client, second), "it waits")
+    assert "1 more is lost (Xid 79" in reason.sentence
+    (home.path / "devices.json").unlink()
+    wait_until(lambda: state_of(second) is AllocationState.RUNNING, "the GPU is back")
+    brake.unlink()
+    assert experiment.wait(120) is second.wait(120) is State.COMPLETED

@@ -21,6 +21,7 @@ import httpx
 import psutil
 import pytest
 
+from det_jupyter.agent.devices.health import DeviceHealth
 from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.occupancy import Processes
 from det_jupyter.agent.devices.offered_slots import Offer
@@ -98,7 +99,7 @@ def test_file_that_says_nothing_sensible_leaves_things_as_they_were(
 ) -> None:
     file = tmp_path / "devices.json"
     offer = Offer(agent_id="here", slots=[SlotView(id=0, kind="cpu", index=0, name="CPU")])
-    fakes = FakeDevices(file, offer, is_first=True)
+    fakes = FakeDevices(file, offer, DeviceHealth(offer.slots), is_first=True)
     assert fakes.read(0.0, []) == {}
     put(file, json.dumps({"here:0": [ADA], "there:0": [ADA]}))
     before = fakes.read(1.0, [])
@@ -155,7 +156,7 @@ def watched(
     opened = iter(sources)
 
     async def run() -> None:
-        plan = WatchPlan(interval_s=0.0, open=lambda: next(opened).read)
+        plan = WatchPlan(interval_s=0.01, health=DeviceHealth([]), open=lambda: next(opened).read)
         watching = watch(plan, clock=lambda: 1.0, steps=steps, held=lambda: [], report=told.append)
         task = asyncio.create_task(watching)
         async with asyncio.timeout(20):

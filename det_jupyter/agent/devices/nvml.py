@@ -9,13 +9,17 @@ NVML needs no CUDA context, so these queries take no GPU memory. Two results nee
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.agent.devices.driver import DriverError, initialised_nvml, text_of
+from det_jupyter.agent.devices.health import Answer, DeviceHealth
+from det_jupyter.agent.devices.xid_log import pci_address
 from det_jupyter.contract.messages import SlotView
 
+_MOST_EVENTS = 100  # in one call
 logger = logging.getLogger(__name__)
 
 
@@ -46,6 +50,8 @@ class NvmlProbe:
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
+        self._events: Any = None  # NVML's set of events
+        self._located: set[str] = set()  # devices whose PCI address is known
         self._sampled_at: dict[str, int] = {}  # by device: the driver's time of the last sample
 
     def read(self, slot: SlotView) -> DeviceUse:
@@ -64,6 +70,62 @@ class NvmlProbe:
             )
         except nvml.NVMLError as error:
             raise DriverError(f"{slot.name} ({slot.uuid}): {error}") from error
+
+    def check(self, slots: Sequence[SlotView], health: DeviceHealth, now: float) -> None:
+        """Store which devices have had errors, and which NVML does not reach."""
+        xids = self._new_xids(slots)
+        for slot in slots:
+            health.note_answer(slot.id, self._answer(slot, xids.get(slot.uuid, ())), now)
+            if slot.uuid not in self._located:
+                self._locate(slot, health)
+
+    def _answer(self, slot: SlotView, xids: Sequence[int]) -> Answer:
+        nvml, num_uncorrected = self._nvml, None
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(slot.uuid)
+            nvml.nvmlDeviceGetMemoryInfo(handle)  # a handle may be of a device that is lost
+            try:
+                num_uncorrected = nvml.nvmlDeviceGetTotalEccErrors(
+                    handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+                )
+            except nvml.NVMLError as error:  # most devices count none
+                if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
+                    raise
+        except nvml.NVMLError as error:
+            is_lost = error.value == nvml.NVML_ERROR_GPU_IS_LOST
+            return Answer(is_lost=is_lost, num_uncorrected=-1, xids=xids)
+        return Answer(num_uncorrected=num_uncorrected, xids=xids)
+
+    def _locate(self, slot: SlotView, health: DeviceHealth) -> None:
+        nvml = self._nvml
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(slot.uuid)
+            health.locate(slot.id, pci_address(text_of(nvml.nvmlDeviceGetPciInfo(handle).busId)))
+            self._located.add(slot.uuid)
+        except nvml.NVMLError:
+            return
+
+    def _new_xids(self, slots: Sequence[SlotView]) -> dict[str, list[int]]:
+        """Return the errors since the last call, by device; none where NVML has no events."""
+        nvml, found = self._nvml, dict[str, list[int]]()
+        try:
+            if self._events is None:
+                self._events = nvml.nvmlEventSetCreate()
+                for slot in slots:
+                    self._watch_events(slot)
+            for _ in range(_MOST_EVENTS):
+                event = nvml.nvmlEventSetWait(self._events, 0)
+                uuid = text_of(nvml.nvmlDeviceGetUUID(event.device))
+                found.setdefault(uuid, []).append(int(event.eventData))
+        except nvml.NVMLError:  # in general a timeout: there are no more
+            pass
+        return found
+
+    def _watch_events(self, slot: SlotView) -> None:
+        nvml = self._nvml
+        with suppress(nvml.NVMLError):
+            handle = nvml.nvmlDeviceGetHandleByUUID(slot.uuid)
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
     def _processes(self, handle: Any) -> list[ProcessUse]:
         rendering = self._nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
@@ -123,12 +185,21 @@ def cuda_devices() -> list[SlotView]:
         logger.info("no CUDA devices: %s", error)
         return []
     try:
-        return [_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        return list(_devices(nvml))
     except nvml.NVMLError as error:
         logger.warning("CUDA devices are left out, NVML cannot describe them: %s", error)
         return []
     finally:
         nvml.nvmlShutdown()
+
+
+def _devices(nvml: Any) -> Iterator[SlotView]:
+    """Yield the devices that NVML can describe; one that is lost is left out."""
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            yield _device(nvml, index)
+        except nvml.NVMLError as error:
+            logger.error("GPU %d is left out, NVML cannot describe it: %s", index, error)
 
 
 def _device(nvml: Any, index: int) -> SlotView:

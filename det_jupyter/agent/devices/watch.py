@@ -1,4 +1,6 @@
-"""Reads the other processes on an agent's devices every few seconds, and reports changes.
+"""Reads the state of an agent's devices every few seconds, and reports changes.
+
+That is: other processes on them, and which of them are lost.
 
 It reads in another thread, because a driver or a Jupyter server may be slow. To test without a GPU
 how the scheduler treats such processes, they can be read from a file:
@@ -9,8 +11,9 @@ how the scheduler treats such processes, they can be read from a file:
      "right:3": [{"pid": 4712, "command": "ipykernel", "kernel_id": "3f2a", "idle_since": 1.0}]}
 
 A key is a slot of the (first) agent, or AGENT:SLOT; CPU places count as devices here. Processes
-have the fields of `DeviceProcess`, of which `pid` and `command` are required. A missing file
-means no processes; a file that is not valid is logged, and the last content stays.
+have the fields of `DeviceProcess`, of which `pid` and `command` are required. Instead of a list,
+a slot may have a `DeviceFault`, such as {"index": 3, "at": 1.0, "xid": 79}: the device is lost. A
+missing file means no processes; a file that is not valid is logged, and the last content stays.
 """
 
 from __future__ import annotations
@@ -19,42 +22,48 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import psutil
 from pydantic import TypeAdapter, ValidationError
 
+from det_jupyter.agent.devices.health import DeviceHealth
 from det_jupyter.agent.devices.identify import Notebooks, identify
+from det_jupyter.agent.devices.kernel_log import KernelLog
 from det_jupyter.agent.devices.nvml import ProcessUse, open_nvml
 from det_jupyter.agent.devices.occupancy import Occupancy, Processes, has_changed
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.tasks import in_thread
-from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
+from det_jupyter.contract.messages import DeviceFault, DeviceProcess, DevicesSeen, SlotView
 
 logger = logging.getLogger(__name__)
 
 _INTERVAL_S = 2.0
 _FAKES_INTERVAL_S = 0.2
 # Given UTC seconds and the slots of this process's gangs, returns the other processes on each
-# device that has any, by slot. Called by one thread at a time.
+# device that has any, by slot, and stores errors of devices in the agent's DeviceHealth. Called by
+# one thread at a time.
 ReadDevices = Callable[[float, Collection[SlotView]], Processes]
 
 FAKE_DEVICES_VARIABLE = "DET_JUPYTER_FAKE_DEVICES"
-_FILE = TypeAdapter(dict[str, list[DeviceProcess]])
+_FILE = TypeAdapter(dict[str, list[DeviceProcess] | DeviceFault])
 
 
 class FakeDevices:
     """Devices whose processes are read from a JSON file (see above).
 
     Args:
+        health: Where lost devices are stored.
         is_first: Whether keys without an agent are slots of this agent.
     """
 
-    def __init__(self, path: Path, offer: Offer, *, is_first: bool) -> None:
+    def __init__(self, path: Path, offer: Offer, health: DeviceHealth, *, is_first: bool) -> None:
         self._path = path
+        self._health = health
         keys = {f"{offer.agent_id}:{slot.id}": slot.id for slot in offer.slots}
         if is_first:
             keys |= {str(slot.id): slot.id for slot in offer.slots}
@@ -79,12 +88,40 @@ class FakeDevices:
         except ValidationError as error:
             logger.error("%s: %s is ignored: %s", FAKE_DEVICES_VARIABLE, self._path, error)
             return
-        slot_of = self._slot_of
+        found = {self._slot_of[key]: each for key, each in by_key.items() if key in self._slot_of}
         self._seen = {
-            slot_of[key]: processes
-            for key, processes in by_key.items()
-            if key in slot_of and processes
+            slot: each for slot, each in found.items() if each and isinstance(each, list)
         }
+        self._health.set_lost(
+            {slot: each for slot, each in found.items() if isinstance(each, DeviceFault)}
+        )
+
+
+class Readings:
+    """Lets a task wait for a reading of the devices that begins now."""
+
+    def __init__(self) -> None:
+        self._asked, self._read = asyncio.Event(), asyncio.Event()
+
+    async def next(self, timeout_s: float) -> None:
+        """Return after a reading that begins from now on, or after `timeout_s`."""
+        self._read.clear()
+        self._asked.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._read.wait()
+
+    async def until_asked(self, timeout_s: float) -> None:
+        """Return when one is asked for, or after `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._asked.wait()
+        self._asked.clear()
+
+    def done(self) -> None:
+        """Record that a reading has ended; if one was asked for meanwhile, it does not count."""
+        if not self._asked.is_set():
+            self._read.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +129,8 @@ class WatchPlan:
     """How to read an agent's devices."""
 
     interval_s: float
+    health: DeviceHealth
+    readings: Readings = field(default_factory=Readings)
     open: Callable[[], ReadDevices]  # called in the thread of the first reading
 
 
@@ -103,15 +142,19 @@ def watch_plan(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> W
         is_first: Whether it is the first agent of this process.
     """
     if path := environ.get(FAKE_DEVICES_VARIABLE):
-        fakes = FakeDevices(Path(path), offer, is_first=is_first)
-        return WatchPlan(interval_s=_FAKES_INTERVAL_S, open=lambda: fakes.read)
+        health = DeviceHealth(offer.slots)
+        fakes = FakeDevices(Path(path), offer, health, is_first=is_first)
+        return WatchPlan(interval_s=_FAKES_INTERVAL_S, health=health, open=lambda: fakes.read)
     devices = [slot for slot in offer.slots if slot.kind == "cuda"]
     if not devices:
         return None
-    return WatchPlan(interval_s=_INTERVAL_S, open=partial(real_devices, devices))
+    health = DeviceHealth(devices, KernelLog())
+    return WatchPlan(
+        interval_s=_INTERVAL_S, health=health, open=partial(real_devices, devices, health)
+    )
 
 
-def real_devices(slots: list[SlotView]) -> ReadDevices:
+def real_devices(slots: list[SlotView], health: DeviceHealth) -> ReadDevices:
     """Return a function that reads NVML and this computer's process table.
 
     Raises:
@@ -126,7 +169,14 @@ def real_devices(slots: list[SlotView]) -> ReadDevices:
             notebook_of=partial(notebooks.notebook_of, now=now),
         )
 
-    return Occupancy(slots, probe=open_nvml().read, identify=identified, is_own=is_own).read
+    nvml = open_nvml()
+    occupancy = Occupancy(slots, probe=nvml.read, identify=identified, is_own=is_own)
+
+    def read(now: float, held: Collection[SlotView]) -> Processes:
+        nvml.check(slots, health, now)
+        return occupancy.read(now, held)
+
+    return read
 
 
 def is_own(pid: int) -> bool:
@@ -155,8 +205,23 @@ async def watch(
         report: Receives the reports.
     """
     read: ReadDevices | None = None
-    reported: Processes | None = None
+    reported: DevicesSeen | None = None
+    seen: Processes = {}
     last_error = ""
+
+    def report_changes() -> None:
+        nonlocal reported
+        plan.health.note_log(clock())
+        found = DevicesSeen(
+            at=clock(),
+            processes={slot: [*found] for slot, found in seen.items()},
+            lost=plan.health.lost,
+        )
+        is_news = reported is None or reported.lost != found.lost
+        if is_news or has_changed(reported.processes if reported else {}, found.processes):
+            report(found)
+            reported = found
+
     while True:
         if steps is not None and steps.step_s():
             read = reported = None
@@ -164,7 +229,12 @@ async def watch(
         try:
             if read is None:
                 read = await in_thread(plan.open)
-            seen = await in_thread(partial(read, now, list(held())))
+            reading = asyncio.ensure_future(in_thread(partial(read, now, list(held()))))
+            # NVML may hang for long when a device falls off its bus; the kernel's log says so.
+            while not (await asyncio.wait({reading}, timeout=plan.interval_s))[0]:
+                if reported is not None:
+                    report_changes()
+            seen = reading.result()
         except Exception as error:  # gangs are not affected, and the next reading may succeed
             if str(error) != last_error:
                 logger.exception(
@@ -172,8 +242,6 @@ async def watch(
                 )
             last_error = str(error)
         else:
-            if reported is None or has_changed(reported, seen):
-                processes = {slot: [*found] for slot, found in seen.items()}
-                report(DevicesSeen(at=now, processes=processes))
-                reported = seen
-        await asyncio.sleep(plan.interval_s)
+            report_changes()
+        plan.readings.done()
+        await plan.readings.until_asked(plan.interval_s)

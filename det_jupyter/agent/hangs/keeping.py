@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from det_jupyter.agent.hangs.looking import native_stacks
@@ -18,7 +20,9 @@ _MOST_FOLDERS = 20  # the newest are kept
 
 
 def keep_files(run: Run, pids: Mapping[int, int]) -> Path | None:
-    """Copy stacks and flight recorders of the ranks, and write their native stacks.
+    """Copy stacks and flight recorders of the ranks; native stacks follow in another thread.
+
+    py-spy takes up to 10 s for each rank, in which all gangs would not be watched.
 
     Returns:
         The folder; None if it cannot be written.
@@ -26,18 +30,25 @@ def keep_files(run: Run, pids: Mapping[int, int]) -> Path | None:
     folder = paths.data_dir() / "hangs" / run.id
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for rank, pid in pids.items():
+        for rank in pids:
             with suppress(FileNotFoundError):
                 shutil.copyfile(run.dir.stacks(rank), folder / f"stacks-{rank}.txt")
             with suppress(FileNotFoundError):
                 shutil.copyfile(run.dir.recorder(rank), folder / f"recorder-{rank}.json")
-            if text := native_stacks(pid):
-                paths.write_private(folder / f"native-{rank}.txt", text)
         _remove_oldest(folder.parent)
     except OSError as error:
         logger.warning("allocation=%s: %s cannot be written: %s", run.id, folder, error)
         return None
+    keep = partial(_keep_native, folder, dict(pids))
+    threading.Thread(target=keep, name="native stacks", daemon=True).start()
     return folder
+
+
+def _keep_native(folder: Path, pids: Mapping[int, int]) -> None:
+    for rank, pid in pids.items():
+        if text := native_stacks(pid):
+            with suppress(OSError):  # the disk is full
+                paths.write_private(folder / f"native-{rank}.txt", text)
 
 
 def _remove_oldest(folder: Path) -> None:

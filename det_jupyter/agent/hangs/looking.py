@@ -12,6 +12,7 @@ import linecache
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -200,7 +201,8 @@ class Code:
 
 def native_stacks(pid: int) -> str:
     """Return the stacks of a process with its native frames, if py-spy is here and may read it."""
-    program = shutil.which("py-spy")
+    beside = os.path.dirname(sys.executable)  # the environment may not be activated
+    program = shutil.which("py-spy", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
         return ""
     for options in (["--native"], []):

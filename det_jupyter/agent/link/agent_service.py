@@ -226,6 +226,7 @@ class AgentService:
             slots=[] if self._leaving.is_set() else self._offer.slots,
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},
+            lost=self._seen.lost if self._seen is not None else {},
             problems=list(self._offer.problems),
             versions=installed_versions() if self._credentials else {},
             address=self._address,

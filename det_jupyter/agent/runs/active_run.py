@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.memory_watch import MemoryEvidence
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.contract.messages import Cut
+from det_jupyter.contract.messages import Cut, DeviceFault
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ class ActiveRun:
     run: Run
     gang: Gang
     memory: MemoryEvidence = field(default_factory=MemoryEvidence)  # when the first rank failed
+    faults: dict[int, DeviceFault] = field(default_factory=dict)  # then, by rank
+    started_at: float = 0.0  # UTC seconds
     end_ordered: asyncio.Event = field(default_factory=asyncio.Event)
     deadline: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None

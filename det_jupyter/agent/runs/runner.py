@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import assert_never
 
+from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs.active_run import ActiveRun, LivingGang
 from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.runs.memory_watch import MemoryWatch
@@ -41,6 +42,7 @@ from det_jupyter.agent.tunnel.part import Part, open_part
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     CloseRun,
+    DeviceFault,
     ExtendGang,
     GangExited,
     KillGang,
@@ -57,6 +59,7 @@ from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 
+_DEVICES_S = 1.0  # a driver may hang when a device has failed
 _SIGNAL_S = 0.3  # time between signals that were sent to all processes of this computer
 
 
@@ -87,6 +90,7 @@ class Runner:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
         self.memory = MemoryWatch()
+        self.devices: dict[str, WatchPlan] = {}  # how the devices are watched, by agent
         self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
             owners = [home for home in run.plan.homes if home in self._runs]
@@ -242,6 +246,7 @@ class Runner:
         if run.plan.is_program:  # processes that its ranks started must not journal any more
             await asyncio.to_thread(kill_run_processes, run.dir)
         exited = active.memory.added_to(run.with_details(gang.to_report(time.time())))
+        exited = exited.model_copy(update={"faults": active.faults})
         if run.plan.is_program:
             with suppress(OSError, ValueError):  # user code may have removed the folder
                 await asyncio.to_thread(write_end, run.plan, run.dir, exited)
@@ -282,7 +287,22 @@ class Runner:
                     active.memory = self.memory.look(
                         run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
                     )
+                    active.faults = await self._find_faults(active)
                 gang.rank_exited(rank_exit)
+
+    async def _find_faults(self, active: ActiveRun) -> dict[int, DeviceFault]:
+        """Return the errors of the gang's devices since it was started, by rank."""
+        plan, found = active.run.plan, dict[int, DeviceFault]()
+        for agent_id, devices in self.devices.items():
+            slots = {plan.slots[r].id: r for r in active.run.ranks if plan.homes[r] == agent_id}
+            if slots:
+                await devices.readings.next(_DEVICES_S)
+                devices.health.note_log(time.time())
+                faults = devices.health.faults_of(
+                    slots.keys(), active.started_at, active.gang.pids.values()
+                )
+                found |= {slots[slot]: fault for slot, fault in faults.items()}
+        return found
 
     def _open_part(self, run: Run) -> AbstractAsyncContextManager[Part]:
         assert run.link is not None
@@ -323,6 +343,7 @@ class Runner:
     def _note_started(self, active: ActiveRun, processes: RankProcesses) -> None:
         run = active.run
         self.memory.started()
+        active.started_at = time.time()
         active.gang.started(processes.pids)
         run.note_started(at=time.time(), pids=processes.pids, note=processes.note)
         self.news.set()

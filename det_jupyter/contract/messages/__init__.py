@@ -68,6 +68,7 @@ from det_jupyter.contract.messages.clusters import (
     StartHost,
 )
 from det_jupyter.contract.messages.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
+from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import (
     DiskReading,
     DiskStatus,

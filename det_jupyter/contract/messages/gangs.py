@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from det_jupyter.contract.messages.checks import CheckConnections
+from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import DiskReading, RoomWait
 from det_jupyter.contract.messages.gang_links import Cut, GangLink
 from det_jupyter.contract.messages.gang_specs import GangPlan
@@ -133,6 +134,7 @@ class RegisterAgent(Wire):
     slots: Annotated[list[SlotView], AfterValidator(_have_own_ids)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
+    lost: dict[int, DeviceFault] = {}  # devices that do not work, by slot id
     problems: list[str] = []  # sentences on problems with the agent's settings
     # Of an agent on another computer: its environment, and how far its clock is ahead of the
     # master's.
@@ -317,6 +319,7 @@ class GangExited(Wire):
     last_words: CrashOutput | None = None  # the end of this rank's output
     memory: MemoryShortage | None = None  # the kernel has killed a process for want of memory
     had_memory: bool = False  # the kernel has killed none: a SIGKILL had another sender
+    faults: dict[Rank, DeviceFault] = {}  # of the ranks' GPUs; of each the one that says most
     # Killed by the agent, on the master's command or at the deadline of a preemption.
     killed: bool = False
     lost: bool = False  # killed with their agent or fork server: not the trial's fault
@@ -330,11 +333,12 @@ class GangExited(Wire):
 
 
 class DevicesSeen(Wire):
-    """Processes of others on this agent's devices, by slot id; sent when they change."""
+    """What keeps this agent's devices from being given out, by slot id; sent when it changes."""
 
     kind: Literal["devices_seen"] = "devices_seen"
     at: Timestamp
-    processes: dict[int, list[DeviceProcess]]
+    processes: dict[int, list[DeviceProcess]]  # of others
+    lost: dict[int, DeviceFault] = {}
 
 
 class RoomReported(Wire):

@@ -6,6 +6,7 @@ from shlex import quote
 from typing import Literal
 
 from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import DiskStatus
 from det_jupyter.contract.messages.status import State
 from det_jupyter.contract.messages.views import SlotView
@@ -32,11 +33,12 @@ class SlotStatus(Wire):
     """A slot, and what holds it.
 
     `used`: by a gang. `leaving`: by a gang that was preempted. `occupied`: a process that is not
-    ours uses the device, so no trial gets it. `disabled`: by a user.
+    ours uses the device, so no trial gets it. `lost`: the device does not work until it is reset.
+    `disabled`: by a user.
     """
 
     slot: SlotView
-    state: Literal["free", "used", "leaving", "occupied", "disabled"]
+    state: Literal["free", "used", "leaving", "occupied", "lost", "disabled"]
     is_draining: bool = False  # will be disabled as soon as the gang on it has ended
     allocation_id: str | None = None
     experiment_id: int | None = None
@@ -46,6 +48,7 @@ class SlotStatus(Wire):
     priority: int | None = None
     since: float | None = None
     processes: list[DeviceProcess] = []
+    lost: DeviceFault | None = None  # why the device does not work
 
 
 class AgentStatus(Wire):
@@ -128,6 +131,7 @@ RemedyVerb = Literal[
     "kill_and_submit",  # the experiment, and submit it again with `slots_per_trial`
     "set",  # `priority`, `max_slots` or `pool` of the experiment
     "move",  # the experiment ahead of experiment `ahead_of`
+    "reset_devices",  # of `slot_ids` of the agent, by their `indexes` at `host`
     "enable_slots",  # `slot_ids` of the agent
     "end_processes",  # `pids` on the agent, at `host`: they are the user's own and do nothing
     "ask_for_devices",  # ask the users who run `pids` on the agent
@@ -164,6 +168,7 @@ class Reason(Wire):
         "turn",  # others are ahead of it
         "max_slots",  # the experiment holds as many slots as it may
         "occupied",  # processes of others use the devices
+        "lost",  # devices do not work until they are reset
         "disabled",  # a user has disabled slots
         "no_agent",  # no agent is connected
         "agent_gone",  # the agents that could run it are not connected
@@ -291,6 +296,13 @@ def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
             return [*kills, f"resources: {{slots_per_trial: {values['slots_per_trial']}}}"]
         case "enable_slots":
             return [f"{det} slot enable {name} {_listed(values['slot_ids'])}" for name in names]
+        case "reset_devices":
+            indexes, host = values["indexes"], str(values.get("host", ""))
+            assert isinstance(indexes, list)
+            if not Process(1, "", host).is_here:
+                return []
+            numbers = ",".join(map(str, indexes))
+            return [f"{reader.shell}sudo nvidia-smi --gpu-reset -i {numbers}"]
         case "end_processes":
             pids, host = values["pids"], str(values.get("host", ""))
             assert isinstance(pids, list)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 14
+PROTOCOL = 15
 
 
 class Wire(BaseModel):

@@ -54,14 +54,15 @@ def slots_listing(view: ClusterView) -> Listing:
 def _allocation(slot: SlotStatus) -> str | None:
     if slot.allocation_id is not None:
         return slot.allocation_id
-    return {"occupied": "OCCUPIED", "disabled": None}.get(slot.state, "FREE")
+    return {"occupied": "OCCUPIED", "lost": "LOST", "disabled": None}.get(slot.state, "FREE")
 
 
 def _task_name(slot: SlotStatus) -> str | None:
     if slot.trial_id is not None:
         leaving = " (leaving)" if slot.state == "leaving" else ""
         return f"Trial {slot.trial_id} (Experiment {slot.experiment_id}){leaving}"
-    return ", ".join(f"pid {p.pid} {p.command}" for p in slot.processes) or None
+    words = [f"pid {p.pid} {p.command}" for p in slot.processes]
+    return ", ".join([*([str(slot.lost)] if slot.lost else []), *words]) or None
 
 
 def agents_listing(view: ClusterView) -> Listing:
@@ -92,8 +93,12 @@ def _agent_row(agent: AgentStatus, now: float, *, with_node: bool) -> tuple[Cell
         states.count("free"),
         ", ".join(f"{name} {version}" for name, version in sorted(agent.versions.items())) or None,
         *node,
-        slot_signs(agent),
+        " ".join([slot_signs(agent), *_losses(agent, now)]),
     )
+
+
+def _losses(agent: AgentStatus, now: float) -> list[str]:
+    return [slot.lost.sentence(now) for slot in agent.slots if slot.lost is not None]
 
 
 def tasks_listing(tasks: Sequence[TaskEntry], pools: Sequence[PoolStatus]) -> Listing:

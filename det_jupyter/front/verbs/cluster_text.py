@@ -4,7 +4,8 @@
     [1] ▓▓▒▒  leaving     a gang that is preempted or ends
     [2] ····  free
     [3] ▞▞▞▞  occupied    by a process of another program
-    [4] xxxx  disabled    by the user
+    [4] !!!!  lost        its device does not work until it is reset
+    [5] xxxx  disabled    by the user
 
 With many slots or agents, an agent is one line with a character for each slot.
 """
@@ -24,10 +25,18 @@ from det_jupyter.contract.messages import (
     QueueEntry,
     SlotStatus,
 )
+from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import count, rough_duration, short_time, shortened, size
 
-BARS = {"used": "████", "leaving": "▓▓▒▒", "free": "····", "occupied": "▞▞▞▞", "disabled": "xxxx"}
+BARS = {
+    "used": "████",
+    "leaving": "▓▓▒▒",
+    "free": "····",
+    "occupied": "▞▞▞▞",
+    "lost": "!!!!",
+    "disabled": "xxxx",
+}
 MOST_LINES = 64  # slots of all agents that are listed one by one
 MOST_AGENTS = 40
 _MOST_SIGNS = 64
@@ -144,7 +153,7 @@ def group_slots(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotS
 def _group_key(slot: SlotStatus) -> tuple[object, ...]:
     # Ranks of a gang in ascending order share a line; a slot with foreign processes has its own.
     offset = None if slot.rank is None else slot.slot.id - slot.rank
-    alone = slot.slot.id if slot.processes else None
+    alone = slot.slot.id if slot.processes or slot.lost else None
     return slot.state, slot.is_draining, slot.allocation_id, offset, alone
 
 
@@ -160,6 +169,8 @@ def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
         words.append(f"since {short_time(slot.since, at)}")
     if slot.is_draining:
         words.append("disabled when it is over")
+    if slot.lost is not None:
+        words.append(f"{slot.lost.sentence(at)}; {RESET}")
     words += [process_text(process, at) for process in slot.processes]
     return " · ".join(words)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from det_jupyter.contract.messages import (
     AgentReport,
     Chunk,
+    DeviceFault,
     DevicesSeen,
     DisksSeen,
     GangExited,
@@ -29,8 +31,16 @@ def on_master_clock(report: AgentReport, ahead_s: float) -> AgentReport:
     Those of records are converted when their lines are parsed.
     """
     match report:
-        case GangStarted() | GangExited() | DevicesSeen() | DisksSeen():
+        case GangStarted() | DisksSeen():
             return report.model_copy(update={"at": master_time(report.at, ahead_s)})
+        case GangExited():
+            faults = faults_on_master_clock(report.faults, ahead_s)
+            at = master_time(report.at, ahead_s)
+            return report.model_copy(update={"at": at, "faults": faults})
+        case DevicesSeen():
+            lost = faults_on_master_clock(report.lost, ahead_s)
+            at = master_time(report.at, ahead_s)
+            return report.model_copy(update={"at": at, "lost": lost})
         case RanksSeen():
             return _places_on_master_clock(report, ahead_s)
         case SystemSampled():
@@ -48,6 +58,16 @@ def on_master_clock(report: AgentReport, ahead_s: float) -> AgentReport:
             return report
         case _:
             assert_never(report)
+
+
+def faults_on_master_clock(
+    faults: Mapping[int, DeviceFault], ahead_s: float
+) -> dict[int, DeviceFault]:
+    """Return errors of devices with their times on the master's clock."""
+    return {
+        key: fault.model_copy(update={"at": master_time(fault.at, ahead_s)})
+        for key, fault in faults.items()
+    }
 
 
 def _places_on_master_clock(seen: RanksSeen, ahead_s: float) -> RanksSeen:

@@ -159,7 +159,9 @@ class _Intake:
                 self._take_exit(report)
             case DevicesSeen():
                 self._transaction.take(
-                    DevicesReported(agent_id=self._agent_id, processes=report.processes)
+                    DevicesReported(
+                        agent_id=self._agent_id, processes=report.processes, lost=report.lost
+                    )
                 )
             case RoomReported():
                 self._transaction.take(self._placed(report))

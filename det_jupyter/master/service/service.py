@@ -55,6 +55,7 @@ from det_jupyter.master.machine.rules.configurations import (
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.agent_admission import AgentAdmission
+from det_jupyter.master.service.agent_clock import faults_on_master_clock
 from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
@@ -307,6 +308,7 @@ class Service:
                 AgentRegistered.built_from(
                     registration,
                     agent_id=agent_id,
+                    lost=faults_on_master_clock(registration.lost, registration.clock_ahead_s),
                     is_remote=is_remote,
                     address=(registration.address or peer) if is_remote else "",
                     cluster=cluster,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Literal
 
 from det_jupyter.config.pools import PoolConfig
 from det_jupyter.contract.messages import (
@@ -157,15 +158,20 @@ def _held_slot(
         priority=experiment.priority,
         since=allocation.started_at,
         processes=agent.occupied.get(slot.id, []),
+        lost=agent.lost.get(slot.id),
     )
 
 
 def _other_slot(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
-    processes = agent.occupied.get(slot.id, [])
+    processes, lost = agent.occupied.get(slot.id, []), agent.lost.get(slot.id)
+    state: Literal["free", "occupied", "lost", "disabled"] = "free"
     if slot.id in agent.disabled:
-        return SlotStatus(slot=slot, state="disabled", processes=processes)
-    is_occupied = bool(processes) and not pool.share_devices
-    return SlotStatus(slot=slot, state="occupied" if is_occupied else "free", processes=processes)
+        state = "disabled"
+    elif lost is not None:
+        state = "lost"
+    elif processes and not pool.share_devices:
+        state = "occupied"
+    return SlotStatus(slot=slot, state=state, processes=processes, lost=lost)
 
 
 def job_entries(machine: Machine) -> list[JobEntry]:

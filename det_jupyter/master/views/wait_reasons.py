@@ -248,11 +248,12 @@ class _Facts:
             agent.id: Withheld(
                 disabled=tuple(agent.disabled),
                 occupied={} if shares else agent.occupied,
+                lost=agent.lost,
                 # No agent elsewhere has the name of this computer, which its computer may have.
                 host=agent.id if agent.is_remote else agent.hostname,
             )
             for agent in state.agents_of(self.pool_name)
-            if agent.disabled or agent.occupied
+            if agent.disabled or agent.occupied or agent.lost
         }
 
     def gone(self) -> Sequence[AgentSlots]:

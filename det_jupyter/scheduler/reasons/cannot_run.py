@@ -41,8 +41,8 @@ def why_cannot_run(wait: Wait, holders: Sequence[HolderView]) -> str:
     slots = count(wait.request.slots, "slot")
     need = slots if wait.request.slots else "a place for a trial without slots"
     clauses = {
-        "disabled": _disabled, "occupied": _occupied, "agent_gone": _gone, "no_agent": _no_agent,
-        "impossible": _impossible,
+        "disabled": _disabled, "occupied": _occupied, "lost": _lost, "agent_gone": _gone,
+        "no_agent": _no_agent, "impossible": _impossible,
     }  # fmt: skip
     found = [clauses[cause](wait, holders) for cause in wait.causes]
     facts = [clause for *some, _ in found for clause in some]
@@ -83,6 +83,16 @@ def _occupied(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
         f"{who} {verb(len(users), 'uses')} {num} of {total}{where}",
         f"{_it(wait, 'program', len(users))} {verb(len(users), 'ends')}",
     )
+
+
+def _lost(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+    lost = [
+        f"{fault.sentence(wait.facts.now, wait.facts.zone)} on agent {one_line(name)}"
+        for name, one in sorted(wait.withheld.items())
+        for fault in one.lost.values()
+    ]
+    it, are = _it(wait, "GPU", len(lost)), verb(len(lost), "is")
+    return listed(lost, most=2), f"{it} {are} reset, or the computer restarted"
 
 
 def _disabled(wait: Wait, holders: Sequence[HolderView]) -> Clauses:

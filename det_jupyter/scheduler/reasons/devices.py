@@ -13,7 +13,7 @@ from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change
-from det_jupyter.scheduler.reasons.wording import listed, one_line, process_text
+from det_jupyter.scheduler.reasons.wording import listed, noun, numbers, one_line, process_text
 
 _IDLE_S = 60.0  # a process that uses its device now and then is not idle
 _AGENTS = 16  # most agents that are examined
@@ -29,7 +29,7 @@ def device_remedies(wait: Wait, test: Test | None = None) -> Iterator[Remedy]:
         test: Whether agents that offer this are enough; None: whether it starts then.
     """
     test = test or (lambda agents: wait.starts(Change(agents=tuple(agents))))
-    for find in (_enable, _free):
+    for find in (_enable, _free, _reset):
         for agent_id in list(wait.withheld)[:_AGENTS]:
             if (remedy := find(wait, wait.survey.board.seats[agent_id], test)) is not None:
                 yield remedy
@@ -96,6 +96,24 @@ def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
     if len(freed) > len(found) and not test(_with_slots(seats, freed)):
         return None
     return _freed(wait, seats.id, withheld.host, found, list(users.values()))
+
+
+def _reset(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
+    withheld, held = wait.withheld[seats.id], held_slots(seats)
+    if not wait.request.slots:
+        return None
+    slots = sorted(withheld.lost_only, key=lambda slot: (slot in held, slot))
+    found = _fewest(seats, slots, test)
+    if found is None:
+        return None
+    indexes = sorted(withheld.lost[slot].index for slot in found)
+    which = f"{noun(len(indexes), 'GPU')} {numbers(indexes)} of agent {one_line(seats.id)}"
+    return Remedy(
+        verb="reset_devices",
+        target=[seats.id],
+        values={"slot_ids": sorted(found), "indexes": indexes, "host": withheld.host},
+        text=f"reset {which}, or restart the computer",
+    )
 
 
 def _loss(processes: Sequence[DeviceProcess]) -> tuple[int, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Protocol
 
-from det_jupyter.contract.messages import DeviceProcess, Estimate
+from det_jupyter.contract.messages import DeviceFault, DeviceProcess, Estimate
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.snapshot import Snapshot
 
@@ -27,23 +27,31 @@ class Withheld:
     Args:
         disabled: Disabled by hand, also those that a gang still holds (draining).
         occupied: Used by processes that are not ours: which, by slot. A slot may be both.
-        host: Name of the computer that these processes are on, or of an agent elsewhere; "": the
+        lost: Whose devices do not work until they are reset, by slot.
+        host: Name of the computer that these are on, or of an agent elsewhere; "": the
             master's computer.
     """
 
     disabled: tuple[int, ...] = ()
     occupied: Mapping[int, Sequence[DeviceProcess]] = field(default_factory=dict)
+    lost: Mapping[int, DeviceFault] = field(default_factory=dict)
     host: str = ""
 
     @property
     def disabled_only(self) -> list[int]:
         """The slots that enabling would make usable."""
-        return [slot for slot in self.disabled if slot not in self.occupied]
+        return [slot for slot in self.disabled if slot not in {*self.occupied, *self.lost}]
 
     @property
     def occupied_only(self) -> list[int]:
         """The slots that are unusable only because processes of others use them."""
-        return [slot for slot in sorted(self.occupied) if slot not in self.disabled]
+        return [slot for slot in sorted(self.occupied) if slot not in {*self.disabled, *self.lost}]
+
+    @property
+    def lost_only(self) -> list[int]:
+        """The slots that are unusable only because their devices do not work."""
+        others = {*self.disabled, *self.occupied}
+        return [slot for slot in sorted(self.lost) if slot not in others]
 
 
 class Facts(Protocol):

@@ -347,6 +347,10 @@ class Sentence:
             user = process_text(first, self.wait.facts.now)
             more = f" and {rest} more {noun(rest, 'process')}" if rest else ""
             parts.append(count_clause(len(slots), "more", f"used by {user}{more}"))
+        if withheld and (slots := withheld.lost_only):
+            parts.append(
+                count_clause(len(slots), "more", f"lost ({withheld.lost[slots[0]].cause})")
+            )
         return parts
 
 

@@ -31,9 +31,15 @@ NEARBY = 8  # agents that are looked at
 _LATELY_S = 86400.0  # how long a reason mentions an agent that left
 
 Cause = Literal[
-    "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible"
-]
-WITHHELD: tuple[Cause, ...] = ("disabled", "occupied", "agent_gone")  # quickest remedy first
+    "slots", "turn", "max_slots", "occupied", "disabled", "lost", "no_agent", "agent_gone",
+    "impossible",
+]  # fmt: skip
+WITHHELD: tuple[Cause, ...] = (
+    "disabled",
+    "occupied",
+    "lost",
+    "agent_gone",
+)  # quickest remedy first
 
 
 class Survey:
@@ -244,9 +250,8 @@ class Wait:
 
     def without_causes(self, causes: Collection[Cause]) -> list[AgentSlots]:
         """Return the agents that offer more slots once these causes are remedied."""
-        enable, free = "disabled" in causes, "occupied" in causes
         agents = [
-            offered(self.pool.agents[name], one, enable=enable, free=free)
+            offered(self.pool.agents[name], one, causes)
             for name, one in self.survey.withheld.items()
         ]
         return [*agents, *self.survey.gone] if "agent_gone" in causes else agents
@@ -286,9 +291,14 @@ class Wait:
         return not self.is_possible and self.survey.can_run(freely)
 
 
-def offered(agent: AgentSlots, withheld: Withheld, *, enable: bool, free: bool) -> AgentSlots:
-    """Return an agent once its disabled slots are enabled, its occupied ones free, or both."""
-    left = {*(() if enable else withheld.disabled), *(() if free else withheld.occupied)}
-    more = {*withheld.disabled, *withheld.occupied} - left
-    is_open = agent.is_open or (enable and bool(withheld.disabled))
+def offered(agent: AgentSlots, withheld: Withheld, causes: Collection[Cause]) -> AgentSlots:
+    """Return an agent once these causes are remedied, such as that slots of it are disabled."""
+    slots: dict[Cause, Collection[int]] = {
+        "disabled": withheld.disabled,
+        "occupied": withheld.occupied,
+        "lost": withheld.lost,
+    }
+    left = {slot for cause, found in slots.items() if cause not in causes for slot in found}
+    more = {slot for found in slots.values() for slot in found} - left
+    is_open = agent.is_open or ("disabled" in causes and bool(withheld.disabled))
     return replace(agent, slots=tuple(sorted({*agent.slots, *more})), is_open=is_open)

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from det_jupyter.contract.messages import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
+from det_jupyter.contract.messages import (
+    AgentStatus,
+    DeviceProcess,
+    PoolStatus,
+    SlotStatus,
+)
+from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.values.text import count, experiment_title, short_time, shortened, size
 from det_jupyter.view.build.experiment_facts import slot_label
 from det_jupyter.view.model.slots_and_queue import AgentBars, PoolBars, SlotBar
@@ -22,6 +28,7 @@ _STATE_WORDS = {
     "used": "used",
     "leaving": "leaving",
     "occupied": "occupied by others",
+    "lost": "lost",
     "disabled": "disabled",
     "free": "free",
 }
@@ -161,6 +168,8 @@ def _facts(slot: SlotStatus, now: float, *, is_own: bool) -> list[str]:
     facts += [_process(process, now) for process in slot.processes[:MAX_PROCESSES]]
     if (hidden := len(slot.processes) - MAX_PROCESSES) > 0:
         facts.append(f"and {hidden} more")
+    if slot.lost is not None:  # the last fact is drawn beside the state
+        facts.append(f"{slot.lost.sentence(now)}; {RESET}")
     return facts
 
 

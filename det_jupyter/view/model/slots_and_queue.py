@@ -10,7 +10,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
 
-SlotState = Literal["free", "used", "leaving", "occupied", "disabled"]
+SlotState = Literal["free", "used", "leaving", "occupied", "lost", "disabled"]
 
 
 class SlotBar(TypedDict):

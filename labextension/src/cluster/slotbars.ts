@@ -1,5 +1,5 @@
 /** A bar for each slot, by agent: its occupant as shape, pattern and text. */
-import type { IAgentBars, IPoolBars, ISlotBar } from '../model/state.js';
+import type { IAgentBars, IPoolBars, ISlotBar, SlotState } from '../model/state.js';
 import { focusedIn, h, rebuilder, setAttribute, setHidden } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import type { ITrans } from '../model/trans.js';
@@ -68,8 +68,12 @@ export class SlotBars {
   }
 
   private _bar(slot: ISlotBar, agent: IAgentBars, key: string): HTMLElement {
-    const words = { leaving: this._trans.__('leaving'), occupied: this._trans.__('occupied') };
-    const word = slot.state === 'leaving' || slot.state === 'occupied' ? words[slot.state] : '';
+    const words: Partial<Record<SlotState, string>> = {
+      leaving: this._trans.__('leaving'),
+      occupied: this._trans.__('occupied'),
+      lost: this._trans.__('lost')
+    };
+    const word = words[slot.state] ?? '';
     const bar = h(
       'button.det-slot',
       {

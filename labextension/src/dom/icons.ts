@@ -36,6 +36,7 @@ const SHAPES: Record<
   used: { fill: 'M8 3a5 5 0 1 1 0 10a5 5 0 1 1 0-10z' },
   leaving: { stroke: 'M6 2.75H2.75v10.5H6M6 8h7.25M10 4.75L13.25 8L10 11.25' },
   occupied: { stroke: 'M8 2L14.5 13.5H1.5zM8 6.2v3.4M8 11.6v.1' },
+  lost: { stroke: `${CIRCLE}${CROSS}` },
   disabled: { stroke: `${CIRCLE}M3.8 3.8l8.4 8.4` },
   free: { stroke: CIRCLE },
   info: { stroke: `${CIRCLE}M8 7.5v3.6M8 4.9v.1` },

@@ -53,6 +53,7 @@ _LOOKS = {
     "leaving": f"border:2px dashed currentColor;background:{_FILL}",
     "free": f"border:1px solid {_LINE}",
     "occupied": f"border:2px double currentColor;background:{_STRIPES}",
+    "lost": f"border:2px solid currentColor;background:{_STRIPES};opacity:.6",
     "disabled": f"border:1px dotted {_LINE};opacity:.6;text-decoration:line-through",
 }
 
@@ -154,6 +155,8 @@ def _box_lines(slot: SlotStatus) -> tuple[str, str]:
     """Return the two lines of a box: the state, and the trial or process that uses the slot."""
     if slot.experiment_id is not None:
         return slot.state, f"exp {slot.experiment_id} trial {slot.trial_id}"
+    if slot.lost is not None:
+        return slot.state, slot.lost.cause
     if slot.processes:
         return slot.state, shortened(slot.processes[0].notebook or slot.processes[0].command)
     return slot.state, ""

@@ -187,10 +187,11 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
 
 
 def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
-    """Store which devices other processes use; gangs that run on them stay."""
+    """Store which devices other processes use, and which are lost; gangs on them stay."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
+        agent.lost = event.lost
         turn.queue.mark_changed()
 
 

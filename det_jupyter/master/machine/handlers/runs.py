@@ -37,6 +37,7 @@ from det_jupyter.contract.messages import (
     RankView,
     State,
 )
+from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.run.journal import (
     ChangeMade,
     CheckpointDeleted,
@@ -323,6 +324,7 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     part.exited = event
     if event.cut is not None:
         _note_cut(turn, trial, allocation, event.cut)
+    _note_lost_devices(turn, trial, allocation, event)
     others = allocation.living_parts
     if others:
         turn.touch(trial, f"run {allocation.run}: ranks {part.ranks} have exited")
@@ -342,6 +344,23 @@ def _note_cut(turn: Turn, trial: Trial, allocation: Allocation, cut: Cut) -> Non
     notice = f"run {allocation.run} ended, which is no failure: {cut.sentence}"
     if len(trial.notices) < _MAX_NOTICES:
         trial.notices.append(notice)
+
+
+def _note_lost_devices(
+    turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
+) -> None:
+    """Give out slots no more whose devices are lost; show why the run has ended."""
+    for rank, fault in event.faults.items():
+        if not fault.is_lost or rank not in event.exit_codes:
+            continue
+        agent_id = allocation.agent_ids[rank]
+        agent = turn.state.agents.get(agent_id)
+        if agent is not None:
+            agent.lost[allocation.slots[rank].id] = fault
+            turn.queue.mark_changed()
+        notice = f"run {allocation.run} ended, which is no failure: {fault} on agent {agent_id}"
+        if len(trial.notices) < _MAX_NOTICES:
+            trial.notices.append(f"{notice}; {RESET}")
 
 
 def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:

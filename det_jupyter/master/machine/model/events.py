@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from det_jupyter.contract.messages import (
     AnyChange,
     CreateExperiment,
+    DeviceFault,
     DeviceProcess,
     GangExited,
     GangStarted,
@@ -64,11 +65,12 @@ Request = AnyChange | ExperimentSubmitted | ContinueRequested
 
 
 class DevicesReported(Wire):
-    """An agent reported processes on its devices that are not ranks of ours."""
+    """An agent reported what keeps its devices from being given out, by slot."""
 
     kind: Literal["devices_reported"] = "devices_reported"
     agent_id: str
-    processes: dict[int, list[DeviceProcess]]
+    processes: dict[int, list[DeviceProcess]]  # that are not ranks of ours
+    lost: dict[int, DeviceFault] = {}
 
 
 class ExperimentDeleted(Wire):
@@ -150,6 +152,7 @@ class AgentRegistered(Wire):
     slots: list[SlotView]
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}
+    lost: dict[int, DeviceFault] = {}
     is_remote: bool = False  # connected by the listener for agents of other computers
     versions: dict[str, str] = {}
     address: str = ""  # of its computer, for other agents; "": the master's

@@ -219,6 +219,7 @@ def agent_slots(
     barred: set[int] = set()
     if not is_whole:
         barred.update(agent.disabled)
+        barred.update(agent.lost)
         if not config.share_devices:
             barred.update(slot_id for slot_id, users in agent.occupied.items() if users)
         if agent.is_away:

@@ -12,6 +12,7 @@ from det_jupyter.contract.messages import (
     CheckpointRef,
     CheckpointView,
     Cut,
+    DeviceFault,
     DeviceProcess,
     Divergence,
     SearchView,
@@ -161,6 +162,7 @@ class Agent(Wire):
     port: int = 0  # where it accepts other agents; 0: nowhere
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
+    lost: dict[int, DeviceFault] = {}  # by slot: its device does not work
     is_remote: bool = False  # on another computer: it ends its gangs when the master is away
     is_removed: bool = False  # it cannot connect any more
     versions: dict[str, str] = {}  # of Python and torch, if it is on another computer

@@ -36,6 +36,7 @@ def merge_ends(allocation: Allocation) -> GangExited:
     codes = {rank: code for end in ends.values() for rank, code in end.exit_codes.items()}
     merged = {
         "exit_codes": dict(sorted(codes.items())),
+        "faults": {rank: fault for end in ends.values() for rank, fault in end.faults.items()},
         "not_saved": any(end.not_saved for end in ends.values()),
     }
     return ends[part.agent_id].model_copy(update=merged)

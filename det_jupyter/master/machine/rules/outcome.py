@@ -16,8 +16,8 @@ The first condition that is met decides:
     a rank reported preempted, or it   PREEMPTED         goes on if the experiment is active
       was killed at the deadline
     its agent or fork server exited,   LOST              not the trial's fault: restarted, and not
-      or computers are cut apart                         counted as a restart; but MAX_LOSSES of
-                                                         them in a row before the first step are
+      computers are cut apart, or a                      counted as a restart; but MAX_LOSSES of
+      GPU of it is lost                                  them in a row before the first step are
                                                          a failure
     anything else                      FAILED            restarted up to max_restarts times, unless
                                                          the failure is final or a log policy
@@ -31,7 +31,7 @@ import re
 from enum import StrEnum
 from signal import Signals
 
-from det_jupyter.contract.messages import CrashOutput, FailureView, GangExited, State
+from det_jupyter.contract.messages import CrashOutput, DeviceFault, FailureView, GangExited, State
 from det_jupyter.contract.values.text import signal_name
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.lifecycle import is_stopping
@@ -66,11 +66,12 @@ class Outcome(StrEnum):
 def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
     """Return what the exit of the trial's gang means."""
     reported = _reported_end(allocation, exited)
+    is_lost = exited.lost or lost_device(exited) is not None
     if is_stopping(trial.state):
         failed = _failed_before_saving(trial, allocation, exited)
         return Outcome.FAILED if failed else Outcome.ENDED_AS_ASKED
     if exited.not_saved:
-        return Outcome.LOST if exited.lost else Outcome.FAILED
+        return Outcome.LOST if is_lost else Outcome.FAILED
     if reported in ("completed", "stopped"):
         return Outcome.COMPLETED
     if reported == "invalid_hp":
@@ -80,7 +81,13 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
     rests = trial.is_resting or allocation.is_for_rest
     if rests or reported == "preempted" or exited.killed:
         return Outcome.PREEMPTED
-    return Outcome.LOST if exited.lost else Outcome.FAILED
+    return Outcome.LOST if is_lost else Outcome.FAILED
+
+
+def lost_device(exited: GangExited) -> tuple[int, DeviceFault] | None:
+    """Return the rank whose GPU was lost, and why, if a gang has ended for that."""
+    lost = [(rank, fault) for rank, fault in exited.faults.items() if fault.is_lost]
+    return min(lost, key=lambda one: one[1].at, default=None)
 
 
 def _reported_end(allocation: Allocation, exited: GangExited) -> str | None:
@@ -112,6 +119,18 @@ def _was_ended(exit_code: int | None) -> bool:
 
 def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureView, bool]:
     """Return the first cause of a failed run, and whether it is final: a restart cannot help.
+
+    If the GPU of that rank has had an error, the failure says so; see `_first_failure`.
+    """
+    view, is_final = _first_failure(allocation, exited)
+    fault = exited.faults.get(view.rank) if view.rank is not None else None
+    if fault is not None:
+        view = view.model_copy(update={"error": f"{view.error}; {fault}"})
+    return view, is_final
+
+
+def _first_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureView, bool]:
+    """Return the first cause of a failed run, and whether it is final.
 
     Ranks that lose a peer fail a moment later too, with errors that do not explain the cause. So
     the cause is the rank that exited first, if it journaled no failure; else the earliest failure
@@ -243,6 +262,9 @@ def failure_after_losses(exited: GangExited) -> FailureView:
     """
     if exited.cut is not None:
         error = f"lost {MAX_LOSSES} times in a row before the first step: {exited.cut.sentence}"
+        return _failure_of_no_rank(error, exited.at)
+    if (found := lost_device(exited)) is not None:
+        error = f"lost {MAX_LOSSES} times in a row before the first step; at last {found[1]}"
         return _failure_of_no_rank(error, exited.at)
     error = (
         f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "

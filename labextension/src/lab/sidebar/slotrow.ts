@@ -70,10 +70,10 @@ export class SlotRow implements ISlotView {
     setCut(this._detail, this._detailOf(slot), '');
   }
 
-  /** Trial and rank; the process of another occupant; else the device. */
+  /** Trial and rank; the process of another occupant; why it is lost; else the device. */
   private _detailOf({ trial_id: trial, rank, state, device, facts }: ISlotLine): string {
     const { _trans: trans } = this;
-    if (state === 'occupied') {
+    if (state === 'occupied' || state === 'lost') {
       return facts.at(-1) ?? device;
     }
     const words = [

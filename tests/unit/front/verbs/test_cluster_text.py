@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client.reasons import reason_page, reason_text
-from det_jupyter.contract.messages import State
+from det_jupyter.contract.messages import DeviceFault, State
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.front.notebook.handles.slots_and_queue import queue_page, slots_page, tables_page
 from det_jupyter.front.verbs.cluster_tables import (
@@ -61,6 +61,18 @@ def test_the_ledger_says_who_is_on_every_slot() -> None:
         "The kernel of eda.ipynb (pid 4711 on agent left) holds 14 GB and has been idle for "
         "2.5 h. Shut it down in Jupyter, or free it with:  !kill 4711",
     ]
+
+
+def test_a_lost_slot_says_since_when_why_and_what_to_do() -> None:
+    lost = DeviceFault(index=3, at=datetime(2026, 5, 4, 14, 2).timestamp(), xid=79)
+    view = cluster(pool(agent(slot(0), slot(1, "lost", lost=lost))))
+    said = "GPU 3 has been lost since"
+    why = "(Xid 79: it has fallen off the bus)"
+    (line,) = [line for line in slots_text(view, NOTEBOOK).splitlines() if "[1]" in line]
+    assert line.startswith(f"    [1] !!!!  lost · {said} ")
+    assert line.endswith(f"14:02 {why}; reset it or restart the computer")
+    assert said in agents_listing(view).text()
+    assert "LOST           GPU 3 is lost (Xid 79" in slots_listing(view).text()
 
 
 def test_every_pool_and_agent_has_a_line() -> None:

@@ -32,7 +32,7 @@ REMEDIES = [
     Remedy(verb="kill_and_submit", target=[3], values={"slots_per_trial": 2}, text=""),
     Remedy(verb="enable_slots", target=["the left"], values={"slot_ids": [0, 1]}, text=""),
 ]
-WITHOUT_A_LINE = {"wait", "ask_for_devices", "add_agent", "end_processes"}
+WITHOUT_A_LINE = {"wait", "reset_devices", "ask_for_devices", "add_agent", "end_processes"}
 
 
 def test_each_remedy_is_tried_here() -> None:

@@ -25,6 +25,7 @@ from det_jupyter.contract.messages import (
     ChangeTrial,
     CloseRun,
     Delete,
+    DeviceFault,
     DeviceProcess,
     DropCheckpoints,
     Kill,
@@ -128,7 +129,8 @@ POLICIES: list[dict[str, Any]] = [
     {"type": "priority", "fitting_policy": "worst"},
 ]
 WAITING_CAUSES = {
-    "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible",
+    "slots", "turn", "max_slots", "occupied", "disabled", "lost", "no_agent", "agent_gone",
+    "impossible",
 }  # fmt: skip
 PRIORITIES = st.sampled_from([1, 20, 42, 99])
 
@@ -316,6 +318,11 @@ class RandomLife(RuleBasedStateMachine):
         stranger = [DeviceProcess(pid=7, command="python train.py")]
         processes = dict.fromkeys(slots, stranger)
         self.tell(DevicesReported(agent_id=agent_id, processes=processes))
+
+    @rule(agent_id=AGENTS, slots=st.sets(st.integers(0, 4), max_size=2))
+    def report_lost_devices(self, agent_id: str, slots: set[int]) -> None:
+        lost = {slot: DeviceFault(index=slot, at=self.now, xid=79) for slot in slots}
+        self.tell(DevicesReported(agent_id=agent_id, processes={}, lost=lost))
 
     @rule(
         default=st.sampled_from(POLICIES),

@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.contract.messages import (
     AgentReport,
     Chunk,
+    DeviceFault,
     DevicesSeen,
     DisksSeen,
     GangExited,
@@ -25,6 +26,7 @@ from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.master.service.agent_clock import master_time, on_master_clock
 
 AT = 1234.5
+FAULT = DeviceFault(index=0, at=AT, xid=79)
 REPORTS: list[Any] = [
     Chunk(allocation_id="1", stream="journal-0", offset=0, size_bytes=0, text=""),
     GangStarted(allocation_id="1", at=AT, ranks=[]),
@@ -35,8 +37,8 @@ REPORTS: list[Any] = [
         checked_at=AT,
         saving_since=AT,
     ),
-    GangExited(allocation_id="1", at=AT, exit_codes={}),
-    DevicesSeen(at=AT, processes={}),
+    GangExited(allocation_id="1", at=AT, exit_codes={}, faults={0: FAULT}),
+    DevicesSeen(at=AT, processes={}, lost={0: FAULT}),
     RoomReported(allocation_id="1", at=AT, wait=RoomWait(since=AT)),
     DisksSeen(at=AT, disks=[]),
     SystemSampled(samples=[SystemSample(at=AT, values={})]),

@@ -71,7 +71,7 @@ def test_each_pool_has_its_agents_slots_and_rules(world: World) -> None:
     assert used.model_dump(exclude={"slot"}) == {
         "state": "used", "is_draining": False, "allocation_id": "1.1.1", "experiment_id": 1,
         "experiment_name": "a", "trial_id": 1, "rank": 0, "priority": 42, "since": 104.0,
-        "processes": [],
+        "processes": [], "lost": None,
     }  # fmt: skip
     assert (beside.trial_id, beside.rank, free.trial_id, free.state) == (1, 1, None, "free")
     assert (other.trial_id, other.rank, other.priority) == (4, 0, 7)

@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.contract.messages import (
     Cancel,
+    DeviceFault,
     DeviceProcess,
     ExperimentView,
     Kill,
@@ -119,16 +120,21 @@ def test_slots_of_an_agent_are_told_apart() -> None:
     assert (status.connected, {one.state for one in status.slots}) == (False, {"leaving"})
 
 
-def test_slots_that_are_free_disabled_or_occupied_are_told_apart() -> None:
+LOST = DeviceFault(index=3, at=1.0, xid=79)
+
+
+def test_slots_that_are_free_disabled_occupied_or_lost_are_told_apart() -> None:
     world = World()
-    world.tell(registered(slots=3))
+    world.tell(registered(slots=4))
     world.tell(SwitchSlots(agent_id="box", slots=[1], enabled=False))
     stranger = DeviceProcess(pid=5, command="python", user="me", memory_bytes=0)
-    world.tell(DevicesReported(agent_id="box", processes={1: [stranger], 2: [stranger]}))
+    world.tell(DevicesReported(agent_id="box", processes={1: [stranger], 2: [stranger]},
+               lost={1: LOST, 3: LOST}))  # fmt: skip
     status = agent_status(world.machine, world.machine.state.agents["box"], lambda _: True)
     assert [(one.state, len(one.processes)) for one in status.slots] == [
-        ("free", 0), ("disabled", 1), ("occupied", 1),
+        ("free", 0), ("disabled", 1), ("occupied", 1), ("lost", 0),
     ]  # fmt: skip
+    assert [one.lost for one in status.slots] == [None, LOST, None, LOST]
 
 
 def test_a_trial_without_slots_is_counted_on_its_agent() -> None:

@@ -11,6 +11,7 @@ import pytest
 from det_jupyter.contract.messages import (
     Cancel,
     CheckpointRef,
+    DeviceFault,
     DeviceProcess,
     Kill,
     KillTrial,
@@ -189,6 +190,19 @@ def test_slots_that_cannot_be_had_are_said_to_be_withheld() -> None:
     assert whys(world).of(world.trial()).sentence == (
         "needs 3 slots; python (pid 5, you) uses 1 of 3 slots of agent box; can run when it ends"
     )
+    lost = DevicesReported(
+        agent_id="box", processes={}, lost={2: DeviceFault(index=5, at=50.0, xid=79)}
+    )
+    world = World()
+    world.tell(registered(slots=3), lost, submitted(slots=3))
+    reason = whys(world).of(world.trial())
+    assert reason.cause == "lost"
+    assert reason.sentence == (
+        "needs 3 slots; GPU 5 has been lost since 00:00 (Xid 79: it has fallen off the bus) on "
+        "agent box; can run when it is reset, or the computer restarted"
+    )
+    (remedy, *_) = reason.remedies
+    assert remedy.text == "reset GPU 5 of agent box, or restart the computer"
     world = World()
     world.tell(registered(slots=3), SwitchSlots(agent_id="box", slots=[1], enabled=False))
     world.tell(submitted(slots=3))

@@ -147,7 +147,7 @@ def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
             _move(pool, waiting.group, number(remedy, "ahead_of"))
         case "kill_and_submit":
             return _submit_anew(remedy, pool, world, waiting)
-        case "enable_slots" | "end_processes" | "ask_for_devices":
+        case "enable_slots" | "end_processes" | "ask_for_devices" | "reset_devices":
             _give_out(pool, world, remedy)
         case "add_agent":
             for absent in world.absent:
@@ -254,12 +254,17 @@ def _give_out(pool: Pool, world: World, remedy: Remedy) -> None:
     slot_ids = numbers(remedy, "slot_ids")
     if remedy.verb == "enable_slots":
         assert set(slot_ids) <= set(withheld.disabled)
-        more = set(slot_ids) - set(withheld.occupied)
+        more = set(slot_ids) - {*withheld.occupied, *withheld.lost}
         pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more})), is_open=True))
+        return
+    if remedy.verb == "reset_devices":
+        assert set(slot_ids) <= set(withheld.lost)
+        more = set(slot_ids) - {*withheld.occupied, *withheld.disabled}
+        pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more}))))
         return
     named = {p.pid for s in slot_ids for p in withheld.occupied[s]}
     freed = {slot for slot, users in withheld.occupied.items() if {p.pid for p in users} <= named}
-    more = freed - set(withheld.disabled)
+    more = freed - {*withheld.disabled, *withheld.lost}
     pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more}))))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.contract.messages import DeviceProcess, Estimate, Remedy
+from det_jupyter.contract.messages import DeviceFault, DeviceProcess, Estimate, Remedy
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Fitting,
@@ -21,7 +21,7 @@ from det_jupyter.scheduler.reasons import Withheld
 from tests.scheduler_pool import Pool
 from tests.unit.scheduler.reasons.reasons_world import NOON, World, apply, settle, why
 
-NEVER = ("occupied", "disabled", "no_agent", "agent_gone", "impossible")
+NEVER = ("occupied", "disabled", "lost", "no_agent", "agent_gone", "impossible")
 
 rules = st.builds(
     PoolRules,
@@ -85,7 +85,7 @@ def odd_worlds(draw: st.DrawFn) -> World:
     offered = []
     for here in draw(agent_lists()):
         away[here.id] = draw(withheld(len(here.slots)))
-        lost = {*away[here.id].disabled, *away[here.id].occupied}
+        lost = {*away[here.id].disabled, *away[here.id].occupied, *away[here.id].lost}
         offered.append(replace(here, slots=tuple(s for s in here.slots if s not in lost)))
     return World(
         agents=offered,
@@ -134,6 +134,7 @@ def withheld(draw: st.DrawFn, size: int) -> Withheld:
             slot: [DeviceProcess(pid=pid, command=f"python {pid}") for pid in draw(pids)]
             for slot in _some(draw, size)
         },
+        lost={slot: DeviceFault(index=slot, at=NOON) for slot in _some(draw, size)},
     )
 
 
@@ -215,13 +216,14 @@ def test_what_a_trial_that_cannot_run_waits_for_is_all_that_it_needs(
     pool = settled(world)
     for waiting in pool.waiting():
         found = why(pool, waiting.id, world)
-        if found.cause not in ("occupied", "disabled", "agent_gone"):
+        if found.cause not in ("occupied", "disabled", "lost", "agent_gone"):
             continue
         words = set(found.sentence.rpartition("can run when ")[2].replace(",", "").split())
         better = put_right(
             world,
             enable="enabled" in words,
             free=not words.isdisjoint({"end", "ends"}),
+            reset="reset" in words,
             reconnect="back" in words,
         )
         then = settled(better)
@@ -229,18 +231,25 @@ def test_what_a_trial_that_cannot_run_waits_for_is_all_that_it_needs(
             assert why(then, waiting.id, better).cause not in NEVER, found.sentence
 
 
-def put_right(world: World, *, enable: bool, free: bool, reconnect: bool) -> World:
+def put_right(world: World, *, enable: bool, free: bool, reset: bool, reconnect: bool) -> World:
     agents = []
     for here in world.agents:
         withheld = world.away[here.id]
-        left = {*(() if enable else withheld.disabled), *(() if free else withheld.occupied)}
-        more = {*withheld.disabled, *withheld.occupied} - left
+        left = {
+            *(() if enable else withheld.disabled),
+            *(() if free else withheld.occupied),
+            *(() if reset else withheld.lost),
+        }
+        more = {*withheld.disabled, *withheld.occupied, *withheld.lost} - left
         is_open = here.is_open or (enable and bool(withheld.disabled))
         slots = tuple(sorted({*here.slots, *more}))
         agents.append(replace(here, slots=slots, is_open=is_open))
     away = {
         name: replace(
-            one, disabled=() if enable else one.disabled, occupied={} if free else one.occupied
+            one,
+            disabled=() if enable else one.disabled,
+            occupied={} if free else one.occupied,
+            lost={} if reset else one.lost,
         )
         for name, one in world.away.items()
     }

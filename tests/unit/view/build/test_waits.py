@@ -12,6 +12,7 @@ import pytest
 from det_jupyter.contract.messages import (
     AllocationState,
     ClusterView,
+    DeviceFault,
     Estimate,
     ExperimentView,
     Reason,
@@ -116,6 +117,15 @@ def test_all_that_is_known_of_strangers_on_a_slot() -> None:
         "pid 4711, of anna, python train.py --big, 21 GB used",
         "pid 4812, Jupyter kernel, notebook explore/eda.ipynb, 8.3 GB used, idle since 12:43",
     ]
+
+
+def test_a_lost_slot_says_why_and_what_to_do() -> None:
+    [bar] = bars(slot_status(4, "lost", lost=DeviceFault(index=4, at=NOW, xid=79)))
+    assert (bar["state"], bar["who"], bar["facts"][2]) == ("lost", "lost", "lost")
+    assert bar["facts"][-1].startswith("GPU 4 has been lost since")
+    assert bar["facts"][-1].endswith(
+        "(Xid 79: it has fallen off the bus); reset it or restart the computer"
+    )
 
 
 def test_of_many_processes_on_a_slot_the_first_are_named() -> None:

@@ -10,7 +10,9 @@ from det_jupyter.contract.messages import (
     Activate,
     AllocationState,
     ChangeResources,
+    DeviceFault,
     DeviceProcess,
+    GangExited,
     Kill,
     KillGang,
     MoveInQueue,
@@ -340,6 +342,31 @@ def test_slots_that_are_not_there_cannot_be_switched(
     with pytest.raises(NotFound) as refusal:
         world.tell(event)
     assert str(refusal.value) == problem
+
+
+def test_a_lost_device_ends_its_trial_without_a_restart_and_is_not_given_out(
+    world: World,
+) -> None:
+    world.tell(registered(slots=2), submitted(slots=1), *running("1.1.1", 1))
+    lost = DeviceFault(index=0, at=1.0, xid=79)
+    crash = GangExited(
+        allocation_id="1.1.1", at=1.0, exit_codes={0: 1}, first_failed=0, faults={0: lost, 7: lost}
+    )
+    world.tell(crash)
+    trial = world.trial(1)
+    assert trial.restarts == 0
+    assert trial.allocation is not None
+    assert [slot.id for slot in trial.allocation.slots] == [1]
+    assert trial.notices == [
+        "run 1 ended, which is no failure: GPU 0 is lost (Xid 79: it has fallen off the bus) on "
+        "agent box; reset it or restart the computer"
+    ]
+    world.tell(submitted("other", slots=1))
+    assert world.allocation_state(2) is QUEUED
+    world.tell(DevicesReported(agent_id="box", processes={}, lost={0: lost}))
+    assert world.allocation_state(2) is QUEUED
+    world.tell(DevicesReported(agent_id="box", processes={}))
+    assert world.allocation_state(2) is STARTING
 
 
 def test_a_device_that_strangers_use_is_not_given_out(world: World) -> None:

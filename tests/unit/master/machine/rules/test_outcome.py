@@ -9,6 +9,7 @@ import pytest
 
 from det_jupyter.contract.messages import (
     CrashOutput,
+    DeviceFault,
     FailureView,
     GangExited,
     MemoryShortage,
@@ -20,8 +21,10 @@ from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.outcome import (
     Outcome,
     count_repeats,
+    failure_after_losses,
     find_failure,
     judge,
+    lost_device,
     will_repeat,
 )
 
@@ -316,6 +319,33 @@ def test_a_rank_that_the_kernel_killed_is_no_kill_by_hand() -> None:
     again = count_repeats(view, other, since_checkpoint=True)
     assert again.times == 2
     assert will_repeat(again), "a signal by hand would be tried once more"
+
+
+def fault(xid: int | None, at: float = 8.0) -> DeviceFault:
+    return DeviceFault(index=3, at=at, xid=xid)
+
+
+def test_a_crash_says_what_its_gpu_reported() -> None:
+    end = exited({0: 1, 1: 1}, first_failed=1, faults={1: fault(31)})
+    view, _ = find_failure(make_allocation(None, failure(1)), end)
+    assert view.error == (
+        "ValueError: rank 1; GPU 3 had an error "
+        "(Xid 31: access to memory that is not mapped, in general a wrong index)"
+    )
+    assert judge(make_trial(), make_allocation(), end) is Outcome.FAILED
+    end = exited({0: 1, 1: -9}, first_failed=0, faults={1: fault(31)})
+    view, _ = find_failure(make_allocation(None, failure(0)), end)
+    assert view.error == "ValueError: rank 0", "the GPU of another rank"
+
+
+@pytest.mark.parametrize("xid", [None, 48, 79, 95, 119])
+def test_a_lost_gpu_is_no_failure_of_the_trial(xid: int | None) -> None:
+    end = exited({0: 1, 1: -9}, first_failed=0, faults={1: fault(xid)})
+    assert judge(make_trial(), make_allocation(None, failure(0, final=True)), end) is Outcome.LOST
+    assert lost_device(end) == (1, fault(xid))
+    stopping = make_trial(State.STOPPING_CANCELED)
+    assert judge(stopping, make_allocation(), end) is Outcome.ENDED_AS_ASKED
+    assert str(fault(xid)) in failure_after_losses(end).error
 
 
 def test_a_kill_by_hand_says_that_there_was_memory() -> None:

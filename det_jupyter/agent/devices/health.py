@@ -1,0 +1,138 @@
+"""Which of an agent's devices have had errors, and which are lost. Pure, but for the log it reads.
+
+Errors (Xid) come from the kernel's log, where it may be read, and from NVML's events, which any
+user gets. A device is lost after an error that says so (contract/values/xids.py), or if NVML does
+not reach it. It is back
+
+    if NVML reaches it again                  after it did not
+    if it counts no uncorrected errors        after an error of its memory; a reset clears these
+    10 minutes later, if NVML reaches it      otherwise: a trial may try
+
+`note_log` never blocks. NVML does when a device falls off its bus, so it is asked in another
+thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from det_jupyter.agent.devices.kernel_log import KernelLog
+from det_jupyter.agent.devices.xid_log import parse_xids
+from det_jupyter.contract.messages import DeviceFault, SlotView
+from det_jupyter.contract.values.xids import Fault
+
+_MOST_FAULTS = 256
+_SAME_S = 10.0  # the log and NVML report an error at about the same time
+_TRY_AGAIN_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What NVML says of a device.
+
+    Args:
+        is_lost: NVML does not reach it.
+        num_uncorrected: Errors of its memory since the last reset; None: not counted.
+        xids: Errors since the last answer.
+    """
+
+    is_lost: bool = False
+    num_uncorrected: int | None = None
+    xids: Sequence[int] = ()
+
+
+class DeviceHealth:
+    """The errors of an agent's devices.
+
+    Args:
+        slots: The agent's slots.
+        log: The kernel's log, read by this object only.
+    """
+
+    def __init__(self, slots: Sequence[SlotView], log: KernelLog | None = None) -> None:
+        self._slots = {slot.id: slot for slot in slots}
+        self._log = log
+        self._slot_at: dict[str, int] = {}  # by PCI address
+        self._faults: dict[int, deque[DeviceFault]] = {
+            slot.id: deque(maxlen=_MOST_FAULTS) for slot in slots
+        }
+        self._lost: dict[int, DeviceFault] = {}
+        self._unreached: set[int] = set()
+
+    @property
+    def lost(self) -> dict[int, DeviceFault]:
+        """Why slots are lost, by slot id."""
+        return dict(self._lost)
+
+    def locate(self, slot_id: int, pci: str) -> None:
+        """Set the PCI address of a slot's device, as `pci_address` returns it."""
+        self._slot_at[pci] = slot_id
+
+    def note_log(self, now: float) -> None:
+        """Read the kernel's log; `now` is UTC seconds."""
+        for message in parse_xids(self._log.read()) if self._log is not None else ():
+            if (slot_id := self._slot_at.get(message.pci)) is not None:
+                self._add(slot_id, now, message.xid, message.pid)
+
+    def note_answer(self, slot_id: int, answer: Answer, now: float) -> None:
+        """Store what NVML says of a slot's device."""
+        for xid in answer.xids:
+            self._add(slot_id, now, xid)
+        if answer.is_lost:
+            self._unreached.add(slot_id)
+            self._add(slot_id, now, None)
+            return
+        was_unreached = slot_id in self._unreached
+        self._unreached.discard(slot_id)
+        lost = self._lost.get(slot_id)
+        if lost is None or answer.xids:
+            return
+        is_clean = lost.fault is Fault.UNCORRECTED and answer.num_uncorrected == 0
+        if was_unreached or is_clean or now - lost.at >= _TRY_AGAIN_S:
+            del self._lost[slot_id]
+
+    def set_lost(self, lost: dict[int, DeviceFault]) -> None:
+        """Replace what is known (of simulated devices)."""
+        for slot_id, fault in lost.items():
+            if self._lost.get(slot_id) != fault:
+                self._faults[slot_id].append(fault)
+        self._lost = lost
+
+    def faults_of(
+        self, slot_ids: Collection[int], since: float, pids: Iterable[int]
+    ) -> dict[int, DeviceFault]:
+        """Return the error of each slot that explains a crash there best, by slot id.
+
+        An error of another program on the same device explains nothing, unless the device is lost.
+
+        Args:
+            slot_ids: The slots of a gang.
+            since: When the gang was started, UTC seconds.
+            pids: Of its ranks. In a container the driver's pids are others.
+        """
+        ours = {None, *pids}
+        found: dict[int, DeviceFault] = {}
+        for slot_id in slot_ids:
+            faults = [
+                fault
+                for fault in self._faults.get(slot_id, ())
+                if fault.at >= since
+                and (fault.is_lost or fault.pid in ours or not psutil.pid_exists(fault.pid or 0))
+            ]
+            if faults:  # of equal ones the first is the cause of the others
+                found[slot_id] = max(faults, key=lambda fault: fault.fault)
+        return found
+
+    def _add(self, slot_id: int, now: float, xid: int | None, pid: int | None = None) -> None:
+        fault = DeviceFault(index=self._slots[slot_id].index, at=now, xid=xid, pid=pid)
+        if fault.is_lost:
+            self._lost.setdefault(slot_id, fault)
+        if xid is None and self._lost[slot_id] is not fault:
+            return  # it is known to be lost
+        known = next((one for one in self._faults[slot_id] if one.xid == xid), None)
+        if known is None or now - known.at > _SAME_S:
+            self._faults[slot_id].append(fault)
