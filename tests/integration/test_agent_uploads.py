@@ -70,6 +70,27 @@ def test_file_outside_of_the_trials_folder_is_refused(listener: Listener, name: 
     assert not (listener.data_dir / "tensorboard").exists()
 
 
+@pytest.mark.parametrize("name", ["x" * 256, "ü" * 128, "d/" * 1500 + "a", "d/" * 200 + "a"])
+def test_path_that_no_file_system_takes_is_refused_in_one_sentence(
+    listener: Listener, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert put(listener, name, 0, 1, b"a") == 400
+    part = {"params": {"name": name, "offset": 0}, "content": b"a"}
+    assert listener.send("PUT", f"runs/{RUN}/checkpoints/u/files", **part).status_code == 400
+    part["params"] = {"name": "a", "offset": 0}
+    long = f"runs/{RUN}/checkpoints/{'u' * 250}/files"
+    assert listener.send("PUT", long, **part).status_code == 400
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "a/b"), ("a/b", "a"), ("a", "a/b/c")])
+def test_file_in_the_place_of_a_folder_is_refused(
+    listener: Listener, first: str, second: str
+) -> None:
+    assert put(listener, first, 0, 1, b"a") == 200
+    assert put(listener, second, 0, 1, b"a") == 400
+
+
 def test_file_of_a_run_that_is_not_on_the_agent_is_refused(listener: Listener) -> None:
     assert put(listener, "a", 0, 1, b"a", run="9.9.9") == 404
 

@@ -28,8 +28,8 @@ from det_jupyter.contract.trial.captured import blobs_of, private_blobs_of
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.http.routes_uploads import trial_of, trials_on
-from det_jupyter.master.machine.model.state import Trial
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, start_checkpoints
+from det_jupyter.master.machine.rules.retention import may_read, start_checkpoints
+from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage.kinds import folder_at
 
@@ -120,7 +120,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         """Return the files of a checkpoint that the code of a run on this agent reads."""
         trial = trial_of(service, agent_id, allocation_id)
         files = {}
-        if _may_read(service, trial, uuid):
+        if may_read(service.machine.state, trial, uuid):
             files = await asyncio.to_thread(inbox.files, uuid)
         if not files:
             raise NotFound(
@@ -132,7 +132,9 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
     @routes.get("/agents/{agent_id}/checkpoints/{uuid}/files")
     async def checkpoint_file(agent_id: str, uuid: str, name: str) -> Response:
         """Return a file of a checkpoint that a trial on this agent may read."""
-        if not any(_may_read(service, trial, uuid) for trial in trials_on(service, agent_id)):
+        if not any(
+            may_read(service.machine.state, trial, uuid) for trial in trials_on(service, agent_id)
+        ):
             raise NotFound(f"checkpoint {uuid} is not one of a trial on agent {agent_id}")
         path = inbox.path(uuid, name)
         if not path.is_file():
@@ -140,13 +142,6 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         return FileResponse(path, media_type="application/octet-stream")
 
     return routes
-
-
-def _may_read(service: Service, trial: Trial, uuid: str) -> bool:
-    """Return whether a trial's code may read a checkpoint in the master's own folder."""
-    checkpoint = service.machine.state.checkpoints.get(uuid)
-    is_own = checkpoint is not None and checkpoint.experiment_id == trial.experiment_id
-    return is_own or uuid in start_checkpoints(trial)
 
 
 async def _probe_at(location: str) -> str:

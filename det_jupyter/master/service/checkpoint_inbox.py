@@ -19,13 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from det_jupyter.contract.messages import CheckpointRef, StoredCheckpoint
+from det_jupyter.contract.messages import StoredCheckpoint
 from det_jupyter.errors import CheckpointError, Conflict
-from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.storage.contract import StorageDraft, is_name, path_of
 from det_jupyter.storage.directory import DirectoryStorage
 
 _RESERVE_BYTES = 32 * 1024 * 1024  # stay free for the database
+_LONGEST_NAME = 255 - len(".part-upload-")  # bytes of a checkpoint's name
+_LONGEST_PATH, _DEEPEST = 2000, 200  # bytes and folders of a file's path in a checkpoint
 _DRAFT_S = 900.0  # an upload is tried again every few seconds, or is given up (agent/link)
 
 
@@ -170,10 +171,16 @@ def write_part(path: Path, offset: int, part: bytes) -> None:
     """Write bytes at the end of a file, or over its bytes from `offset` on.
 
     Raises:
+        CheckpointError: There is a folder of this name, or a file in the place of a folder.
         Conflict: The file ends before `offset`.
         OSError: The part cannot be written, or leaves no room for the master's database.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError
+    except (FileExistsError, NotADirectoryError, IsADirectoryError):
+        raise CheckpointError(f"{path.name[:80]!r}: a file and a folder have this name") from None
     if shutil.disk_usage(path.parent).free < len(part) + _RESERVE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -184,19 +191,12 @@ def write_part(path: Path, offset: int, part: bytes) -> None:
         file.write(part)
 
 
-def start_checkpoints(trial: Trial) -> set[str]:
-    """Return the uuids of the checkpoints that the trial's present run may start from."""
-    starts_from = trial.allocation.starts_from if trial.allocation is not None else None
-    refs: list[CheckpointRef | None] = [starts_from, trial.warm_start]
-    return {ref.uuid for ref in refs if ref is not None}
-
-
 def _incomplete(uuid: str) -> Conflict:
     return Conflict(f"checkpoint {uuid}: not all files have arrived; upload it again")
 
 
 def _checked(uuid: str) -> str:
-    if not is_name(uuid) or "\0" in uuid:
+    if not is_name(uuid) or "\0" in uuid or _num_bytes(uuid) > _LONGEST_NAME:
         raise CheckpointError(f"got {uuid[:80]!r}, expected the name of a checkpoint")
     return uuid
 
@@ -205,12 +205,22 @@ def inside(name: str) -> PurePosixPath:
     """Return a file's path in a folder.
 
     Raises:
-        CheckpointError: It leads out of the folder.
+        CheckpointError: It leads out of the folder, or is too long.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
         raise CheckpointError(f"got {name[:80]!r}, expected the path of a file in a folder")
+    too_long = any(_num_bytes(part) > 255 for part in path.parts)
+    if too_long or _num_bytes(name) > _LONGEST_PATH or len(path.parts) > _DEEPEST:
+        raise CheckpointError(
+            f"{name[:80]!r}...: the path of a file is too long; expected at most {_LONGEST_PATH} "
+            f"bytes, 255 in each name, and {_DEEPEST} names"
+        )
     return path
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -164,7 +164,10 @@ class _Intake:
                     )
                 )
             case RoomReported():
-                self._transaction.take(self._placed(report))
+                if self._is_here(report.allocation_id):
+                    self._transaction.take(self._placed(report))
+                else:
+                    self._skip("a wait for room", report.allocation_id)
             case DisksSeen():
                 return  # the service has them (service/disks.py)
             case SystemSampled():
@@ -198,11 +201,17 @@ class _Intake:
         return replace(record, at=master_time(record.at, self._clock_ahead_s))
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
-        """Return trial and run of a rank; None if the run is unknown or over."""
+        """Return trial and run of a rank; None if the run is unknown, over or another agent's."""
         found = self._transaction.machine.state.find_allocation(allocation_id)
-        if found is None or rank >= len(found[1].slots):
+        if found is None or not self._is_here(allocation_id, rank):
             return None
         return found[0].id, found[1].run
+
+    def _is_here(self, allocation_id: str, rank: int | None = None) -> bool:
+        """Return whether the sender carries a part of a gang, or one of its ranks."""
+        found = self._transaction.machine.state.find_allocation(allocation_id)
+        part = self._part_of(found[1]) if found is not None else None
+        return part is not None and (rank is None or rank in part.ranks)
 
     def _part_of(self, allocation: Allocation) -> GangPart | None:
         """Return the part of a gang that the sender carries, if it carries one."""
@@ -286,8 +295,7 @@ class _Intake:
         rank = rank_of(chunk.stream)
         if found is None or rank is None or rank >= len(found[1].slots):
             return False
-        part = self._part_of(found[1])
-        return part is None or rank not in part.ranks
+        return not self._is_here(chunk.allocation_id, rank)
 
     def _skip(self, what: str, allocation_id: str) -> None:
         logger.warning(
@@ -303,12 +311,15 @@ class _Intake:
     def _take_unreadable(self, report: Unreadable) -> None:
         """Set aside a report that is not valid; if it was a chunk of a file, skip the chunk."""
         content = report.content if isinstance(report.content, dict) else {}
+        allocation_id = str(content.get("allocation_id"))
+        found = self._transaction.machine.state.find_allocation(allocation_id)
+        if found is not None and not self._is_here(allocation_id):
+            found, content = None, {}  # another agent's run stays as it is
         with suppress(ValidationError):
             chunk = _ChunkPosition.model_validate(content)
             key = (chunk.allocation_id, chunk.stream)
             if chunk.offset == self._offset(key):
                 self._offsets[key] += chunk.size_bytes
-        found = self._transaction.machine.state.find_allocation(str(content.get("allocation_id")))
         self._transaction.set_aside(
             f"a report of agent {self._agent_id} ({report.problem})",
             content=repr(report.content),

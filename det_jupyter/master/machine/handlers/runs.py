@@ -199,10 +199,10 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             # After it was asked to leave: nothing is lost, whatever happens until it exits.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
-            # Of several computers: it may be one that the master has made of their shares.
             if any(part.is_remote for part in allocation.parts):
-                delete_uploaded(turn, record.uuid)
-            record_deleted(turn, [record.uuid])
+                delete_uploaded(turn, trial, record.uuid)
+            else:
+                record_deleted(turn, [record.uuid])
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
@@ -230,6 +230,9 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
 
 
 def _add_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
+    known = turn.state.checkpoints.get(record.uuid)
+    if known is not None and known.trial_id != trial.id:
+        raise Conflict(f"checkpoint {record.uuid:.50} is one of trial {known.trial_id} already")
     turn.state.checkpoints[record.uuid] = CheckpointView.built_from(
         record,
         experiment_id=trial.experiment_id,

@@ -193,15 +193,37 @@ def record_deleted(turn: Turn, uuids: Iterable[str]) -> None:
             _unlist(turn, trial, {uuid})
 
 
-def delete_uploaded(turn: Turn, uuid: str) -> None:
-    """Command the deletion of a checkpoint whose rank has deleted its copy on another computer."""
+def delete_uploaded(turn: Turn, trial: Trial, uuid: str) -> None:
+    """Record that a rank of a gang with other computers has deleted a checkpoint there.
+
+    One in the master's own folder is deleted by this, and so has to be one that the trial may
+    read. Of several computers, it may be one that the master has made of their shares.
+    """
     checkpoint = turn.state.checkpoints.get(uuid)
-    if checkpoint is None or not _owner_exists(turn.state, checkpoint):
+    if checkpoint is None:
         return
-    experiment = turn.state.experiments[checkpoint.experiment_id]
+    experiment = turn.state.experiments.get(checkpoint.experiment_id)
     # Another storage is one folder for both computers: the rank has deleted its files.
-    if location_of(experiment.config["checkpoint_storage"]) is None:
-        turn.commands.extend(_deletions(turn.state, experiment, [uuid]))
+    if experiment is not None and location_of(experiment.config["checkpoint_storage"]) is None:
+        if not may_read(turn.state, trial, uuid):
+            return
+        if _owner_exists(turn.state, checkpoint):
+            turn.commands.extend(_deletions(turn.state, experiment, [uuid]))
+    record_deleted(turn, [uuid])
+
+
+def may_read(state: MachineState, trial: Trial, uuid: str) -> bool:
+    """Return whether code of a trial on another computer may read and delete a checkpoint."""
+    checkpoint = state.checkpoints.get(uuid)
+    is_own = checkpoint is not None and checkpoint.experiment_id == trial.experiment_id
+    return is_own or uuid in start_checkpoints(trial)
+
+
+def start_checkpoints(trial: Trial) -> set[str]:
+    """Return the uuids of the checkpoints that the trial's present run may start from."""
+    starts_from = trial.allocation.starts_from if trial.allocation is not None else None
+    refs: list[CheckpointRef | None] = [starts_from, trial.warm_start]
+    return {ref.uuid for ref in refs if ref is not None}
 
 
 def record_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
