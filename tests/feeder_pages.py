@@ -121,7 +121,7 @@ class FeederProcess:
 
 
 @contextmanager
-def feeder_process(*, start_master: bool = False) -> Iterator[FeederProcess]:
+def feeder_process(*, start_master: bool = False, token: str = TOKEN) -> Iterator[FeederProcess]:
     """Run a feeder; it ends with its standard input."""
     process = subprocess.Popen(
         [sys.executable, "-m", "det_jupyter.front.pages"],
@@ -131,7 +131,7 @@ def feeder_process(*, start_master: bool = False) -> Iterator[FeederProcess]:
     )
     assert process.stdin is not None
     try:
-        process.stdin.write(json.dumps({"token": TOKEN, "start_master": start_master}) + "\n")
+        process.stdin.write(json.dumps({"token": token, "start_master": start_master}) + "\n")
         process.stdin.flush()
         yield FeederProcess(process)
         process.stdin.close()

@@ -51,6 +51,7 @@ from det_jupyter.contract.run.journal import (
 )
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.master.http.api import create_app
+from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_logs import read_page
@@ -205,18 +206,23 @@ class Bench:
         return [command.kind for command in waiting if command is not None]
 
 
-def ask(bench: Bench, method: str, path: str, **options: Any) -> httpx.Response:
-    """Return what the application of a bench answers to a user's request."""
+def application_of(bench: Bench) -> Guard:
+    """Return the application of a bench for users' requests; its token is "token"."""
     info = MasterInfo(
         url="http://127.0.0.1:1", token="token", pid=1, started_at=0.0,
         version="0", protocol=PROTOCOL, python="python", data_dir="/",
     )  # fmt: skip
-    app = create_app(bench.service, info, request_stop=lambda everything: None)
+    return create_app(bench.service, info, request_stop=lambda everything: None)
+
+
+def ask(bench: Bench, method: str, path: str, **options: Any) -> httpx.Response:
+    """Return what the application of a bench answers to a user's request."""
 
     async def request() -> httpx.Response:
+        transport = httpx.ASGITransport(application_of(bench))
         headers = {"authorization": "Bearer token"}
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url=f"{info.url}/api/v1", headers=headers
+            transport=transport, base_url="http://127.0.0.1:1/api/v1", headers=headers
         ) as client:
             return await client.request(method, path, **options)
 

@@ -8,10 +8,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import psutil
 import pytest
+from tornado.web import RequestHandler
 from websocket import WebSocketBadStatusException, create_connection
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
@@ -20,6 +22,7 @@ from det_jupyter.connection import find_master
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound
+from det_jupyter.front.pages.server import Feeder, make_application
 from det_jupyter.master.stopping import end_everything
 from tests.feeder_pages import FeederProcess, Page, feeder_process
 from tests.processes import DetHome, det_home, wait_until
@@ -77,6 +80,19 @@ def test_without_the_token_a_socket_is_refused(feeder: FeederProcess, header: st
     url = f"ws://127.0.0.1:{feeder.port}/socket"
     with pytest.raises(WebSocketBadStatusException, match="403"):
         create_connection(url, header=[header] if header else [], suppress_origin=True)
+
+
+def test_no_route_is_served_without_the_token(feeder: FeederProcess) -> None:
+    """By the application's own routes, with every verb."""
+    application = make_application(cast(Feeder, None))
+    rules = [rule for router in application.default_router.rules for rule in router.target.rules]
+    paths = [rule.matcher._path for rule in rules]
+    assert paths == ["/socket"]
+    with httpx.Client(base_url=f"http://127.0.0.1:{feeder.port}", trust_env=False) as http:
+        for verb in RequestHandler.SUPPORTED_METHODS:
+            for path, status in ((paths[0], 403), ("/", 404), ("/socket/x", 404)):
+                answer = http.request(verb, path)
+                assert (answer.status_code, answer.content) == (status, b""), (verb, path)
 
 
 def test_a_browser_is_refused_though_it_had_the_token(feeder: FeederProcess) -> None:
