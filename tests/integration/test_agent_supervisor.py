@@ -162,6 +162,30 @@ def test_what_an_agent_of_another_version_still_trains_is_told_and_counts(tmp_pa
     bench.service.close()
 
 
+def test_runs_of_an_agent_refused_for_hours_wait_for_its_successor_to_report_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    lock = take_lock(paths.agent_lock(), timeout_s=0)
+    assert lock is not None
+    with bench_with_trial(tmp_path / "det.sqlite3") as bench:
+        supervisor, silent_s = AgentSupervisor(bench.service, LocalEngine(), lost_s=30.0), 0.0
+        monkeypatch.setattr(bench.service.links, "silent_s", lambda _: silent_s)
+
+        def run_after(seconds: float) -> int:
+            nonlocal silent_s
+            silent_s = seconds
+            supervisor._check_agents()
+            allocation = bench.service.views.trial(1).allocation
+            assert allocation is not None
+            return allocation.run
+
+        assert [run_after(40.0), run_after(7200.0)] == [1, 1]
+        os.close(lock)  # it ends, and another is started
+        assert [run_after(7200.2), run_after(7229.0)] == [1, 1]
+        assert run_after(7231.0) == 2  # none has come
+
+
 def test_an_agent_of_another_version_that_nobody_knows_is_told_as_well(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "det.sqlite3")
     with pytest.raises(ProtocolMismatch):

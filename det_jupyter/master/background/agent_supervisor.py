@@ -7,7 +7,8 @@ connected, silent for SILENT_S  it is frozen: it is disconnected, and its trials
 disconnected for AWAY_S         nothing new is started on it
 disconnected, lock held         it is starting, or will connect again: wait, however long
 disconnected, lock free         it has exited: start another, with growing pauses if it exits soon
-disconnected for LOST_S         its runs count as lost, unless a process still holds its lock
+disconnected for LOST_S         its runs count as lost, unless a process holds its lock or did so
+                                LOST_S ago: its successor may report how they have ended
 disconnected, node has exited   the same, at once: its cluster says that nothing runs there
 
 When the master ends, running trials are killed or go on; if none runs, the agent ends too.
@@ -50,6 +51,7 @@ class AgentSupervisor:
         self._engine = engine
         self._lost_s = lost_s
         self._lost: set[str] = set()
+        self._ended_s: dict[str, float] = {}  # how long they were silent when their lock was free
 
     async def run(self) -> None:
         """Check the agents several times a second, until cancelled."""
@@ -83,12 +85,16 @@ class AgentSupervisor:
                 if not agent.is_away or agent.problem != problem:
                     self._service.take(AgentAway(agent_id=agent_id, problem=problem))
             is_over = silent_s > AWAY_S and nodes.has_exited(agent_id)
-            if silent_s < self._lost_s and not is_over:
+            if silent_s < min(AWAY_S, self._lost_s):
                 self._lost.discard(agent_id)
+                self._ended_s.pop(agent_id, None)
             elif agent_id not in self._lost and self._why_silent(agent) is None:
-                self._lost.add(agent_id)
-                logger.error("agent %s is gone: what ran there is lost", agent_id)
-                self._service.take(AgentLost(agent_id=agent_id))
+                ended_s = self._ended_s.setdefault(agent_id, silent_s)
+                since_s = silent_s if agent.is_remote else silent_s - ended_s
+                if since_s >= self._lost_s or is_over:
+                    self._lost.add(agent_id)
+                    logger.error("agent %s is gone: what ran there is lost", agent_id)
+                    self._service.take(AgentLost(agent_id=agent_id))
 
     def _why_silent(self, agent: Agent) -> str | None:
         """Return why an agent that runs is not connected; None if it has exited.
