@@ -249,11 +249,11 @@ def find_master() -> MasterInfo | None:
     """
     info = announced_master()
     if info is not None and info.protocol != PROTOCOL:
-        command = f"{sys.executable} -m det_jupyter.master stop"
+        command = f"{sys.executable} -m det_jupyter.master restart"
         raise ProtocolMismatch(
             f"the running master (process {info.pid}) is det_jupyter {info.version} (protocol "
-            f"{info.protocol}), this is {__version__} (protocol {PROTOCOL}); stop it: "
-            f"{command} (what trains goes on until it ends)",
+            f"{info.protocol}), this is {__version__} (protocol {PROTOCOL}); `{command}` replaces "
+            "it by one of this version, and what trains goes on",
             command=command,
         )
     return info

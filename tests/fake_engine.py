@@ -21,6 +21,7 @@ class FakeEngine:
     def __init__(self, file: Path, names: Collection[str] = ("one", "other")) -> None:
         self._file = file
         self._names = names
+        self.problem = ""
         self._own: dict[str, subprocess.Popen[bytes]] = {}
 
     def keep(self, connected: Collection[str]) -> list[str]:

@@ -20,7 +20,12 @@ class Engine(Protocol):
     may be called again. Used by one thread at a time. All methods except `end_all` return at once.
     No method raises because an agent cannot be started, reached or ended; an OSError is a failure
     of this computer.
+
+    Attributes:
+        problem: Why no agent can be started, since the last call of `keep`; "": it can.
     """
+
+    problem: str
 
     def keep(self, connected: Collection[str]) -> list[str]:
         """Start the agents that are not running. Called several times a second.

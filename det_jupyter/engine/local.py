@@ -18,6 +18,11 @@ from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.contract.host.processes import Process
 
 _PAUSES_S = (0.2, 5.0)  # first and longest pause between starts of agents that soon exit
+_REMEDY = (
+    "if the master's environment was changed or deleted, `python -m det_jupyter.master restart` "
+    "in one that has det_jupyter replaces the master"
+)
+_MOST_SHOWN = 200  # characters of a line
 _LASTING_S = 10.0  # an agent that exits later than this did not fail at its start
 
 
@@ -32,6 +37,7 @@ class LocalEngine:
     """
 
     def __init__(self, agents: Sequence[str] = (), *, starts: bool = True) -> None:
+        self.problem = ""
         self._agents = agents
         self._starts = starts
         self._own: subprocess.Popen[bytes] | None = None
@@ -40,6 +46,8 @@ class LocalEngine:
 
     def keep(self, connected: Collection[str]) -> list[str]:
         """Start the agent unless one is connected, is being started, or holds the lock."""
+        if connected:
+            self.problem = ""
         if not self._starts or self._is_own_alive() or connected or is_agent_running():
             return []
         ran_s = time.monotonic() - self._started_at
@@ -48,7 +56,13 @@ class LocalEngine:
         is_short = self._own is not None and ran_s < _LASTING_S
         self._pause_s = min(2 * self._pause_s, _PAUSES_S[1]) if is_short else _PAUSES_S[0]
         self._started_at = time.monotonic()
-        self._own = start_agent(self._agents)
+        if is_short and self._own is not None and self._own.returncode > 0:
+            self.problem = _why_ended(self._own.returncode)
+        try:
+            self._own = start_agent(self._agents)
+        except FileNotFoundError:
+            self.problem = f"no agent can be started, because {sys.executable} is gone; {_REMEDY}"
+            return []
         return [f"the agent of this computer, pid={self._own.pid}"]
 
     def is_running(self) -> bool:
@@ -86,6 +100,13 @@ class LocalEngine:
 
     def _is_own_alive(self) -> bool:
         return self._own is not None and self._own.poll() is None  # `poll` also reaps it
+
+
+def _why_ended(status: int) -> str:
+    """Return why agents end at their start, with the last line that the last one has logged."""
+    text = paths.agent_log().read_text(encoding="utf-8", errors="replace")
+    last = next(iter(text.splitlines()[-1:]), "")
+    return f"the agent ends at its start (exit status {status}: {last[:_MOST_SHOWN]}); {_REMEDY}"
 
 
 def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:

@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("start", help="start it, if it does not run")
+    verbs.add_parser("restart", help="replace it by one of this environment; trials go on")
     stop = verbs.add_parser("stop", help="end it; running trials go on")
     stop.add_argument("--everything", action="store_true", help="kill what runs, too")
     status = verbs.add_parser("status", help="say whether it runs (exit status 0 or 3) and what")

@@ -1,4 +1,4 @@
-"""Commands for the master in a terminal: start, stop, status."""
+"""Commands for the master in a terminal: start, restart, stop, status."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ def start(options: argparse.Namespace) -> int:
     info = ensure_master()
     print(f"The master runs: pid {info.pid}, {info.url}")
     return 0
+
+
+def restart(options: argparse.Namespace) -> int:
+    """Replace the master, of whatever version it is, by one of this environment."""
+    end_master()
+    return start(options)
 
 
 def stop(options: argparse.Namespace) -> int:
@@ -130,4 +136,4 @@ def _describe_status(status: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_VERBS = {"start": start, "stop": stop, "status": status}
+_VERBS = {"start": start, "restart": restart, "stop": stop, "status": status}

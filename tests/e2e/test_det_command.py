@@ -293,3 +293,4 @@ def test_the_master_is_asked_and_stopped(folder: Folder) -> None:
     assert folder.det("slot list", status=1).startswith("no det_jupyter master runs")
     assert "Wrote without.tar.gz" in folder.det("support-bundle 1 -o without.tar.gz")
     assert "The master runs" in folder.det_afresh("master start")
+    assert "The master runs" in folder.det_afresh("master restart")

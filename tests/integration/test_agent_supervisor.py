@@ -110,9 +110,9 @@ OLD = OtherVersion(protocol=1, version="0.0.1", pid=4711)
 TOLD = "agent here (process 4711) is det_jupyter 0.0.1 (protocol 1)"
 
 
-def keep_until(bench: Bench, condition: Callable[[], bool]) -> None:
+def keep_until(bench: Bench, condition: Callable[[], bool], lost_s: float = 0.0) -> None:
     async def keep() -> None:
-        supervisor = AgentSupervisor(bench.service, LocalEngine(), lost_s=0.0)
+        supervisor = AgentSupervisor(bench.service, LocalEngine(), lost_s=lost_s)
         keeping = asyncio.create_task(supervisor.run())
         async with asyncio.timeout(60):
             while not condition():
@@ -160,6 +160,18 @@ def test_what_an_agent_of_another_version_still_trains_is_told_and_counts(tmp_pa
     assert bench.service.views.experiment(1).state is State.COMPLETED
     assert bench.service.views.agents()[0].problem == ""
     bench.service.close()
+
+
+def test_without_its_environment_a_master_says_so_and_its_lost_agent_counts_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setattr("sys.executable", "/gone/bin/python")
+    told = "no agent can be started, because /gone/bin/python is gone"
+    with bench_with_trial(tmp_path / "det.sqlite3") as bench:
+        keep_until(bench, lambda: AGENT in bench.service.machine.state.lost_agents, lost_s=1.5)
+        assert [problem.startswith(told) for problem in bench.service.problems] == [True]
+        assert told in (bench.service.views.trial(1).waiting_for or "")
 
 
 def test_runs_of_an_agent_refused_for_hours_wait_for_its_successor_to_report_their_end(

@@ -133,6 +133,35 @@ class TestLocalEngine(EngineContract):
         assert hands_off.why_silent(self.agent_id, Process.of(1)) is None
         assert hands_off.end_all(PATIENCE_S)[1] == []
 
+    def test_a_python_that_was_deleted_is_named(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine = self.engine(home)
+        monkeypatch.setattr("sys.executable", "/gone/bin/python")
+        assert engine.keep(()) == []
+        assert engine.problem.startswith("no agent can be started, because /gone/bin/python is")
+        assert "det_jupyter.master restart" in engine.problem
+        assert engine.keep(["vm"]) == []  # one came, started by hand
+        assert engine.problem == ""
+
+    def test_an_agent_that_ends_at_its_start_is_named_with_its_last_line(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        python = tmp_path / "python"
+        python.write_text("#!/bin/sh\necho some line\necho No module named det_jupyter\nexit 1\n")
+        python.chmod(0o700)
+        monkeypatch.setattr("sys.executable", str(python))
+        engine = self.engine(home)
+
+        def problem() -> str:
+            engine.keep(())
+            return engine.problem
+
+        found = wait_until(problem, "it has ended, and was started again")
+        told = "the agent ends at its start (exit status 1: No module named det_jupyter); "
+        assert found.startswith(told)
+        wait_until(lambda: not engine.is_running(), "the last one has ended")
+
 
 class TestFakeEngine(EngineContract):
     """The starter of the tests."""

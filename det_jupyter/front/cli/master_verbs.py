@@ -24,8 +24,13 @@ _POLL_S = 0.2
 
 
 def control(call: Call) -> int:
-    """Run `det master start`, `stop` or `status`; return the exit status."""
-    run = {"start": cli.start, "stop": cli.stop, "status": cli.status}[call.options.verb.name]
+    """Run `det master start`, `restart`, `stop` or `status`; return the exit status."""
+    run = {
+        "start": cli.start,
+        "restart": cli.restart,
+        "stop": cli.stop,
+        "status": cli.status,
+    }[call.options.verb.name]
     return run(call.options)
 
 

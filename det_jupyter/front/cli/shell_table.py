@@ -124,6 +124,8 @@ _MASTER = Group(
     absent={"cluster-message": "there is one user: you"},
     members=(
         Verb("start", "start it, if it does not run", cli.master_verbs.control),
+        Verb("restart", "replace it by one of this environment; running trials go on",
+             cli.master_verbs.control),
         Verb("stop", "end it; running trials go on", cli.master_verbs.control,
              (flag("--everything", help="kill what runs, too"),)),
         Verb("status", "say whether it runs (exit status 0 or 3) and what",

@@ -59,6 +59,9 @@ class AgentSupervisor:
             try:
                 for what in self._engine.keep(self.connected()):
                     logger.info("started %s", what)
+                if self._engine.problem not in ("", self._service.engine_problem):
+                    logger.error("%s", self._engine.problem)
+                self._service.engine_problem = self._engine.problem
                 self._check_agents()
             except Exception:  # a full disk, for example; it is tried again
                 logger.exception("looking after the agents failed")
@@ -80,6 +83,8 @@ class AgentSupervisor:
             silent_s = links.silent_s(agent_id)
             if silent_s > AWAY_S:
                 problem = self._service.admission.refusal_of(agent_id)
+                if not agent.is_remote:
+                    problem = problem or self._engine.problem
                 if not problem and silent_s >= SILENT_S:
                     problem = self._why_silent(agent) or ""
                 if not agent.is_away or agent.problem != problem:

@@ -100,6 +100,7 @@ class Service:
         self.default_storage = ""  # folder that replaces one which cannot be written to
         self.reserve = Reserve(store.path.parent)
         self.admission = AgentAdmission(self.machine, self.links)
+        self.engine_problem = ""  # why no agent of this computer can be started
         self.listener_problem = ""  # why agents of other computers cannot connect
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
         self._clocks_ahead_s: dict[str, float] = {}  # how far each agent's clock is ahead of ours
@@ -409,10 +410,10 @@ class Service:
         files = [*self.file_problems, *self.store.alert_addresses.own_problems()]
         of_files = [f"not followed: {problem}" for problem in files]
         of_alerts = self.store.alerts.problems()
-        of_listener = [self.listener_problem] if self.listener_problem else []
+        others = [line for line in (self.engine_problem, self.listener_problem) if line]
         return [
             *of_files,
-            *of_listener,
+            *others,
             *of_alerts,
             *dict.fromkeys(of_agents),
             *refused,

@@ -149,7 +149,9 @@ class WaitReasons:
             reason = reason.model_copy(update={"sentence": sentence})
         else:
             reason = why_waiting(survey, allocation.id)
-        problems = [agent.problem for agent in state.agents_of(name) if agent.problem]
+        lost = (a for a in state.lost_agents.values() if state.pool_of_agent(a.id) == name)
+        agents = [*state.agents_of(name), *lost]
+        problems = list(dict.fromkeys(agent.problem for agent in agents if agent.problem))
         problems += [
             note
             for cluster, note in self._cluster_notes.items()

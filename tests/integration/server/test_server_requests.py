@@ -172,7 +172,7 @@ async def test_without_a_master_it_is_said_and_pages_can_start_one(client: Clien
 
 async def test_a_master_of_another_version_is_named_with_the_command(client: Client) -> None:
     announce(1, protocol=PROTOCOL + 1)
-    command = f"{sys.executable} -m det_jupyter.master stop"
+    command = f"{sys.executable} -m det_jupyter.master restart"
     for path, method in [("api/experiments", "GET"), ("master/start", "POST")]:
         answer = await client.ask(path, method)
         assert (answer.status, answer.data["error"]) == (409, "ProtocolMismatch")

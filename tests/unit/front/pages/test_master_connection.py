@@ -75,11 +75,11 @@ def test_a_running_master_is_said_with_its_version() -> None:
     }
 
 
-def test_another_version_is_said_with_the_command_that_stops_it() -> None:
+def test_another_version_is_said_with_the_command_that_replaces_it() -> None:
     announce(protocol=PROTOCOL + 1)
     said = MasterConnection(may_start=True).check()
     assert said.state == "mismatch"
-    assert said.command.endswith("-m det_jupyter.master stop")
+    assert said.command.endswith("-m det_jupyter.master restart")
     assert said.command in said.problem
 
 
