@@ -7,7 +7,7 @@ from statistics import median
 
 from det_jupyter.contract.messages.views import Cause, CauseKind
 from det_jupyter.contract.values.measures import PARTS
-from det_jupyter.contract.values.text import rough_duration, size
+from det_jupyter.contract.values.text import brief, size
 from det_jupyter.diagnosis.memory import Creep
 from det_jupyter.diagnosis.run_facts import Facts, Setting, mean_of
 from det_jupyter.diagnosis.stragglers import CPU_FULL, THROTTLED, Straggler
@@ -51,7 +51,7 @@ def advise(
 
 def compute_gains(facts: Facts, setting: Setting) -> Advised:
     """Return evidence and advice for a compute-bound run; no advice if nothing can be gained."""
-    evidence = [f"{_ms(facts.batch_s)} a batch", *_cpu_lines(facts, setting)]
+    evidence = [f"{brief(facts.batch_s)} a batch", *_cpu_lines(facts, setting)]
     if not setting.is_on_gpus:
         more, advice = _core_waits(facts, setting)
         return evidence + more, advice
@@ -152,12 +152,6 @@ def _of_communication(facts: Facts, setting: Setting) -> Advised:
     parts = ("exchange_transfer", "average_training_metrics", "reduce_metrics")
     named = _notable(facts, parts)
     evidence = [_part_line(facts, name) for name in named]
-    agents = setting.agents()
-    if len(agents) > 1:
-        sent = mean_of(facts.host(agent, "net_throughput_sent") for agent in agents)
-        names = ", ".join(agents[:_MOST_AGENTS]) + (", …" if len(agents) > _MOST_AGENTS else "")
-        rate = "" if sent is None else f", each of which sends {size(sent)} a second"
-        evidence.append(f"the ranks are on {len(agents)} agents ({names}){rate}")
     advice = []
     if "exchange_transfer" in named or not named:
         more = 4 * setting.aggregation_frequency
@@ -191,14 +185,14 @@ def _of_checkpoint(facts: Facts, setting: Setting) -> Advised:
     advice = [f"raise min_checkpoint_period{now}, to save less often"]
     if setting.checkpoint_policy == "all":
         advice.insert(0, "set checkpoint_policy: best or none, to save after fewer validations")
-    held = f"a checkpoint holds training for {_ms(found.seconds)}, every {_ms(found.every_s)}"
+    held = f"a checkpoint holds training for {brief(found.seconds)}, every {brief(found.every_s)}"
     return [held], advice
 
 
 def _of_validation(facts: Facts, setting: Setting) -> Advised:
     found = facts.periodic["validation"]
     now = f" (now {setting.min_validation_period})" if setting.min_validation_period else ""
-    return [f"a validation takes {_ms(found.seconds)}, every {_ms(found.every_s)}"], [
+    return [f"a validation takes {brief(found.seconds)}, every {brief(found.every_s)}"], [
         f"raise min_validation_period{now}, to validate less often",
         "validate on fewer data, or in larger batches",
     ]
@@ -213,12 +207,11 @@ def _of_residual(facts: Facts, setting: Setting) -> Advised:
         "with torch.profiler"
     ]
     if facts.batch_s < SMALL_BATCH_S:
-        evidence.append(f"a batch takes only {_ms(facts.batch_s)}")
+        evidence.append(f"a batch takes only {brief(facts.batch_s)}")
         advice.insert(0, "raise hyperparameters.global_batch_size: each batch has a fixed cost")
     return evidence, advice
 
 
-_MOST_AGENTS = 3  # named
 _DOES: Mapping[CauseKind, str] = {
     "input": "waits for data",
     "compute": "computes",
@@ -245,7 +238,9 @@ def _of_straggler(facts: Facts, setting: Setting, straggler: Straggler) -> Advis
         own = slow.share(kind) * slow.batch_s
         rest = median(rank.share(kind) * rank.batch_s for rank in others)
         if own - rest > NOTABLE_PART * slow.batch_s:
-            evidence.append(f"rank {slow.rank} {words} {_ms(own)} a batch, the others {_ms(rest)}")
+            evidence.append(
+                f"rank {slow.rank} {words} {brief(own)} a batch, the others {brief(rest)}"
+            )
     if more := straggler.ranks[1:]:
         evidence.append(f"as slow: rank {', '.join(map(str, more))}")
     agent_id = setting.places[slow.rank].agent_id
@@ -285,15 +280,4 @@ def _notable(facts: Facts, names: Iterable[str]) -> list[str]:
 
 
 def _part_line(facts: Facts, name: str) -> str:
-    return f"{PARTS[name].title}: {_ms(facts.part_s(name))} of {_ms(facts.batch_s)} a batch"
-
-
-def _ms(seconds: float) -> str:
-    """Format a short time.
-
-    >>> [_ms(value) for value in (0.000_123, 0.0123, 1, 1.234, 90)]
-    ['0.123 ms', '12.3 ms', '1.0 s', '1.2 s', '1.5 min']
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    return f"{seconds:.1f} s" if seconds < 90 else rough_duration(seconds)
+    return f"{PARTS[name].title}: {brief(facts.part_s(name))} of {brief(facts.batch_s)} a batch"

@@ -43,6 +43,8 @@ class Setting:
 
     allocation_id: str
     places: tuple[RankSite, ...]  # by rank
+    # Of a run on several computers: over which the agents reach each other.
+    interfaces: Mapping[str, str] = field(default_factory=dict)
     aggregation_frequency: int = 1
     gradient_compression: bool = False
     mixed_precision: bool = False

@@ -66,6 +66,7 @@ class RunVerdict:
             shares=dict(found.shares),
             at=at,
             batches=facts.batches,
+            network=found.network,
         )
         return self._publish(verdict) if is_last or self._is_settled(verdict) else None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from det_jupyter.contract.messages.views import Cause, CauseKind
 from det_jupyter.contract.values.text import rough_duration
 from det_jupyter.diagnosis.memory import Creep
+from det_jupyter.diagnosis.network import over
 from det_jupyter.diagnosis.verdict_rules import Findings
 
 # Clauses of the cause that names the verdict.
@@ -15,7 +16,8 @@ FIRST: Mapping[str, str] = {
     "compute": "Compute-bound: {share} of the time is compute",
     "input": "Input-bound: {share} of the time goes to waiting for data",
     "transfer": "Transfer-bound: {share} of the time goes to moving data to and from the device",
-    "communication": "Communication-bound: {share} of the time goes to exchanges between ranks",
+    "communication": "Communication-bound: {share} of the time goes to exchanges between ranks"
+    "{over}",
     "checkpoint": "Checkpoint-bound: {share} of the time goes to saving checkpoints",
     "validation": "Validation-bound: {share} of the time goes to validation",
     "straggler": "Rank {rank} is a straggler because of its {because}: the others wait for it "
@@ -29,7 +31,7 @@ FURTHER: Mapping[CauseKind, str] = {
     "compute": "{share} is compute",
     "input": "{share} goes to waiting for data",
     "transfer": "{share} goes to moving data to and from the device",
-    "communication": "{share} goes to exchanges between ranks",
+    "communication": "{share} goes to exchanges between ranks{over}",
     "checkpoint": "{share} goes to saving checkpoints",
     "validation": "{share} goes to validation",
     "straggler": "in {share} the others wait for rank {rank}, because of its {because}",
@@ -51,8 +53,8 @@ def to_sentences(found: Findings) -> str:
     """Return the findings as one sentence, and the first advice as another."""
     first, *further = found.causes
     is_little = found.kind == "healthy" and first.share < NEARLY_ALL
-    clauses = [_clause(LITTLE if is_little else FIRST[found.kind], first, found.creep)]
-    clauses += [_clause(FURTHER[cause.kind], cause, found.creep) for cause in further]
+    clauses = [_clause(LITTLE if is_little else FIRST[found.kind], first, found)]
+    clauses += [_clause(FURTHER[cause.kind], cause, found) for cause in further]
     text = f"{'; '.join(clauses)}."
     advised = next((cause for cause in found.causes if cause.advice), None)
     if advised is None:
@@ -64,12 +66,13 @@ def to_sentences(found: Findings) -> str:
     return f"{text} {following}{tried}."
 
 
-def _clause(form: str, cause: Cause, creep: Creep | None) -> str:
+def _clause(form: str, cause: Cause, found: Findings) -> str:
     return form.format(
         share=about(cause.share),
         rank=cause.rank,
         because=cause.because,
-        memory="" if creep is None else _memory_clause(creep),
+        memory="" if found.creep is None else _memory_clause(found.creep),
+        over=over(found.network),
     )
 
 

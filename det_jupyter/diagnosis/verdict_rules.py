@@ -27,9 +27,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from det_jupyter.contract.messages.views import Cause, CauseKind, VerdictKind
+from det_jupyter.contract.messages.views import Cause, CauseKind, NetworkUse, VerdictKind
 from det_jupyter.diagnosis.advice import advise, advise_memory, compute_gains
 from det_jupyter.diagnosis.memory import Creep, find_creep
+from det_jupyter.diagnosis.network import find_network
 from det_jupyter.diagnosis.run_facts import PERIODIC, Facts, Setting
 from det_jupyter.diagnosis.stragglers import Straggler, find_straggler
 
@@ -51,6 +52,7 @@ class Findings:
     causes: tuple[Cause, ...]
     shares: Mapping[CauseKind, float]
     creep: Creep | None = None
+    network: NetworkUse | None = None
 
 
 def find_causes(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> Findings:
@@ -78,7 +80,8 @@ def find_causes(facts: Facts, setting: Setting, shown: Collection[CauseKind] = (
         is_first = not causes or (creep.full_in_s is not None and creep.full_in_s < FULL_SOON_S)
         causes = [grown, *causes] if is_first else [*causes, grown]
     kind: VerdictKind = causes[0].kind if causes else "healthy"
-    return Findings(kind, tuple(_without_repetition(causes)) or (compute,), shares, creep)
+    named = tuple(_without_repetition(causes)) or (compute,)
+    return Findings(kind, named, shares, creep, find_network(facts, setting))
 
 
 def _without_repetition(causes: Iterable[Cause]) -> Iterator[Cause]:

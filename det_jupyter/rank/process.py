@@ -38,6 +38,7 @@ from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
 from det_jupyter.contract.run.room import RoomGate
+from det_jupyter.contract.values.variables import variable_lines, variables_in
 from det_jupyter.rank.fork_safety import warn_of_users_threads
 from det_jupyter.rank.variables import set_variables
 
@@ -72,19 +73,9 @@ def environment(
     Args:
         captured: Values, from the user's kernel, of variables that the configuration only names.
     """
-    own = _own_variables(plan, place)
-    chosen = dict(line.split("=", 1) for line in own if "=" in line)
-    named = {name: captured[name] for name in own if name in captured}
+    own = variables_in(variable_lines(plan.config, plan.slots[place.rank].kind), captured)
     torchrun = {name.upper(): str(getattr(place, name)) for name in _OF_TORCHRUN}
-    return {**chosen, **named, **torchrun, **_device_variables(plan, place)}
-
-
-def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
-    """Return the configured variables for the rank's kind of device, as NAME=value or NAME."""
-    given = plan.config.get("environment", {}).get("environment_variables", [])
-    kind = plan.slots[place.rank].kind
-    lines: list[str] = given.get(kind, []) if isinstance(given, dict) else given
-    return lines
+    return {**own, **torchrun, **_device_variables(plan, place)}
 
 
 def _captured(spec: RankSpec) -> dict[str, str]:

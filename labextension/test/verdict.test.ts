@@ -27,6 +27,7 @@ const VERDICT: IVerdict = {
       advice: ['num_workers: 4']
     }
   ],
+  network: 'exchanges take 4 ms of 10 ms a batch; b sends 1 MB over eth0',
   shares: [
     { kind: 'compute', word: 'compute', share: 0.6 },
     { kind: 'straggler', word: 'waiting for a slow rank', share: 0.398 },
@@ -57,11 +58,14 @@ it('says a verdict in words, with an icon, and has evidence and advice in store'
   const grow = [...(bar?.children ?? [])].map(one => Number((one as HTMLElement).style.flexGrow));
   expect(grow.reduce((sum, one) => sum + one)).toBeGreaterThan(1); // else they would leave room
   expect(banner.node.querySelector('details')?.textContent).toContain('num_workers: 4');
+  expect(banner.node.textContent).toContain('Network: exchanges take 4 ms of 10 ms a batch;');
   const shapes = (['warn', 'text', 'good'] as const).map(tone => {
     banner.update({ ...VERDICT, kind: 'compute', tone });
     return banner.node.querySelector('.det-verdict-kind svg')?.innerHTML;
   });
   expect(new Set(shapes).size).toBe(3); // an alarm, neither, and all is well
+  banner.update({ ...VERDICT, network: '' });
+  expect(banner.node.querySelector<HTMLElement>('.det-verdict-network')?.hidden).toBe(true);
   banner.update(null);
   expect(banner.node.hidden).toBe(true);
 });

@@ -78,6 +78,12 @@ def state_with(found: Verdict) -> ViewState:
     return state
 
 
+_NETWORK = (
+    "exchanges between 2 computers take 27 ms of 60 ms a batch; node-b sends 48 MB and receives "
+    "48 MB over eth0, node-c sends 48 MB and receives 48 MB over eth0"
+)
+
+
 def verdict(kind: VerdictKind) -> Verdict:
     """Return what could be said of a trial."""
     shares: dict[VerdictKind, float] = {
@@ -109,6 +115,7 @@ def verdict(kind: VerdictKind) -> Verdict:
         "word": VERDICT_WORDS[kind],
         "sentence": sentences[kind],
         "causes": causes if kind == "straggler" else [],
+        "network": _NETWORK if kind == "straggler" else "",
         "shares": [
             {"kind": one, "word": VERDICT_WORDS[one], "share": share}
             for one, share in (shares if kind != "unknown" else {}).items()

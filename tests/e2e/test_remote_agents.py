@@ -27,6 +27,7 @@ from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.messages import AgentCredentials, PreviewRequest, State
+from det_jupyter.contract.messages.views import NetworkUse
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.stopping import end_everything
 from tests.processes import DetHome, det_home, processes_below, wait_until
@@ -281,6 +282,7 @@ def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
 
 SHARDED = """
 from det_jupyter import core
+from det_jupyter.contract.messages.views import NetworkUse
 from det_jupyter.errors import CheckpointError
 
 
@@ -317,16 +319,30 @@ def test_checkpoint_of_ranks_on_two_computers_arrives_whole_and_is_read_back(
     wait_until(lambda: not [s for each in shares for s in each.glob(".share-*")], "removed")
 
 
-def test_each_rank_of_a_gang_on_two_computers_has_a_console(
+def test_gang_on_two_computers_has_consoles_and_a_verdict_on_its_network(
     client: Client, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, slow(0.05, resources={"slots_per_trial": 4}))
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}
+    resources = {"slots_per_trial": 4}
+    experiment = submit(client, slow(0.03, resources=resources, searcher=length))
     wait_for_steps(experiment, 3)
     trial = experiment.trials[0]
     assert [rank.execute("rank, world_size") for rank in trial.ranks] == [
         (rank, 4) for rank in range(4)
     ]
     assert [rank for rank, stack in trial.stacks().items() if "File" in stack] == [0, 1, 2, 3]
+
+    def network() -> NetworkUse | None:
+        verdict = experiment.trials[0].verdict
+        return verdict.network if verdict is not None else None
+
+    wait_until(lambda: network() is not None, "there is a verdict", 60)
+    found = network()
+    assert found is not None
+    assert [(one.agent, one.interface) for one in found.computers] == [("b", "lo"), ("c", "lo")]
+    assert all((one.sent_bytes or 0) > 1000 for one in found.computers)
+    assert 0 < found.seconds <= found.batch_s
+    assert "  network: exchanges between 2 computers take " in str(experiment.trials[0].verdict)
     experiment.kill()
 
 

@@ -42,7 +42,11 @@ from det_jupyter.contract.run.evidence_page import EvidencePage, create_evidence
 from det_jupyter.contract.run.output_lines import read_end
 from det_jupyter.contract.trial.captured import cell_labels, cell_sources
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.contract.values.variables import without_values
+from det_jupyter.contract.values.variables import (
+    variable_lines,
+    variables_in,
+    without_values,
+)
 from det_jupyter.errors import NotFound
 
 logger = logging.getLogger(__name__)
@@ -63,6 +67,8 @@ class Run:
     remote_agent: str = ""  # the agent, if the master is on another computer
     # On a remote agent: values of the variables that the configuration only names.
     environment: dict[str, str] | None = field(default=None, repr=False)
+    # Over which the ranks of a gang on several computers reach the others.
+    interfaces: Sequence[str] = ()
     streams: list[Stream] = field(init=False)  # the files to send, journals first
     started: GangStarted | None = None  # report of the start, until the master confirms it
     # Where its ranks are, once they were asked to leave.
@@ -135,6 +141,14 @@ class Run:
             plan = plan.model_copy(update={"config": without_values(plan.config)})
         paths.write_private(self.dir.plan, plan.model_dump_json())
 
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that the user gives the ranks here.
+
+        Without values that only a blob of this computer has.
+        """
+        lines = variable_lines(self.plan.config, self.plan.slots[self.ranks[0]].kind)
+        return variables_in(lines, self.environment or {})
+
     def note_started(self, *, at: float, pids: Mapping[int, int], note: str) -> None:
         """Set the report of the start.
 
@@ -155,6 +169,7 @@ class Run:
                 for rank, pid in pids.items()
             ],
             note=note,
+            interface=",".join(self.interfaces),
         )
 
     def note_exited(self, exited: GangExited) -> None:

@@ -38,6 +38,7 @@ from det_jupyter.agent.starting.rank_processes import (
     write_records,
 )
 from det_jupyter.agent.tunnel.dialing import Unreached
+from det_jupyter.agent.tunnel.interfaces import used_interfaces
 from det_jupyter.agent.tunnel.part import Part, open_part
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
@@ -260,6 +261,8 @@ class Runner:
             if not await self._get_ready(active, part):
                 gang.not_started("", is_final=False)
                 return
+            if part is not None:
+                run.interfaces = used_interfaces(part.network, run.variables())
             specs = partial(
                 make_specs,
                 run,

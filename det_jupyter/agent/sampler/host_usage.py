@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Collection
+from functools import cache, partial
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,7 @@ _NO_DISKS = "the system counts no disk operations here, as in many containers"
 _NO_NETWORK = "the system lists no network interface but loopback"
 _DISK = ("disk_iops", "disk_throughput_read", "disk_throughput_write")
 _NETWORK = ("net_throughput_sent", "net_throughput_recv")
+_GANG_NETWORK = ("net_gang_sent", "net_gang_recv")
 
 
 class NotCounted(Exception):
@@ -31,8 +32,12 @@ class HostReader:
         self._rates = Rates()
         self._times: list[float] | None = None  # CPU seconds: all, idle
 
-    def read(self) -> Reading:
-        """Return the values since the last call; the first call returns no rates."""
+    def read(self, interfaces: Collection[str] = ()) -> Reading:
+        """Return the values since the last call; the first call returns no rates.
+
+        Args:
+            interfaces: Those over which gangs reach other computers.
+        """
         reading = Reading()
         groups: list[tuple[tuple[str, ...], Callable[[], Values]]] = [
             (("cpu_util_simple",), self._cpu),
@@ -40,6 +45,8 @@ class HostReader:
             (_DISK, self._disk),
             (_NETWORK, self._network),
         ]
+        if interfaces:
+            groups.append((_GANG_NETWORK, partial(self._gang_network, interfaces)))
         for names, read in groups:
             try:
                 reading.values |= read()
@@ -73,6 +80,22 @@ class HostReader:
             raise NotCounted(_NO_NETWORK)
         numbers = (sum(card.bytes_sent for card in real), sum(card.bytes_recv for card in real))
         return self._rates.of(dict(zip(_NETWORK, numbers, strict=True)), time.monotonic())
+
+    def _gang_network(self, interfaces: Collection[str]) -> Values:
+        cards = psutil.net_io_counters(pernic=True, nowrap=False)
+        if missing := sorted(set(interfaces) - cards.keys()):
+            raise NotCounted(f"the system lists no network interface {', '.join(missing)}")
+        counts = {name: (cards[name].bytes_sent, cards[name].bytes_recv) for name in interfaces}
+        rates = self._rates.of(
+            {f"{name} {way}": pair[way] for name, pair in counts.items() for way in (0, 1)},
+            time.monotonic(),
+        )
+        sums = {}
+        for way, measure in enumerate(_GANG_NETWORK):
+            found = [rates.get(f"{name} {way}") for name in interfaces]
+            if None not in found:  # a counter began anew, or the interface is new
+                sums[measure] = sum(filter(None, found), 0.0)
+        return sums
 
 
 def _disk_counts() -> tuple[float, float, float] | None:

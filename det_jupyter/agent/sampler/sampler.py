@@ -238,4 +238,5 @@ class Sampler:
 
 
 def _read(readers: _Readers, gangs: Sequence[LivingGang]) -> tuple[Reading, dict[str, Reading]]:
-    return readers.host.read(), readers.processes.read(gangs, time.monotonic())
+    interfaces = {name for gang in gangs for name in gang.run.interfaces}
+    return readers.host.read(sorted(interfaces)), readers.processes.read(gangs, time.monotonic())

@@ -41,6 +41,28 @@ def find_network(link: GangLink, groups: Sequence[int], *, master: str = "") -> 
     )
 
 
+def used_interfaces(network: GangNetwork, variables: Mapping[str, str]) -> list[str]:
+    """Return the interfaces of this computer over which its ranks reach the others.
+
+    Args:
+        network: The interface that was chosen for them.
+        variables: The environment variables that the user gives the ranks. Those of NCCL and gloo
+            override the choice; NCCL's has beginnings of names, or `=` and names, or `^` and what
+            is excluded.
+    """
+    names = sorted(_interfaces())
+    given = variables.get("GLOO_SOCKET_IFNAME") or variables.get("NCCL_SOCKET_IFNAME", "")
+    rule, words = given[:1], [word for word in given.lstrip("=^").split(",") if word]
+    if not words:
+        return [network.interface]
+    if "GLOO_SOCKET_IFNAME" in variables or rule == "=":
+        return [name for name in names if name in words] or [network.interface]
+    is_meant = [name for name in names if name.startswith(tuple(words)) != (rule == "^")]
+    if rule == "^":  # NCCL takes the one that suits, which is most likely the route's
+        return [network.interface] if network.interface in is_meant else is_meant[:1]
+    return is_meant or [network.interface]
+
+
 def own_address(other: str) -> str:
     """Return this computer's address in the network that leads to another address.
 

@@ -253,6 +253,8 @@ class GangStarted(Wire):
     at: Timestamp
     ranks: list[RankProcess]
     note: PrintableText = ""
+    # Of a gang on several computers: over which the ranks here reach the others, such as "eth0".
+    interface: PrintableText = ""
 
 
 class RanksSeen(Wire):

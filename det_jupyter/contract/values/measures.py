@@ -28,6 +28,9 @@ HOST = {
     "disk_throughput_write": Measure("disk written", "bytes/s"),
     "net_throughput_sent": Measure("network sent", "bytes/s"),
     "net_throughput_recv": Measure("network received", "bytes/s"),
+    # Of the interfaces over which a trial's ranks here reach those of other computers.
+    "net_gang_sent": Measure("network between a trial's computers, sent", "bytes/s"),
+    "net_gang_recv": Measure("network between a trial's computers, received", "bytes/s"),
 }
 GPU = {
     "gpu_util": Measure("GPU utilization", "%"),

@@ -246,6 +246,17 @@ def shortened(text: str, limit: int = 40) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
+def brief(seconds: float) -> str:
+    """Return a short time with three digits in ms, or a longer one roughly.
+
+    >>> [brief(value) for value in (0.000_123, 0.0123, 1, 1.234, 90)]
+    ['0.123 ms', '12.3 ms', '1.0 s', '1.2 s', '1.5 min']
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.1f} s" if seconds < 90 else rough_duration(seconds)
+
+
 def size(num_bytes: float) -> str:
     """Return a number of bytes with a decimal unit (1 kB is 1000 bytes).
 

@@ -23,5 +23,27 @@ def without_values(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "environment": {**environment, "environment_variables": kept}}
 
 
+def variable_lines(config: Mapping[str, Any], kind: str) -> list[str]:
+    """Return the variables for a kind of slot, as NAME=value or NAME."""
+    given = config.get("environment", {}).get("environment_variables", [])
+    lines: list[str] = given.get(kind, []) if isinstance(given, dict) else given
+    return lines
+
+
+def variables_in(lines: Iterable[str], captured: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of variables.
+
+    Args:
+        lines: NAME=value or NAME.
+        captured: Values, from the user's kernel, of those that are only named.
+
+    >>> variables_in(["A=1", "B", "C"], {"B": "2"})
+    {'A': '1', 'B': '2'}
+    """
+    lines = list(lines)
+    chosen = dict(line.split("=", 1) for line in lines if "=" in line)
+    return chosen | {name: captured[name] for name in lines if name in captured}
+
+
 def _names(lines: Iterable[str]) -> list[str]:
     return [line.partition("=")[0] for line in lines]

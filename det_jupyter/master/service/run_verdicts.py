@@ -125,6 +125,12 @@ def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) 
             _rank_site(state.agents.get(agent_id), agent_id, allocation, rank)
             for rank, agent_id in enumerate(allocation.agent_ids)
         ),
+        interfaces={
+            allocation.agent_ids[rank]: part.interface
+            for part in allocation.parts
+            for rank in part.ranks
+            if part.interface
+        },
         aggregation_frequency=optimizations.aggregation_frequency,
         gradient_compression=bool(optimizations.gradient_compression),
         mixed_precision=optimizations.mixed_precision != "O0",

@@ -117,6 +117,7 @@ def build_verdict(found: FoundVerdict) -> Verdict:
             TimeShare(kind=kind, word=VERDICT_WORDS[kind], share=found.shares[kind])
             for kind in sorted(found.shares, key=list(VERDICT_WORDS).index)
         ],
+        network=found.network.sentence if found.network is not None else "",
         at=found.at,
         batches=found.batches,
     )

@@ -35,6 +35,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     text = [one_line(verdict["sentence"])]
     if shares := shares_text(verdict["shares"]):
         text.append(f"  time: {shares}")
+    if verdict["network"]:
+        text.append(f"  network: {one_line(verdict['network'])}")
     for cause in verdict["causes"]:
         text += [f"  seen: {one_line(line)}" for line in cause["evidence"]]
     text += [f"  try: {one_line(line)}" for line in _advice(verdict)]
@@ -62,6 +64,7 @@ def verdict_html(verdict: Verdict) -> str:
     return (
         f'<div style="{_BOX}"><div>{sign} <b>{escaped(verdict["sentence"])}</b></div>'
         + (as_image(bar, f"time: {shares_text(verdict['shares'])}", _STYLE) if bar else "")
+        + block("div", f"Network: {verdict['network']}." if verdict["network"] else "", _NETWORK)
         + (details("Shares, what was seen, and what to try", more) if more else "")
         + block("div", basis, QUIET)
         + "</div>"
@@ -79,6 +82,7 @@ _BOX = (
     f"margin:8px 0;border-left:3px solid {LINE};padding:2px 10px;"
     "font:13px/1.5 system-ui,sans-serif;color:inherit"
 )
+_NETWORK = "margin:4px 0"
 _STYLE = f"width:100%;max-width:{_WIDTH}px;height:auto;display:block;margin:4px 0"
 
 

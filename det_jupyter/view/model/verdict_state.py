@@ -55,7 +55,7 @@ class Verdict(TypedDict):
     """What limits a trial's speed: a sentence, causes with evidence, and shares of the time.
 
     `causes` begins with the one that the verdict is named after. `shares` sum to 1, in the order
-    of VERDICT_WORDS.
+    of VERDICT_WORDS. `network`: what a trial on several computers exchanges; or "".
     """
 
     kind: VerdictKind
@@ -64,5 +64,6 @@ class Verdict(TypedDict):
     sentence: str
     causes: list[Cause]
     shares: list[TimeShare]
+    network: str
     at: float
     batches: int

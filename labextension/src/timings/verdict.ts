@@ -17,6 +17,7 @@ export class VerdictBanner {
       { 'aria-label': _trans.__('Where the time goes'), hidden: true },
       h('p.det-verdict-line', { 'aria-live': 'polite' }, this._kind, this._sentence),
       this._bar,
+      this._network,
       this._details
     );
   }
@@ -31,6 +32,8 @@ export class VerdictBanner {
     this._drawKind({ kind: verdict.kind, tone: verdict.tone, word: verdict.word });
     setText(this._sentence, verdict.sentence);
     this._drawBar(verdict.shares.filter(one => one.share >= 0.005));
+    setHidden(this._network, verdict.network === '');
+    setText(this._network, this._trans.__('Network: %1.', verdict.network));
     setHidden(this._details, verdict.causes.length === 0);
     this._drawCauses(verdict.causes);
   }
@@ -82,6 +85,7 @@ export class VerdictBanner {
   private readonly _drawBar = rebuilder(this._bar, (shares: ITimeShare[]) =>
     this._segments(shares)
   );
+  private readonly _network = h('p.det-verdict-network');
   private readonly _details = h('details.det-causes');
   private readonly _causes = h('div');
   private readonly _drawCauses = rebuilder(this._causes, (causes: ICause[]) =>

@@ -213,18 +213,6 @@ def test_what_to_do_about_exchanges() -> None:
     assert len(said("communication", facts(means, means), own)[1]) == 1
 
 
-def test_what_machines_send_is_evidence_where_there_are_several() -> None:
-    sends: Mapping[str, float] = {"exchange_transfer": 0.4}
-    means = {(agent, "host"): {"net_throughput_sent": 2e8} for agent in ("a", "b")}
-    apart = setting(places=[RankSite(agent_id="a"), RankSite(agent_id="b")])
-    assert (
-        "the ranks are on 2 agents (a, b), each of which sends 200 MB a second"
-        in said("communication", facts(sends, sends, means=means), apart)[0]
-    )
-    same = setting(places=[RankSite(agent_id="a")] * 2)
-    assert len(said("communication", facts(sends, sends, means=means), same)[0]) == 1
-
-
 def test_uneven_ranks_are_told_least_and_most() -> None:
     waits = [{"exchange_wait": wait} for wait in (0.7, 0.1, 0.2)]
     evidence, advice = said("uneven", facts(*waits), setting(3, aggregation_frequency=3))

@@ -109,7 +109,7 @@ def on_gang_started(turn: Turn, event: GangStarted) -> None:
     part = _started_part(allocation, sorted(process.rank for process in event.ranks))
     if part.exited is not None:  # a repeated report
         return
-    part.is_started, part.note = True, event.note
+    part.is_started, part.note, part.interface = True, event.note, event.interface
     others = [rank for rank in allocation.ranks if rank.rank not in part.ranks]
     started = [
         RankView.built_from(process, slot=allocation.slots[process.rank])

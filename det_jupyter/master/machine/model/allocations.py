@@ -33,6 +33,7 @@ class GangPart(Wire):
     ranks: list[int]  # ascending
     is_started: bool = False
     note: str = ""  # how its ranks were started
+    interface: str = ""  # over which its ranks reach other computers
     exited: GangExited | None = None  # its end, in which no rank of it is left
 
     @property

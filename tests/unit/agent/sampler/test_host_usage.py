@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -29,6 +31,25 @@ def test_what_the_system_does_not_count_is_missing_with_the_reason_and_the_rest_
             "the system does not say: [Errno 13] Permission denied",
         ),
     }
+
+
+def test_network_of_gangs_is_that_of_their_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Card(NamedTuple):
+        bytes_sent: int
+        bytes_recv: int
+
+    cards = {"lo": Card(0, 0), "eth0": Card(0, 0), "ib0": Card(0, 0)}
+    times = count(0.0)
+    monkeypatch.setattr(psutil, "net_io_counters", lambda **_: cards)
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    reader = HostReader()
+    assert reader._gang_network(["eth0"]) == {}
+    cards |= {"eth0": Card(500, 300), "ib0": Card(7, 7), "lo": Card(9, 9)}
+    assert reader._gang_network(["eth0"]) == {"net_gang_sent": 500.0, "net_gang_recv": 300.0}
+    assert reader._gang_network(["eth0", "ib0"]) == {}  # one of them is new
+    reading = HostReader().read(["eth9"])
+    assert reading.missing["net_gang_sent"] == "the system lists no network interface eth9"
+    assert "net_gang_sent" not in HostReader().read().missing
 
 
 def test_a_computer_with_loopback_alone_has_no_network(monkeypatch: pytest.MonkeyPatch) -> None:

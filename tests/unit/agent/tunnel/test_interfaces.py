@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.agent.tunnel import interfaces
 from det_jupyter.agent.tunnel.interfaces import find_network, interface_of, own_address
-from det_jupyter.contract.messages import GangLink
+from det_jupyter.contract.messages import GangLink, GangNetwork
 from det_jupyter.errors import LaunchError
 
 
@@ -93,3 +93,25 @@ def test_interface_of_the_pool_counts_and_has_to_exist(monkeypatch: pytest.Monke
 
 def test_ipv4_address_in_the_notation_of_ipv6_is_understood() -> None:
     assert own_address("::ffff:127.0.0.1") == own_address("127.0.0.1") == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, ["eth0"]),
+        ({"GLOO_SOCKET_IFNAME": "ib0"}, ["ib0"]),
+        ({"GLOO_SOCKET_IFNAME": "ib0,ib1"}, ["ib0", "ib1"]),
+        ({"NCCL_SOCKET_IFNAME": "ib"}, ["ib0", "ib1"]),
+        ({"NCCL_SOCKET_IFNAME": "=ib1"}, ["ib1"]),
+        ({"NCCL_SOCKET_IFNAME": "^docker,lo"}, ["eth0"]),
+        ({"NCCL_SOCKET_IFNAME": "^eth,lo"}, ["ib0"]),
+        ({"NCCL_SOCKET_IFNAME": "wlan"}, ["eth0"]),
+    ],
+)
+def test_interfaces_that_are_used_are_those_that_the_user_names(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: list[str]
+) -> None:
+    names: dict[str, list[str]] = {"lo": [], "eth0": [], "ib0": [], "ib1": []}
+    monkeypatch.setattr(interfaces, "_interfaces", lambda: names)
+    network = GangNetwork(addresses=[], interface="eth0")
+    assert interfaces.used_interfaces(network, variables) == expected
