@@ -147,7 +147,7 @@ def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_first_sample_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostReader, "read", lambda self: Reading({"memory_free": 1.0}))
+    monkeypatch.setattr(HostReader, "read", lambda *_: Reading({"memory_free": 1.0}))
     gang = LivingGang(run_of(make_plan("1.1.1", [], sampling_interval_s=60)), pids={})
     box = SampleBox()
 
