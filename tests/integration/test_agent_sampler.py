@@ -171,7 +171,7 @@ def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
     goes_on = threading.Event()
     began: list[HostReader] = []
 
-    def hang(self: HostReader) -> Reading:
+    def hang(self: HostReader, _: object) -> Reading:
         began.append(self)
         goes_on.wait(60)
         return Reading({"memory_free": 1.0})
