@@ -32,10 +32,11 @@ from det_jupyter.view.build.experiment_facts import (
 from det_jupyter.view.build.experiment_view import build_action
 from det_jupyter.view.build.slot_bars import note_of, slot_bar
 from det_jupyter.view.build.trial_view import build_rank
-from det_jupyter.view.build.waits import MAX_SENTENCE, build_remedies, disk_sentences, summary
+from det_jupyter.view.build.waits import MAX_SENTENCE, build_remedies, disk_sentence, summary
 from det_jupyter.view.model.sidebar import (
     AgentLine,
     ClusterNews,
+    DiskLine,
     ExperimentLine,
     RankLine,
     SlotLine,
@@ -107,7 +108,14 @@ def build_cluster_news(
             *(_agent(agent, pool, now) for agent, pool in lost[:_MOST_LOST]),
         ],
         more_lost=f"{count(num_more, 'more agent')} left" if num_more else "",
-        disks=disk_sentences(cluster),
+        disks=[
+            DiskLine(
+                key=f"{disk.agent_id}:{disk.folder}",
+                is_full=disk.state == "full",
+                sentence=disk_sentence(disk),
+            )
+            for disk in cluster.disks
+        ],
         summary=summary(cluster),
         num_running=sum(status in _HOLDING for status in statuses),
         num_waiting=statuses.count("queued"),

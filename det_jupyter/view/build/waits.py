@@ -9,6 +9,7 @@ from itertools import chain
 from det_jupyter.contract import messages as wire
 from det_jupyter.contract.messages import (
     ClusterView,
+    DiskStatus,
     Estimate,
     ExperimentView,
     HangReport,
@@ -66,7 +67,12 @@ def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) 
 
 def disk_sentences(cluster: ClusterView) -> list[str]:
     """Return a sentence for each disk that is full, or will be soon."""
-    return [f"{shortened(disk.sentence(NOTEBOOK), MAX_SENTENCE)}." for disk in cluster.disks]
+    return [disk_sentence(disk) for disk in cluster.disks]
+
+
+def disk_sentence(disk: DiskStatus) -> str:
+    """Return the state of a disk, with what to do."""
+    return f"{shortened(disk.sentence(NOTEBOOK), MAX_SENTENCE)}."
 
 
 def wait_of(

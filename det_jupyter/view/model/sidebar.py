@@ -72,16 +72,24 @@ class AgentLine(TypedDict):
     slots: list[SlotLine]
 
 
+class DiskLine(TypedDict):
+    """A disk that is full, or will be soon; `key` is the same as long as it is the same disk."""
+
+    key: str
+    is_full: bool
+    sentence: str
+
+
 class ClusterNews(TypedDict):
     """All slots, and the status bar's numbers of experiments and of slots in use.
 
-    `disks` has a sentence for each disk that is full, or will be soon. `more_lost` counts agents
+    `disks` has the disks that are full, or will be soon. `more_lost` counts agents
     that have left and are not listed; empty if there are none.
     """
 
     agents: list[AgentLine]
     more_lost: str
-    disks: list[str]
+    disks: list[DiskLine]
     summary: str
     num_running: int
     num_waiting: int

@@ -440,10 +440,16 @@ export interface IAgentLine {
   slots: ISlotLine[];
 }
 
+export interface IDiskLine {
+  key: string;
+  is_full: boolean;
+  sentence: string;
+}
+
 export interface IClusterNews {
   agents: IAgentLine[];
   more_lost: string;
-  disks: string[];
+  disks: IDiskLine[];
   summary: string;
   num_running: number;
   num_waiting: number;

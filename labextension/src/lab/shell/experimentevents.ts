@@ -1,6 +1,6 @@
-/** Finds the events of experiments that are worth a notification. Independent of JupyterLab. */
+/** Finds the events of experiments and disks that are worth a notification. Independent of JupyterLab. */
 import { formatNumber } from '../../model/format.js';
-import { ENDED, type IExperimentLine, type Status } from '../../model/state.js';
+import { ENDED, type IDiskLine, type IExperimentLine, type Status } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import type { ISettingValues } from '../tokens.js';
 
@@ -92,6 +92,19 @@ export class Watcher {
 
   private readonly _seen = new Map<number, ISeen>();
   private _newest: number | null = null;
+}
+
+/** Finds the disks that have become full; those that are full when the page opens make no events. */
+export class DiskWatcher {
+  /** The disks that have become full since the last call. */
+  take(disks: readonly IDiskLine[]): IDiskLine[] {
+    const full = disks.filter(disk => disk.is_full);
+    const before = this._full ?? new Set(full.map(({ key }) => key));
+    this._full = new Set(full.map(({ key }) => key));
+    return full.filter(({ key }) => !before.has(key));
+  }
+
+  private _full: ReadonlySet<string> | null = null;
 }
 
 /** Whether a search has a new best value; not the first one, nor that of a single trial. */

@@ -1,10 +1,12 @@
-/** Notifications: an experiment has ended or failed, a search has a new best. */
+/** Notifications: an experiment has ended, failed or hangs, a search has a new best, a disk is full. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 
-import { Commands, IDetJupyter, type IExperiments } from '../tokens.js';
+import type { IDiskLine } from '../../model/state.js';
+import { Commands, IDetJupyter, type IClusterModel, type IExperiments } from '../tokens.js';
 import {
+  DiskWatcher,
   isFailure,
   isWanted,
   messageOf,
@@ -18,10 +20,11 @@ const GATHER_MS = 1000; // events within it are notified together
 const MOST_AT_ONCE = 3; // more events become one notification
 const BEST_PAUSE_MS = 30_000; // between two notifications of new bests of one search
 const SHOWN_MS = 15_000;
+const SAME_DISK_MS = 600_000; // within it, all tabs notify of a disk together once
 
 export const notificationsPlugin: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:notifications',
-  description: 'Notifies when an experiment ends or fails, and when a search has a new best.',
+  description: 'Notifies when an experiment ends, fails or hangs, a search has a new best, or a disk is full.',
   autoStart: true,
   requires: [IDetJupyter],
   activate: (app: JupyterFrontEnd, det: IDetJupyter) => {
@@ -33,11 +36,13 @@ export const notificationsPlugin: JupyterFrontEndPlugin<void> = {
 export class Notifier {
   constructor(
     private readonly _commands: Pick<CommandRegistry, 'execute' | 'hasCommand'>,
-    private readonly _det: Pick<IDetJupyter, 'experiments' | 'settings' | 'trans'>
+    private readonly _det: Pick<IDetJupyter, 'cluster' | 'experiments' | 'settings' | 'trans'>
   ) {
     const { experiments } = _det;
     experiments.changed.connect(this._onChanged, this);
     _det.settings.changed.connect(this._offerDesktop, this);
+    _det.cluster.changed.connect(this._onCluster, this);
+    this._onCluster(_det.cluster);
     this._offerDesktop();
     this._onChanged(experiments, null);
   }
@@ -55,6 +60,25 @@ export class Notifier {
       .take(experiments.rows, changed)
       .filter(event => isWanted(event, wanted));
     events.forEach(event => this._gather(event));
+  }
+
+  private _onCluster({ news }: Pick<IClusterModel, 'news'>): void {
+    const full = news === null ? [] : this._disks.take(news.disks);
+    if (this._det.settings.get('notifyEnded') !== 'never') {
+      full.forEach(disk => void this._sayFull(disk));
+    }
+  }
+
+  private async _sayFull({ key, sentence }: IDiskLine): Promise<void> {
+    const tag = `full:${key}:${Math.floor(Date.now() / SAME_DISK_MS)}`;
+    if (!(await isFirstTab(tag))) {
+      return;
+    }
+    const { trans } = this._det;
+    const text = trans.__('A disk is full: %1', sentence);
+    const show: Offer = [trans.__('Show Experiments'), Commands.showSidebar, {}];
+    Notification.emit(text, 'error', { autoClose: false, actions: this._actions([show]) });
+    this._notifyDesktop(tag, text, true, show);
   }
 
   private _gather(event: IExperimentEvent): void {
@@ -163,6 +187,7 @@ export class Notifier {
   }
 
   private readonly _watcher = new Watcher();
+  private readonly _disks = new DiskWatcher();
   private readonly _bestAgainAt = new Map<number, number>();
   private _gathered: IExperimentEvent[] = [];
   private _isOffered = false; // for the present value of the setting

@@ -62,7 +62,7 @@ export class SlotsView {
     const agents = news.agents.map(({ id, slots }) => ({ id, slots: slots.map(slot => slot.id) }));
     this._build({ isTiles: this._isTiles, agents });
     news.agents.forEach((agent, i) => this._drawAgent(agent, this._views[i] as IAgentView));
-    setText(this._disks, news.disks.map(disk => `⚠ ${disk}`).join('\n'));
+    setText(this._disks, news.disks.map(disk => `⚠ ${disk.sentence}`).join('\n'));
     setHidden(this._disks, news.disks.length === 0);
     setText(this._moreLost, news.more_lost);
     setHidden(this._moreLost, news.more_lost === '');

@@ -14,7 +14,7 @@ import type {
   ILink,
   ISettingValues
 } from '../../../src/lab/tokens.js';
-import type { IClusterNews, IExperimentLine, Verb } from '../../../src/model/state.js';
+import type { IClusterNews, IDiskLine, IExperimentLine, Verb } from '../../../src/model/state.js';
 
 export type Server = ServerConnection.ISettings;
 
@@ -81,6 +81,19 @@ export class FakeCluster implements IClusterModel {
   set(news: IClusterNews): void {
     this.news = news;
     this.changed.emit(news);
+  }
+
+  setDisks(...disks: IDiskLine[]): void {
+    this.set({
+      agents: [],
+      more_lost: '',
+      disks,
+      summary: '',
+      num_running: 0,
+      num_waiting: 0,
+      num_slots: 0,
+      num_slots_used: 0
+    });
   }
 }
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import { Notifier } from '../../../src/lab/shell/notifications.js';
 import { Commands } from '../../../src/lab/tokens.js';
-import type { IExperimentLine } from '../../../src/model/state.js';
+import type { IDiskLine, IExperimentLine } from '../../../src/model/state.js';
 import { FakeDet, line } from './fake.js';
 
 beforeEach(() => {
@@ -162,4 +162,30 @@ test.each([
   const { det } = start(line(1));
   await det.settings.set('notifyDesktop', true);
   expect(await said()).toEqual([text]);
+});
+
+function disk(key: string, isFull: boolean): IDiskLine {
+  return { key, is_full: isFull, sentence: `${key}: 0 bytes free.` };
+}
+
+test('a disk that becomes full is mentioned once, and again when it was free meanwhile', async () => {
+  const { det } = start(line(1));
+  det.cluster.setDisks(disk('full before', true), disk('/data', false));
+  expect(await said()).toEqual([]);
+  const text = 'A disk is full: /data: 0 bytes free.';
+  det.cluster.setDisks(disk('full before', true), disk('/data', true));
+  det.cluster.setDisks(disk('/data', true));
+  expect(await said()).toEqual([text]);
+  det.cluster.setDisks();
+  det.cluster.setDisks(disk('/data', true));
+  expect(await said()).toEqual([text, text]);
+  expect(vi.mocked(Notification.emit).mock.calls[0]?.[2]?.autoClose).toBe(false);
+});
+
+test('with notifications off, full disks are not mentioned either', async () => {
+  const { det } = start(line(1));
+  await det.settings.set('notifyEnded', 'never');
+  det.cluster.setDisks();
+  det.cluster.setDisks(disk('/data', true));
+  expect(await said()).toEqual([]);
 });
