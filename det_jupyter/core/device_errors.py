@@ -1,17 +1,20 @@
 """What a CUDA error says beyond its message: what held the memory, and which GPU has failed.
 
-Pure, but for `device_memory`, which reads torch's and the driver's numbers in the failed rank. A
-device that has failed answers no queries: then the message alone is what is known.
+`device_shortage` reads torch's and the driver's numbers in the failed rank. A device that has
+failed answers no queries: then the message alone is what is known.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.contract.values.text import size
+import psutil
+
+from det_jupyter.contract.host.nvml_driver import initialised_nvml
+from det_jupyter.contract.values.device_memory import DeviceHolder, DeviceShortage
 
 _FAILED_DEVICE = re.compile(
     r"CUDA error: (?P<what>unspecified launch failure|device-side assert triggered"
@@ -25,49 +28,66 @@ _OF_CODE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceMemory:
-    """The memory of a GPU, in bytes: `used` by all processes, and the parts of this one.
+def device_shortage(
+    error: BaseException, *, batch_size: int | None = None
+) -> DeviceShortage | None:
+    """Return what held the GPU's memory if there was not enough for an allocation.
 
     Args:
-        allocated: In tensors.
-        reserved: What torch's allocator has taken of the GPU, tensors included.
+        error: The error of a rank.
+        batch_size: Records of a batch on this rank; None: unknown.
+
+    Returns:
+        None for other errors, and if the GPU's memory cannot be read.
     """
-
-    total: int
-    used: int
-    allocated: int
-    reserved: int
-
-
-def describe_memory(memory: DeviceMemory) -> str:
-    """Return what held a GPU's memory when there was not enough, and what to try."""
-    unused = memory.reserved - memory.allocated
-    others = max(0, memory.used - memory.reserved)
-    held = [f"this rank's tensors {size(memory.allocated)}"]
-    if unused > 0.02 * memory.total:
-        held.append(f"reserved by its allocator and not in use {size(unused)}")
-    held.append(f"its CUDA context and other processes {size(others)}")
-    remedies = ["smaller batches with aggregation_frequency", "mixed_precision", "sharding"]
-    if unused > 0.1 * memory.total:
-        remedies.insert(0, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
-    if others > 0.25 * memory.total:
-        remedies.insert(0, "ending the other processes")
-    return f"of {size(memory.total)}: {', '.join(held)}; try {', '.join(remedies)}"
-
-
-def device_memory(torch: Any) -> DeviceMemory | None:
-    """Return the memory of the rank's current device; None if it cannot be read."""
+    torch = sys.modules.get("torch")
+    # torch.OutOfMemoryError is of torch 2.5.
+    if torch is None or not isinstance(error, torch.cuda.OutOfMemoryError):
+        return None
     try:
         free, total = torch.cuda.mem_get_info()
-        return DeviceMemory(
+        return DeviceShortage(
             total=total,
             used=total - free,
             allocated=torch.cuda.memory_allocated(),
             reserved=torch.cuda.memory_reserved(),
+            others=_other_processes(torch),
+            batch_size=batch_size,
         )
     except Exception:  # the device has failed, or CUDA was never initialised
         return None
+
+
+def _other_processes(torch: Any) -> tuple[DeviceHolder, ...]:
+    """Return the other processes on the current device; none if NVML cannot list them here.
+
+    In a container the driver's pids are those of the host: then this process is not among them.
+    """
+    found = []
+    try:
+        nvml = initialised_nvml()
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
+        uses = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        if os.getpid() not in [use.pid for use in uses]:
+            return ()
+        for use in uses:
+            if use.pid != os.getpid():
+                found.append(
+                    DeviceHolder(
+                        pid=use.pid, name=_name_of(use.pid), num_bytes=use.usedGpuMemory or 0
+                    )
+                )
+    except Exception:  # no driver, a device that has failed, or a version of torch without UUIDs
+        return ()
+    return tuple(sorted(found, key=lambda holder: -holder.num_bytes))
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name() or "another process"
+    except psutil.Error:
+        return "another process"
 
 
 def more_about(error: BaseException) -> str:
@@ -75,9 +95,6 @@ def more_about(error: BaseException) -> str:
     torch = sys.modules.get("torch")
     if torch is None:
         return ""
-    if isinstance(error, torch.cuda.OutOfMemoryError):  # torch.OutOfMemoryError is of torch 2.5
-        memory = device_memory(torch)
-        return "" if memory is None else describe_memory(memory)
     if not isinstance(error, RuntimeError) or not (found := _FAILED_DEVICE.search(str(error))):
         return ""
     if found["what"] in _OF_CODE:

@@ -18,8 +18,9 @@ from types import CodeType, TracebackType
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
+from det_jupyter.contract.messages import GangPlan
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
-from det_jupyter.core.device_errors import more_about
+from det_jupyter.core.device_errors import device_shortage, more_about
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run, StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, is_lost_peer, is_lost_worker, lost_worker_pid
@@ -54,7 +55,13 @@ def explain(names: CodeNames, error: BaseException, code: CodeType | None = None
 
 
 def failure_of(
-    error: BaseException, explanation: Explanation, *, rank: int, is_echo: bool, is_early: bool
+    error: BaseException,
+    explanation: Explanation,
+    *,
+    rank: int,
+    is_echo: bool,
+    is_early: bool,
+    batch_size: int | None = None,
 ) -> RankFailure:
     """Return the record of a failure. Waits 0.5 s if another rank has caused it.
 
@@ -65,10 +72,12 @@ def failure_of(
         is_echo: Whether another rank has caused it.
         is_early: Whether the trial has not trained a batch yet, in any run. Such a failure would
             repeat, unless another process has caused it; see `_is_by_others`.
+        batch_size: Records of a batch on this rank; None: unknown.
     """
     message = explanation.error
     if isinstance(error, ModuleNotFoundError) and error.name == "determined":
         message += "; code for Determined needs `pip install det-jupyter-determined`"
+    shortage = device_shortage(error, batch_size=batch_size)
     if more := more_about(error):
         message += f"; {more}"
     if is_echo:
@@ -97,7 +106,16 @@ def failure_of(
         is_echo=is_echo,
         lost_pid=lost_pid,
         by_others=by_others,
+        device_memory=shortage,
     )
+
+
+def batch_size_of(plan: GangPlan, rank: int) -> int | None:
+    """Return the records of a batch on a rank; None if its hyperparameters do not say it."""
+    total, num_ranks = plan.hparams.get("global_batch_size"), len(plan.slots)
+    if not isinstance(total, int) or not num_ranks:
+        return None
+    return total // num_ranks + (rank < total % num_ranks)
 
 
 def _is_by_others(error: BaseException) -> bool:
@@ -163,4 +181,5 @@ def _record(
         rank=min(rank, len(run.plan.slots) - 1),
         is_echo=is_lost_peer(error),
         is_early=not has_trained and run.plan.checkpoint is None,
+        batch_size=batch_size_of(run.plan, rank),
     )

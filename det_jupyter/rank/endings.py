@@ -100,6 +100,7 @@ def make_failure(
         rank=spec.place.rank,
         is_echo=spec.place.world_size > 1 and is_lost_peer(error),
         is_early=trained == 0 and spec.plan.checkpoint is None and not was_killed,
+        batch_size=failures.batch_size_of(spec.plan, spec.place.rank),
     )
 
 

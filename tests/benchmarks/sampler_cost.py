@@ -26,13 +26,13 @@ from typing import cast
 
 import psutil
 
-from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
 from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.memory_watch import MemoryWatch
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.nvml_driver import FAKE_NVML_VARIABLE
 from det_jupyter.contract.messages import AgentReports
 from tests.fake_nvml import SHAPE_VARIABLE
 from tests.integration.agent_support import make_plan, run_of

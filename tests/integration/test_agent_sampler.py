@@ -18,7 +18,6 @@ from typing import cast
 import psutil
 import pytest
 
-from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
 from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler import sampler as sampler_module
@@ -30,6 +29,7 @@ from det_jupyter.agent.sampler.readings import Reading
 from det_jupyter.agent.sampler.sampler import HANGS as HANGS_IN_KERNEL
 from det_jupyter.agent.sampler.sampler import NOT_LISTED, SampledAgent, Sampler
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.nvml_driver import FAKE_NVML_VARIABLE
 from det_jupyter.contract.messages import SlotView, SystemSample, SystemSampled
 from tests.benchmarks.sampler_cost import StandInRunner
 from tests.fake_nvml import SHAPE_VARIABLE

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.agent.devices.driver import DriverError, initialised_nvml, text_of
 from det_jupyter.agent.devices.health import Answer, DeviceHealth
 from det_jupyter.agent.devices.xid_log import pci_address
+from det_jupyter.contract.host.nvml_driver import DriverError, initialised_nvml, text_of
 from det_jupyter.contract.messages import SlotView
 
 _MOST_EVENTS = 100  # in one call

@@ -18,9 +18,9 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from det_jupyter.agent.devices.driver import DriverError
 from det_jupyter.agent.devices.identify import UNKNOWN
 from det_jupyter.agent.devices.nvml import DeviceUse, ProcessUse
+from det_jupyter.contract.host.nvml_driver import DriverError
 from det_jupyter.contract.messages import DeviceProcess, SlotView
 
 logger = logging.getLogger(__name__)

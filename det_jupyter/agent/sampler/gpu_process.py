@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from det_jupyter.agent.devices.driver import DriverError, initialised_nvml, text_of
 from det_jupyter.agent.sampler.readings import Rates, Values
+from det_jupyter.contract.host.nvml_driver import DriverError, initialised_nvml, text_of
 from det_jupyter.contract.values.measures import GPU
 
 _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink field that is summed over the links

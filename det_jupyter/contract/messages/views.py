@@ -15,6 +15,7 @@ from det_jupyter.contract.messages.requests import Submission
 from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
 from det_jupyter.contract.messages.wire import Kept, Wire
 from det_jupyter.contract.values.bounds import Fraction, Rank, Timestamp
+from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.text import brief, size
@@ -160,7 +161,9 @@ class FailureView(Wire):
     batch: int | None = None  # the batch that the rank which exited first had begun
     times: int = 1  # number of consecutive runs that failed in this way
     no_room: bool = False  # a disk was full
-    no_memory: bool = False  # the kernel has killed the rank, or its worker, for want of memory
+    # The kernel has killed the rank or its worker for want of memory, or the GPU had too little.
+    no_memory: bool = False
+    device_memory: DeviceShortage | None = None  # what held the GPU's memory then
     full_folder: str = ""  # a folder on that disk; "": unknown
     full_on_agent: str = ""  # the agent, if the disk is on another computer than the master
     by_others: bool = False  # another process may have caused it

@@ -29,6 +29,7 @@ from det_jupyter.contract.values.bounds import (
     Timestamp,
     check_values,
 )
+from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.contract.values.json_numbers import json_ready
 from det_jupyter.contract.values.lengths import Length
 
@@ -226,6 +227,7 @@ class RankFailure:
         lost_pid: The process of this rank whose end is the cause, such as a loader worker;
             0: it is not known which.
         by_others: Another process may have caused it, so that a repeat may be a coincidence.
+        device_memory: What held the GPU's memory, if there was too little of it.
     """
 
     at: Timestamp
@@ -239,6 +241,7 @@ class RankFailure:
     is_echo: bool = False
     lost_pid: ProcessId | None = None
     by_others: bool = False
+    device_memory: DeviceShortage | None = None
     kind: Literal["failure"] = "failure"
 
 

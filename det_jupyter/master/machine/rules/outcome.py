@@ -123,6 +123,9 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     If the GPU of that rank has had an error, the failure says so; see `_first_failure`.
     """
     view, is_final = _first_failure(allocation, exited)
+    if view.device_memory is not None:
+        update = {"error": f"{view.error}; {view.device_memory}", "no_memory": True}
+        view = view.model_copy(update=update)
     fault = exited.faults.get(view.rank) if view.rank is not None else None
     if fault is not None:
         view = view.model_copy(update={"error": f"{view.error}; {fault}"})

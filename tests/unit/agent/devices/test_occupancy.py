@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.agent.devices.driver import DriverError
 from det_jupyter.agent.devices.identify import command_line, kernel_of
 from det_jupyter.agent.devices.nvml import DeviceUse, NvmlProbe, ProcessUse
 from det_jupyter.agent.devices.occupancy import Occupancy, has_changed
 from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.contract.host.nvml_driver import DriverError
 from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -16,6 +16,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.contract.run.journal import RankFailure, RunEnded
+from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.outcome import (
@@ -346,6 +347,15 @@ def test_a_lost_gpu_is_no_failure_of_the_trial(xid: int | None) -> None:
     stopping = make_trial(State.STOPPING_CANCELED)
     assert judge(stopping, make_allocation(), end) is Outcome.ENDED_AS_ASKED
     assert str(fault(xid)) in failure_after_losses(end).error
+
+
+def test_a_gpu_without_memory_says_what_held_it_and_a_repeat_may_name_others() -> None:
+    held = DeviceShortage(total=8 * 10**9, used=8 * 10**9, allocated=10**9, reserved=10**9)
+    end = exited({0: 1}, first_failed=0)
+    record = replace(failure(0), device_memory=held)
+    view, _ = find_failure(make_allocation(None, record), end)
+    assert view.error == f"ValueError: rank 0; {held}"
+    assert (view.device_memory, view.no_memory) == (held, True)
 
 
 def test_a_kill_by_hand_says_that_there_was_memory() -> None:
