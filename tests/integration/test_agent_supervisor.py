@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from det_jupyter._version import __version__
 from det_jupyter.client import Client
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
@@ -126,17 +127,17 @@ def keep_until(bench: Bench, condition: Callable[[], bool], lost_s: float = 0.0)
 @pytest.mark.parametrize(
     ("hostname", "is_remote", "line"),
     [
-        ("", False, "`kill 4711` ends it with them now"),
-        ("", True, "kill it there to end it with them now"),
-        ("elsewhere", False, "kill it there to end it with them now"),
+        ("", False, "takes over; `kill 4711` ends it with them now"),
+        ("", True, f"install the same version there: pip install det-jupyter=={__version__}"),
+        ("elsewhere", False, "takes over; kill it there to end it with them now"),
     ],
 )
-def test_an_agent_of_another_version_is_killed_by_a_line_only_on_this_computer(
+def test_an_agent_of_another_version_is_refused_with_what_to_do_where_it_is(
     hostname: str, is_remote: bool, line: str, tmp_path: Path
 ) -> None:
     with bench_with_trial(tmp_path / "det.sqlite3") as bench:
         old = OLD.model_copy(update={"hostname": hostname})
-        with pytest.raises(ProtocolMismatch, match=f"takes over; {line}$"):
+        with pytest.raises(ProtocolMismatch, match=f"{line}$"):
             bench.service.register(AGENT, old, is_remote=is_remote)
 
 

@@ -7,6 +7,7 @@ a second process of one name        refused while the first is connected or may 
 
 from __future__ import annotations
 
+from det_jupyter._version import __version__
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.versions import find_difference
 from det_jupyter.contract.messages import PROTOCOL, OtherVersion, RegisterAgent
@@ -101,11 +102,18 @@ def _other_version(
 ) -> str:
     pid = registration.pid
     process = Process(pid, registration.birth, registration.hostname)
-    is_here = process.is_here and not is_remote
-    end = f"`kill {pid}` ends" if is_here else "kill it there to end"
-    return (
+    versions = (
         f"agent {agent_id} (process {pid}{process.on_host}) is det_jupyter "
-        f"{registration.version} (protocol {registration.protocol}), and this master "
-        f"speaks protocol {PROTOCOL}: its trials train on, and when they have ended one "
-        f"of this version takes over; {end} it with them now"
+        f"{registration.version} (protocol {registration.protocol}), and this master is "
+        f"{__version__} (protocol {PROTOCOL})"
+    )
+    if is_remote:
+        return (
+            f"{versions}; end it, and install the same version there: pip install "
+            f"det-jupyter=={__version__}"
+        )
+    end = f"`kill {pid}` ends" if process.is_here else "kill it there to end"
+    return (
+        f"{versions}: its trials train on, and when they have ended one of this version takes "
+        f"over; {end} it with them now"
     )
