@@ -31,6 +31,7 @@ _INIT_S = 8.0  # and to connect
 _METADATA = (b"CLUSTER_METADATA", b"cluster")  # where Ray keeps its versions
 _OTHER_PORTS = {8265: "the dashboard's port", 10001: "the port of Ray's client server"}
 _TLS_VARIABLE = "RAY_USE_TLS"
+_SLOW_MODULE = "rfc3987_syntax"
 _ADMITTED = 7  # exit status
 _SETTINGS = 4  # the type of the first frame that both sides of HTTP/2 send
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
@@ -122,6 +123,9 @@ def connect(config: ClusterConfig, namespace: str, give_up: Callable[[str], None
 
 
 def _import_ray() -> Any:
+    # Ray imports jsonschema, which compiles a grammar of internationalized addresses if this is
+    # installed (as Jupyter has it): 1.1 s CPU of 1.5, for a check that is made of none here.
+    sys.modules.setdefault(_SLOW_MODULE, None)  # type: ignore[arg-type]  # "it is not installed"
     try:
         import ray
     except ImportError as error:
