@@ -13,14 +13,18 @@ takes 8 to 14 s, half of all starts failed. Without them a node needs 0.1 s CPU 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import threading
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 TOKEN = "0123456789abcdef" * 2
+_TESTS = Path(__file__).resolve().parent
 SETTINGS = {
+    "PYTHONPATH": f"{_TESTS.parent}{os.pathsep}{_TESTS / 'ray_site'}",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": TOKEN,
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import Any
 
 from tests.machines.machine import Machine
-from tests.machines.ray_world import node_command, node_variables
+from tests.machines.ray_world import node_command
 from tests.machines.world import SLOTS, place_from
+from tests.ray_node import SETTINGS
 
 _HEAD = "head"
 _NodeProvider: Any = import_module("ray.autoscaler.node_provider").NodeProvider
@@ -62,7 +63,7 @@ class Provider(_NodeProvider):  # type: ignore[misc]  # a base class of Ray, whi
         machine.popen(
             node_command(machine.address, "--join", self._head, "--cpus", str(SLOTS)),
             log=self._place.shared / f"ray-{machine.name}.log",
-            variables=node_variables(),
+            variables=SETTINGS,
         )
 
     def terminate_node(self, node_id: str) -> None:

@@ -31,6 +31,10 @@ def _with_spare(world: RayWorld) -> None:
     world.num_spare = 1
 
 
+def _with_long_pauses(world: World) -> None:
+    world.pause_s = 5.0  # it must not be over when nodes end
+
+
 def _raylet_killed(which: int = 0) -> Fault:
     def fault(world: RayWorld) -> None:
         machine = world.machines()[which]
@@ -125,6 +129,7 @@ _PLAYED = [
         gangs=2,
         agents=1,
         ends_s=_GCS_LOST_S,
+        before=_with_long_pauses,
         world=RayWorld,
     ),
     Scenario(
@@ -133,6 +138,7 @@ _PLAYED = [
         gangs=2,
         agents=1,
         ends_s=_GCS_LOST_S,
+        before=_with_long_pauses,
         world=RayWorld,
     ),
     Scenario(

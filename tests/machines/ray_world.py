@@ -18,7 +18,6 @@ from tests.machines.world import SLOTS, World, place_to
 from tests.processes import wait_until
 from tests.ray_node import SETTINGS, TOKEN
 
-_ROOT = Path(__file__).resolve().parents[2]
 _PORT = 6379
 _READY_S = 120.0
 IDLE_MINUTES = 0.1
@@ -27,11 +26,6 @@ IDLE_MINUTES = 0.1
 def node_command(ip: str, *words: str) -> list[str]:
     """Return the command line of a node."""
     return [sys.executable, "-m", "tests.ray_node", "--ip", ip, *words]
-
-
-def node_variables() -> dict[str, str]:
-    """Return the environment variables of a node."""
-    return SETTINGS | {"PYTHONPATH": str(_ROOT)}
 
 
 class RayWorld(World):
@@ -76,7 +70,7 @@ class RayWorld(World):
         log = self.place.shared / f"{name}.log"
         before = _num_starts(log)
         command = node_command(machine.address, *words)
-        self.popen(name, machine, command, **node_variables())
+        self.popen(name, machine, command, **SETTINGS)
         wait_until(lambda: _num_starts(log) > before, f"{name} has started", _READY_S)
 
     def stop_node(self, machine: Machine) -> None:

@@ -24,7 +24,7 @@ from det_jupyter.contract.host import paths
 from tests.machines.gangs import GangWatch
 from tests.machines.machine import Machine
 from tests.processes import wait_until
-from tests.trials import TRIAL_SOURCE, capture_trial, create, slow
+from tests.trials import TRIAL_SOURCE, capture_trial, create, small_config
 
 STEPS = 60
 SLOW_FROM = 25  # the trial has a checkpoint of batch 20
@@ -34,7 +34,7 @@ _SOURCE = TRIAL_SOURCE.replace(
     "        time.sleep(self.pause_s)",
     """        import os
         if batch_idx >= SLOW_FROM and not os.path.exists("GO"):
-            time.sleep(self.pause_s)""",
+            time.sleep(PAUSE_S)""",
 ).replace(  # the judge examines these lines
     "        self.context.backward(loss)",
     """        print(f"batch {batch_idx + 1}: loss {loss.item()!r}", flush=True)
@@ -65,6 +65,8 @@ class World:
         slots_per_trial: More than an agent has (2): the trial is on several.
         with_shared_storage: Whether checkpoints are written to a folder that all machines have.
     """
+
+    pause_s = 1.5  # in each slow batch
 
     def __init__(
         self, place: Place, *, slots_per_trial: int = SLOTS, with_shared_storage: bool = False
@@ -114,10 +116,11 @@ class World:
     def submit(self) -> None:
         """Submit the trial."""
         client = self.client()
-        config = slow(1.5, resources={"slots_per_trial": self._num_slots}, max_restarts=0)
+        config = small_config(resources={"slots_per_trial": self._num_slots}, max_restarts=0)
         if self.storage is not None:
             config["checkpoint_storage"] = {"type": "shared_fs", "host_path": str(self.storage)}
         source = _SOURCE.replace("SLOW_FROM", str(SLOW_FROM)).replace("GO", str(self._go))
+        source = source.replace("PAUSE_S", str(self.pause_s))
         capsule = capture_trial(client, "SmallTrial", source)
         self._experiment = create(client, config, capsule, self.place.shared)
 
