@@ -95,7 +95,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "service", "views",
         },
     },
-    "core": {"": {"ranks"}, "ranks": set()},
+    "core": {"": {"ranks", "timings"}, "ranks": set(), "timings": set()},
     "scheduler": {"": set(), "reasons": {""}},
     "view": {
         "": set(),
@@ -109,12 +109,11 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "parallel": {""},
         "reducers": {""},
         "steps": {"", "data", "parallel"},
-        "timings": set(),
         "trial": {"", "data", "parallel", "reducers", "steps"},
         "checkpoints": {"", "parallel", "trial"},
-        "metrics": {"", "data", "parallel", "reducers", "timings", "trial"},
+        "metrics": {"", "data", "parallel", "reducers", "trial"},
         "training": {
-            "", "checkpoints", "data", "metrics", "parallel", "steps", "timings", "trial",
+            "", "checkpoints", "data", "metrics", "parallel", "steps", "trial",
         },
         "experimental": {"", "checkpoints", "data", "reducers", "trial"},
     },

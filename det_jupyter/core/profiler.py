@@ -11,27 +11,21 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import ceil, isfinite
+from math import isfinite
 from threading import Lock, get_ident
 from time import perf_counter_ns
 from typing import Any, Self
 
-import numpy
-from numpy.typing import NDArray
-
-from det_jupyter.contract.run.journal import PartTimes, StepTimes
-from det_jupyter.contract.values.measures import SECTION
+from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.core.argument_checks import is_number, quoted
 from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.timings.intervals import PERIOD_NS, Taken, by_section, summary
 
-PERIOD_NS = 1_000_000_000
 _LEAST_INTERVAL_S = 0.1
 MAX_NAMES, MAX_LENGTH = 64, 100
 _NS_PER_S = 1e9
-
-Taken = tuple[str, int, int, int]  # name, host time in ns, and marks of beginning and end
 
 
 class ProfilerContext:
@@ -225,20 +219,3 @@ class Section:
 
     def __exit__(self, *error: object) -> None:
         self._profiler.took(self._name, self._began_at, self._began)
-
-
-def by_section(taken: Sequence[tuple[str, int]]) -> dict[str, PartTimes]:
-    """Return the times of sections, given by name and nanoseconds, as parts of a record."""
-    durations: dict[str, list[int]] = {}
-    for name, duration in taken:
-        durations.setdefault(name, []).append(duration)
-    return {f"{SECTION}{name}": summary(each) for name, each in durations.items()}
-
-
-def summary(durations: Sequence[int] | NDArray[numpy.int64]) -> PartTimes:
-    """Return number, sum, percentiles and maximum, in seconds, of durations in nanoseconds."""
-    num = len(durations)
-    places = [ceil(num * 0.5) - 1, ceil(num * 0.95) - 1, num - 1]
-    ordered = numpy.sort(durations)
-    p50, p95, longest = (int(ordered[place]) / _NS_PER_S for place in places)
-    return PartTimes(num, int(ordered.sum()) / _NS_PER_S, p50, p95, longest)

@@ -34,7 +34,7 @@ from types import SimpleNamespace
 from det_jupyter import core
 from det_jupyter.config import Length
 from det_jupyter.config.sections import Profiling
-from det_jupyter.pytorch.timings.rank_timings import Timings
+from det_jupyter.core.timings.rank_timings import Timings
 from tests.benchmarks.loop_contender import PROFILED, Cost
 from tests.benchmarks.loop_overhead import ROOT, started
 from tests.benchmarks.loop_steps import STEPS

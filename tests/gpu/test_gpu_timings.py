@@ -11,7 +11,7 @@ import torch
 from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.core import DistributedContext, ProfilerContext
-from det_jupyter.pytorch.timings.rank_timings import Timings, open_timings
+from det_jupyter.core.timings.rank_timings import Timings, open_timings
 
 pytestmark = [
     pytest.mark.gpu,

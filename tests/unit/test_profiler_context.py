@@ -12,7 +12,8 @@ import pytest
 
 from det_jupyter.contract.run.journal import StepTimes, parse_line, to_line
 from det_jupyter.core import ProfilerContext, RecordList
-from det_jupyter.core.profiler import MAX_NAMES, PERIOD_NS
+from det_jupyter.core.profiler import MAX_NAMES
+from det_jupyter.core.timings.intervals import PERIOD_NS
 
 
 def written(sink: RecordList) -> list[StepTimes]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from det_jupyter.contract.run.journal import BatchMetrics, Progress
 from det_jupyter.core import Context
+from det_jupyter.core.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.metrics.series import MetricWindow
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch, TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
-from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 _MAX_BATCHES_IN_NOTE = 5

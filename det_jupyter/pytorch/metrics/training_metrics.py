@@ -22,10 +22,10 @@ import torch
 
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.core import DistributedContext, RecordSink
+from det_jupyter.core.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.messages import TrialMistake, give_notice
 from det_jupyter.pytorch.metrics.series import MetricSeries, MetricWindow, check_same_names
 from det_jupyter.pytorch.reducers.builtin_reducers import weighted_mean
-from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
 
 
 class TrainingMetrics:

@@ -10,11 +10,11 @@ from typing import Any
 
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.core import Context
+from det_jupyter.core.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.pytorch.data import BatchStream
 from det_jupyter.pytorch.metrics.evaluation import check_validation, open_stream, validate
 from det_jupyter.pytorch.rules import RunRules
-from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from det_jupyter.core import Context
+from det_jupyter.core.timings.rank_timings import AnyTimings
 from det_jupyter.pytorch.agreement import Agreement
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.metrics.evaluation import set_training
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.rules import RunRules, RunStart
-from det_jupyter.pytorch.timings.rank_timings import AnyTimings
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.live_orders import LiveOrders
 from det_jupyter.pytorch.training.rank_watch import RankWatch

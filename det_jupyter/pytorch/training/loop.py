@@ -22,6 +22,7 @@ from typing import Any
 from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.core import Context
+from det_jupyter.core.timings.rank_timings import open_timings
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.checkpoints.training_state import Parts
@@ -33,7 +34,6 @@ from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.parallel import explain_sharding_error
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.rules import RunRules, RunStart
-from det_jupyter.pytorch.timings.rank_timings import open_timings
 from det_jupyter.pytorch.training.batch_events import Events, Reason
 from det_jupyter.pytorch.training.building import (
     build_loader,

@@ -39,10 +39,10 @@ from det_jupyter.core.argument_checks import checked_amounts, quoted
 from det_jupyter.core.folders import Listing
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.managed import StepCounter
-from det_jupyter.core.profiler import summary
 from det_jupyter.core.ranks import RankInfo
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
 from det_jupyter.core.signals import OrdersContext
+from det_jupyter.core.timings.intervals import summary
 from det_jupyter.core.tracebacks import CodeNames, _shortened
 from det_jupyter.errors import CheckpointError, DetError
 from tests.unit.core.run_folder import make_run

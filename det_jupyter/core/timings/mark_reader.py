@@ -11,17 +11,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import numpy
 
 from det_jupyter.contract.run.journal import BatchTimings, PartTimes, StepTimes
-from det_jupyter.core import ProfilerContext
-from det_jupyter.core.profiler import by_section
-from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
-from det_jupyter.pytorch.timings.clocks import Clock
-from det_jupyter.pytorch.timings.intervals import CODES, END, Codes, Interval, Numbers, to_rows
+from det_jupyter.core.timings.arrivals import NO_NUMBER, Arrivals
+from det_jupyter.core.timings.clocks import Clock
+from det_jupyter.core.timings.intervals import (
+    CODES,
+    END,
+    Codes,
+    Interval,
+    Numbers,
+    Taken,
+    by_section,
+    to_rows,
+)
 
 _NEXT, _EXCHANGE = CODES["dataloader_next"], CODES["exchange"]
+
+
+class OwnTimes(Protocol):
+    """Has the trial's own sections and counters: a ProfilerContext."""
+
+    def take(self) -> tuple[list[Taken], dict[str, float]]:
+        """Return and clear the recorded sections, and the sums of counters."""
 
 
 class Marks:
@@ -65,7 +80,7 @@ class MarkReader:
         self,
         clock: Clock,
         arrivals: Arrivals | None,
-        profiler: ProfilerContext,
+        profiler: OwnTimes,
         steps: int,
         window: tuple[int, int] | None,
     ) -> None:

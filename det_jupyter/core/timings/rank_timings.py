@@ -19,20 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any, ParamSpec, TypeVar
-
-import torch
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from det_jupyter.config.sections import Profiling
-from det_jupyter.contract.run.journal import BatchTimings, StepTimes
-from det_jupyter.core import ProfilerContext, RecordSink
-from det_jupyter.core.profiler import PERIOD_NS
-from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
-from det_jupyter.pytorch.timings.clocks import Clock, DeviceClock, HostClock
-from det_jupyter.pytorch.timings.intervals import CODES, END
-from det_jupyter.pytorch.timings.mark_reader import MarkReader, Marks
+from det_jupyter.contract.run.journal import BatchTimings, Record, StepTimes
+from det_jupyter.core.timings.arrivals import NO_NUMBER, Arrivals
+from det_jupyter.core.timings.clocks import Clock, DeviceClock, HostClock
+from det_jupyter.core.timings.intervals import CODES, END, PERIOD_NS, Taken
+from det_jupyter.core.timings.mark_reader import MarkReader, Marks, OwnTimes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,7 +37,19 @@ T = TypeVar("T")
 _REST, _NEXT, _EXCHANGE = CODES["rest"], CODES["dataloader_next"], CODES["exchange"]
 _PER_BATCH = 16  # exchanges of a batch that have numbers; waiting in further ones is not split off
 _METHODS = {"to_device": "to_device", "backward": "backward", "optimizer": "step_optimizer"}
-_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+
+class Sink(Protocol):
+    """Stores records: a RecordSink."""
+
+    def write(self, record: Record) -> None: ...
+
+
+class _NoOwnTimes:
+    """No sections and counters."""
+
+    def take(self) -> tuple[list[Taken], dict[str, float]]:
+        return [], {}
 
 
 class Timings:
@@ -60,12 +69,12 @@ class Timings:
         profiling: Profiling,
         steps: int,
         *,
-        profiler: ProfilerContext | None = None,
+        profiler: OwnTimes | None = None,
         clock: Clock | None = None,
         arrivals: Arrivals | None = None,
         has_rows: bool = False,
     ) -> None:
-        self._profiler = profiler or ProfilerContext()
+        self._profiler = profiler or _NoOwnTimes()
         self._clock = clock or HostClock()
         self._arrivals = arrivals
         end = profiling.end_after_batch
@@ -153,16 +162,14 @@ class Timings:
         self._mark(self._part)
 
     @contextmanager
-    def journaling(
-        self, context: Any, sink: RecordSink, barrier: Callable[[], None]
-    ) -> Iterator[None]:
+    def journaling(self, context: Any, sink: Sink, barrier: Callable[[], None]) -> Iterator[None]:
         """Time the block, and write the remaining records to the journal when it ends.
 
         The pending record of a GPU is written after `barrier`, or without it if the block raises.
         """
         mark = None if self._clock.is_host else self._now
         try:
-            with self._profiler.driven(mark=mark), self.timing_context(context):
+            with context.profiler.driven(mark=mark), self.timing_context(context):
                 yield
         except BaseException:
             with suppress(Exception):  # the block's exception is the one to raise
@@ -209,11 +216,11 @@ class Timings:
         self._outer = self._marks.lengths()
         return found
 
-    def journal(self, sink: RecordSink) -> None:
+    def journal(self, sink: Sink) -> None:
         """Write the records since the last flush. Call it between batches."""
         self._write(sink, self.flush())
 
-    def journal_batches(self, sink: RecordSink) -> None:
+    def journal_batches(self, sink: Sink) -> None:
         """Write the records since the last flush, if a batch was trained since then.
 
         After a validation that wrote records within it (`journal_if_due`), there would else be an
@@ -222,13 +229,13 @@ class Timings:
         if self._records:
             self.journal(sink)
 
-    def journal_if_due(self, sink: RecordSink) -> None:
+    def journal_if_due(self, sink: Sink) -> None:
         """Write the records so far within a long timed block, once every PERIOD_NS."""
         if perf_counter_ns() - self._flushed_at >= PERIOD_NS:
             self._marks.cut(*self._outer)
             self.journal(sink)
 
-    def _write(self, sink: RecordSink, records: list[StepTimes | BatchTimings]) -> None:
+    def _write(self, sink: Sink, records: list[StepTimes | BatchTimings]) -> None:
         for record in records:
             sink.write(record)
 
@@ -260,7 +267,7 @@ class Timings:
         """Queue `end_own_backward` for the end of the backward pass. Called by a hook in it."""
         if self._ends_with_exchange:
             self._ends_with_exchange = False
-            _queue_callback(self.end_own_backward)
+            queue_of_engine()(self.end_own_backward)
 
     def end_own_backward(self) -> None:
         """Mark that this rank has computed its gradients and now waits for their exchange."""
@@ -272,6 +279,14 @@ class Timings:
         if self._is_exchanging:
             self._is_exchanging = False
             self._mark(self._part)
+
+
+@cache
+def queue_of_engine() -> Callable[[Callable[[], None]], None]:
+    """Return the function that queues a call for the end of the backward pass that is running."""
+    import torch
+
+    return torch.autograd.Variable._execution_engine.queue_callback
 
 
 class NoTimings:
@@ -295,14 +310,14 @@ class NoTimings:
         pass
 
     def journaling(
-        self, context: Any, sink: RecordSink, barrier: Callable[[], None]
+        self, context: Any, sink: Sink, barrier: Callable[[], None]
     ) -> AbstractContextManager[None]:
         return context.profiler.driven(is_on=False)  # type: ignore[no-any-return]
 
-    def journal_batches(self, sink: RecordSink) -> None:
+    def journal_batches(self, sink: Sink) -> None:
         pass
 
-    def journal_if_due(self, sink: RecordSink) -> None:
+    def journal_if_due(self, sink: Sink) -> None:
         pass
 
 

@@ -24,11 +24,11 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any, Protocol
 
 import numpy
 
-from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.timings.intervals import UNKNOWN, Numbers
+from det_jupyter.core.timings.intervals import UNKNOWN, Numbers
 
 NO_NUMBER = -1  # in place of an exchange's number: its times are not shared
 RING = 1 << 15
@@ -36,6 +36,19 @@ _WORD_BYTES = 8
 _MEMORY = "/dev/shm"  # Linux: files there are in memory, not on a disk
 _LAP_BITS = 8
 _LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
+
+
+class Ranks(Protocol):
+    """The ranks of a gang: a DistributedContext."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def is_chief(self) -> bool: ...
+    def allgather(self, value: Any) -> list[Any]: ...
+    def broadcast(self, value: Any) -> Any: ...
 
 
 class Arrivals:
@@ -49,7 +62,7 @@ class Arrivals:
         self._base = base  # the page's beginning of time
 
     @classmethod
-    def open(cls, distributed: DistributedContext) -> Arrivals | None:
+    def open(cls, distributed: Ranks) -> Arrivals | None:
         """Return the page of these ranks; None on several machines or without room. Collective."""
         if distributed.size == 1 or len(set(distributed.allgather(_machine()))) > 1:
             return None

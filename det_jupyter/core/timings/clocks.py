@@ -24,12 +24,14 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
-import torch
 
-from det_jupyter.pytorch.timings.intervals import Numbers
+from det_jupyter.core.timings.intervals import Numbers
+
+if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
+    import torch
 
 _NS_PER_MS = 1e6
 
@@ -89,6 +91,8 @@ class DeviceClock:
     @classmethod
     def of(cls, device: torch.device) -> DeviceClock:
         """Return the clock of a CUDA device."""
+        import torch
+
         make_event = partial(torch.cuda.Event, enable_timing=True)
         return cls(make_event, partial(torch.cuda.synchronize, device))
 

@@ -24,19 +24,22 @@ costs ten times as much.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
 from det_jupyter.contract.run.journal import BatchTimings, PartTimes
-from det_jupyter.contract.values.measures import PARTS
-from det_jupyter.core.profiler import summary
+from det_jupyter.contract.values.measures import PARTS, SECTION
 
 Numbers = NDArray[numpy.int64]
 Codes = NDArray[numpy.uint8]
+Taken = tuple[str, int, int, int]  # a section: name, host time in ns, marks of begin and end
 
+PERIOD_NS = 1_000_000_000  # between two records
 CODES = {part: code for code, part in enumerate(PARTS)}
 END = len(PARTS)  # ends a batch; until the next mark, the part is "rest"
 UNKNOWN = -1  # in place of the time at which the last rank arrived
@@ -163,3 +166,20 @@ def _training(interval: Interval) -> Numbers:
     _, firsts = numpy.unique(interval.rows()[enters], return_index=True)
     began = enters[firsts]
     return times[leaves[numpy.searchsorted(leaves, began)]] - times[began]
+
+
+def by_section(taken: Sequence[tuple[str, int]]) -> dict[str, PartTimes]:
+    """Return the times of sections, given by name and nanoseconds, as parts of a record."""
+    durations: dict[str, list[int]] = {}
+    for name, duration in taken:
+        durations.setdefault(name, []).append(duration)
+    return {f"{SECTION}{name}": summary(each) for name, each in durations.items()}
+
+
+def summary(durations: Sequence[int] | NDArray[numpy.int64]) -> PartTimes:
+    """Return number, sum, percentiles and maximum, in seconds, of durations in nanoseconds."""
+    num = len(durations)
+    places = [ceil(num * 0.5) - 1, ceil(num * 0.95) - 1, num - 1]
+    ordered = numpy.sort(durations)
+    p50, p95, longest = (int(ordered[place]) / _NS_PER_S for place in places)
+    return PartTimes(num, int(ordered.sum()) / _NS_PER_S, p50, p95, longest)

@@ -16,10 +16,10 @@ from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.messages import TimingsView
 from det_jupyter.contract.run.journal import BatchTimings, StepTimes, parse_line, to_line
 from det_jupyter.core import DistributedContext, ProfilerContext, RecordList
-from det_jupyter.pytorch.timings import rank_timings
-from det_jupyter.pytorch.timings.clocks import HostClock
-from det_jupyter.pytorch.timings.intervals import UNKNOWN
-from det_jupyter.pytorch.timings.rank_timings import NO_TIMINGS, Timings, open_timings
+from det_jupyter.core.timings import rank_timings
+from det_jupyter.core.timings.clocks import HostClock
+from det_jupyter.core.timings.intervals import UNKNOWN
+from det_jupyter.core.timings.rank_timings import NO_TIMINGS, Timings, open_timings
 
 
 class Now:

@@ -12,11 +12,11 @@ import pytest
 from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.run.journal import BatchTimings, StepTimes
 from det_jupyter.core import ProfilerContext
-from det_jupyter.pytorch.timings import arrivals
-from det_jupyter.pytorch.timings.arrivals import RING, Arrivals
-from det_jupyter.pytorch.timings.clocks import DeviceClock
-from det_jupyter.pytorch.timings.intervals import UNKNOWN
-from det_jupyter.pytorch.timings.rank_timings import Timings
+from det_jupyter.core.timings import arrivals
+from det_jupyter.core.timings.arrivals import RING, Arrivals
+from det_jupyter.core.timings.clocks import DeviceClock
+from det_jupyter.core.timings.intervals import UNKNOWN
+from det_jupyter.core.timings.rank_timings import Timings
 
 MS = 1_000_000
 
