@@ -16,8 +16,9 @@ _VARIABLE = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py
 _ENDLESS = {"batches": 10**9}
 _TUNED_AFTER = 64  # batches, after which the bucket tuner has finished
 _ONLY_CLASSES = (
-    "only its training can be measured and changed from outside. Put what it trains "
-    "into a class, or time the loop itself"
+    "of a loop of its own, no recipe can be tried: they repeat its data, leave out its exchange "
+    "of gradients, or change its loader workers from outside. Where its time goes is in "
+    "trial.verdict and trial.step_times()"
 )
 
 

@@ -13,6 +13,7 @@ from det_jupyter.core.managed import (
     get_process,
     managed_context,
     set_process,
+    time_loop,
 )
 from det_jupyter.core.opening import end_script, get_cluster_info, init
 from det_jupyter.core.profiler import ProfilerContext
@@ -72,4 +73,5 @@ __all__ = [
     "read_metadata",
     "set_current",
     "set_process",
+    "time_loop",
 ]

@@ -71,6 +71,7 @@ class CheckpointContext(ContextPart):
         self._distributed = distributed
         self._belongs_to = dict(belongs_to)
         self.has_begun = False
+        self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around saving
         self._in_shares: set[str] = set()  # uuids of checkpoints that no computer has whole
 
     def begin(self, metadata: Mapping[str, Any] | None) -> CheckpointDraft:
@@ -114,12 +115,13 @@ class CheckpointContext(ContextPart):
         self.check_open("checkpoint.store_path")
         if shard:
             sharded = self._sharded()
-            with sharded.store_path(metadata, self._expected_bytes()) as (path, uuid):
+            size = self._expected_bytes()
+            with self.timed(), sharded.store_path(metadata, size) as (path, uuid):
                 yield path, uuid
             self._note_stored(sharded, uuid)
             return
         draft = self.begin(metadata)
-        with draft.filled(self._expected_bytes()) as path:
+        with self.timed(), draft.filled(self._expected_bytes()) as path:
             yield path, draft.uuid
         self._last_bytes = draft.size_bytes
 
@@ -150,7 +152,8 @@ class CheckpointContext(ContextPart):
         self.check_open("checkpoint.upload")
         if shard:
             sharded = self._sharded()
-            uuid = sharded.upload(ckpt_dir, metadata, selector)
+            with self.timed():
+                uuid = sharded.upload(ckpt_dir, metadata, selector)
             self._note_stored(sharded, uuid)
             return uuid
         draft = self.begin(metadata)
@@ -158,8 +161,9 @@ class CheckpointContext(ContextPart):
         found = list_folder("checkpoint.upload", ckpt_dir, selector)
         needs_bytes = sum(os.path.getsize(os.path.join(source, name)) for name in found.files)
         try:
-            draft.write(lambda path: copy_files(source, path, found), needs_bytes)
-            draft.commit()
+            with self.timed():
+                draft.write(lambda path: copy_files(source, path, found), needs_bytes)
+                draft.commit()
         except BaseException:
             draft.discard()
             raise

@@ -10,6 +10,7 @@ uncaught error, since the process that the agent has started only gets the worke
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,9 @@ from det_jupyter.core.journal import Journal, RecordSink
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.signals import OrdersContext, PreemptContext
+from det_jupyter.core.timings.any_loop import LoopTimings
+from det_jupyter.core.timings.arrivals import Arrivals
+from det_jupyter.core.timings.torch_hooks import clock_of, watch
 from det_jupyter.core.train import BestValidation, TrainContext, tensorboard_folder
 from det_jupyter.errors import LaunchError
 from det_jupyter.storage import open_storage
@@ -193,6 +197,34 @@ def find_run() -> Run | None:
     return _process.run if _process is not None else Run.from_environment()
 
 
+_loop: LoopTimings | None = None
+
+
+def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
+    """Time the training loop of this process from now on, unless it is timed or shall not be.
+
+    Args:
+        run: Its run.
+        rank: Its rank.
+        size: Number of ranks.
+        journal: Its journal.
+    """
+    global _loop
+    if _loop is not None or parse_config(run.plan.config).profiling.enabled is False:
+        return
+    page = run.folder.path / "arrivals"
+    shares = 1 < size == len(run.plan.slots) and len(set(run.plan.homes)) == 1
+    _loop = LoopTimings(
+        journal,
+        run.plan.steps_completed,
+        open_clock=clock_of,
+        open_arrivals=partial(Arrivals.of_run, page, rank, size) if shares else lambda: None,
+    )
+    watch(_loop)
+    os.register_at_fork(after_in_child=_loop.leave)
+    atexit.register(_loop.close)
+
+
 class StepCounter:
     """Keeps the steps completed that a function or script has reported in this run.
 
@@ -263,18 +295,23 @@ def managed_context(
     )
     preempt = PreemptContext(own_page, distributed)
     is_timed = config.profiling.enabled is not False
+    profiler = ProfilerContext(journal if is_timed else None, train.get_steps)
+    checkpoint = CheckpointContext(
+        storage,
+        journal,
+        distributed,
+        ids,
+        run.folder.wanted,
+        journal.gate,
+        info.latest_checkpoint,
+    )
+    if _loop is not None:
+        profiler.follow(_loop)
+        checkpoint.timed = partial(_loop.timed_block, "checkpoint")
     return Context(
         distributed=distributed,
         train=train,
-        checkpoint=CheckpointContext(
-            storage,
-            journal,
-            distributed,
-            ids,
-            run.folder.wanted,
-            journal.gate,
-            info.latest_checkpoint,
-        ),
+        checkpoint=checkpoint,
         preempt=preempt,
         searcher=SearcherContext(
             plan.target,
@@ -288,7 +325,7 @@ def managed_context(
             on_leave=preempt.acknowledge_preemption_signal,
         ),
         sink=journal,
-        profiler=ProfilerContext(journal if is_timed else None, train.get_steps),
+        profiler=profiler,
         orders=OrdersContext(
             plan.orders, page=page, file=run.folder.orders, distributed=distributed
         ),

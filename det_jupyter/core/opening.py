@@ -162,15 +162,19 @@ def _context_of_run(run: managed.Run, distributed: DistributedContext | None) ->
     if distributed is None:
         joined = process.join() if process is not None and process.join is not None else None
         distributed = joined or _single_process(run)
+    rank = distributed.rank
+    # The master takes the journals of the gang's ranks; a script may have started more processes.
+    of_rank = min(rank, len(run.plan.slots) - 1)
     if process is not None and process.rank == distributed.rank:
+        managed.time_loop(run, rank, distributed.size, process.journal)
         return managed.managed_context(
             run, distributed, process.device, process.journal, process.on_steps
         )
-    rank = distributed.rank
-    # The master takes the journals of the gang's ranks; a script may have started more processes.
-    journal = Journal.of_run(run.folder, min(rank, len(run.plan.slots) - 1))
+    journal = Journal.of_run(run.folder, of_rank)
     if distributed.size == 1:
         _lock_journal(journal)
+    if of_rank == rank:
+        managed.time_loop(run, rank, distributed.size, journal)
     context, counter = managed.counted_context(run, distributed, None, journal)
     if process is None:
         give_evidence(run.folder, rank)

@@ -21,6 +21,7 @@ from typing import Any, Self
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.core.argument_checks import is_number, quoted
 from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.timings.any_loop import LoopTimings
 from det_jupyter.core.timings.intervals import PERIOD_NS, Taken, by_section, summary
 
 _LEAST_INTERVAL_S = 0.1
@@ -44,6 +45,7 @@ class ProfilerContext:
         self._process = os.getpid()
         self._is_on = sink is not None
         self._is_driven = False  # whether a training loop calls `take`
+        self._loop: LoopTimings | None = None
         self._mark: Callable[[], int] | None = None
         self._thread = 0  # the thread whose sections have marks
         self._sections: deque[Taken] = deque()
@@ -79,8 +81,7 @@ class ProfilerContext:
 
     def off(self) -> None:
         """Stop recording sections and counters, until `on`. Idempotent."""
-        if not self._is_driven:
-            self.flush()
+        self.flush()
         self._is_on = False
 
     def section(self, name: str) -> Section:
@@ -112,6 +113,25 @@ class ProfilerContext:
             self._counts.append((name, amount))
             self._write_if_due(perf_counter_ns())
 
+    def step(self) -> None:
+        """End a batch in the timings; call it after each step of the training.
+
+        Only for loops whose steps are not seen: several optimizers that step in turn with data of
+        their own, a compiled step, or no optimizer of torch. Steps that optimizers take are no
+        longer counted then. Not collective, but all ranks have to call it.
+        """
+        if self._loop is not None:
+            self._loop.end_own_batch()
+
+    def follow(self, loop: LoopTimings) -> None:
+        """Write sections and counters with the records of this loop, once it is timed."""
+        self._loop = loop
+        loop.connect(self)
+
+    def lead(self, mark: Callable[[], int] | None) -> None:
+        """Write no records any more: the loop calls `take` now. `mark` is as in `driven`."""
+        self._is_driven, self._mark, self._thread = True, mark, get_ident()
+
     def took(self, name: str, began_at: int, began: int) -> None:
         """Record a section that ends. Called by Section."""
         if self._is_here():
@@ -136,11 +156,15 @@ class ProfilerContext:
                 are read later; None: sections have host times.
         """
         before = self._is_on, self._is_driven, self._mark, self._thread
+        if self._loop is not None:
+            self._loop.close()
         self._is_on, self._is_driven, self._mark, self._thread = is_on, True, mark, get_ident()
         try:
             yield
         finally:
             self._is_on, self._is_driven, self._mark, self._thread = before
+            if self._loop is not None:
+                self._loop.resume()
 
     def take(self) -> tuple[list[Taken], dict[str, float]]:
         """Return and clear the recorded sections, and the sums of counters."""
@@ -152,6 +176,10 @@ class ProfilerContext:
 
     def flush(self) -> None:
         """Write a record with the sections and counters since the last one, if there are any."""
+        if self._is_driven:
+            if self._loop is not None:
+                self._loop.flush()
+            return
         with self._writing:
             sections, counters = self.take()
             now = perf_counter_ns()

@@ -60,8 +60,10 @@ def compute_gains(facts: Facts, setting: Setting) -> Advised:
     if busy is not None:
         evidence.append(f"GPUs are busy {busy:.0f} % of the time")
         if busy < IDLE_GPU:
-            advice.append("raise hyperparameters.global_batch_size, to give the GPU more at once")
-            if not setting.is_compiled:
+            advice.append(f"raise {_batch_size(setting)}, to give the GPU more at once")
+            if setting.is_own_loop:
+                advice.append("compile the model with torch.compile, for fewer and larger kernels")
+            elif not setting.is_compiled:
                 advice.append("set optimizations.compile: true, for fewer and larger kernels")
     hot = mean_of(facts.gpu(place, "gpu_throttled_thermal") for place in setting.places)
     if hot is not None and hot > THROTTLED:
@@ -70,7 +72,9 @@ def compute_gains(facts: Facts, setting: Setting) -> Advised:
     other_processes = [name for place in setting.places for name in place.other_processes]
     if other_processes:
         evidence.append(f"other processes use its GPUs: {', '.join(other_processes[:3])}")
-    if not setting.mixed_precision:
+    if setting.is_own_loop:
+        advice.append("train in bf16 with torch.autocast, unless the loop does already")
+    elif not setting.mixed_precision:
         advice.append("set optimizations.mixed_precision: bf16, unless the trial casts by itself")
     return evidence, advice
 
@@ -111,8 +115,8 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
     each = None if busy is None else busy / (workers or 1)
     if facts.part_s("dataloader_next") < SMALL_LOAD_S:  # the overhead of a worker's queue
         return evidence, [
-            "raise hyperparameters.global_batch_size, or load whole batches at once: a "
-            "TensorDataset of tensors"
+            f"raise {_batch_size(setting)}, or load whole batches at once: a TensorDataset of "
+            "tensors"
         ]
     if full and (each is None or each >= WAITING_LOADERS):
         advice = [
@@ -153,6 +157,12 @@ def _of_communication(facts: Facts, setting: Setting) -> Advised:
     named = _notable(facts, parts)
     evidence = [_part_line(facts, name) for name in named]
     advice = []
+    if setting.is_own_loop:
+        return evidence, [
+            "accumulate gradients over more batches (model.no_sync()), to exchange less often",
+            "raise the batch size, for more compute per exchange",
+            "register DDP's bf16_compress_hook, for half the bytes",
+        ]
     if "exchange_transfer" in named or not named:
         more = 4 * setting.aggregation_frequency
         advice.append(f"set optimizations.aggregation_frequency: {more}, to exchange less often")
@@ -173,27 +183,35 @@ def _of_uneven(facts: Facts, setting: Setting) -> Advised:
     waits = [f"rank {r.rank} waits {100 * r.wait:.0f} % of the time" for r in (least, most)]
     if full := [*_cpu_lines(facts, setting)]:
         return waits + full, [CPU_IS_FULL]
+    more = f"optimizations.aggregation_frequency: {4 * setting.aggregation_frequency}"
+    if setting.is_own_loop:
+        more = "gradients that are accumulated over several batches (model.no_sync())"
     return waits, [
         "make batches cost the same (equal lengths, sorted or padded), or wait for more at a "
-        f"time with optimizations.aggregation_frequency: {4 * setting.aggregation_frequency}"
+        f"time with {more}"
     ]
 
 
 def _of_checkpoint(facts: Facts, setting: Setting) -> Advised:
     found = facts.periodic["checkpoint"]
+    held = f"a checkpoint holds training for {brief(found.seconds)}, every {brief(found.every_s)}"
+    if setting.is_own_loop:
+        return [held], ["save less often"]
     now = f" (now {setting.min_checkpoint_period})" if setting.min_checkpoint_period else ""
     advice = [f"raise min_checkpoint_period{now}, to save less often"]
     if setting.checkpoint_policy == "all":
         advice.insert(0, "set checkpoint_policy: best or none, to save after fewer validations")
-    held = f"a checkpoint holds training for {brief(found.seconds)}, every {brief(found.every_s)}"
     return [held], advice
 
 
 def _of_validation(facts: Facts, setting: Setting) -> Advised:
     found = facts.periodic["validation"]
     now = f" (now {setting.min_validation_period})" if setting.min_validation_period else ""
+    less = "validate less often"
+    if not setting.is_own_loop:
+        less = f"raise min_validation_period{now}, to {less}"
     return [f"a validation takes {brief(found.seconds)}, every {brief(found.every_s)}"], [
-        f"raise min_validation_period{now}, to validate less often",
+        less,
         "validate on fewer data, or in larger batches",
     ]
 
@@ -206,10 +224,20 @@ def _of_residual(facts: Facts, setting: Setting) -> Advised:
         'name the parts of train_batch: with context.profiler.section("name"), or record a trace '
         "with torch.profiler"
     ]
+    if setting.is_own_loop:
+        advice = [
+            "look at what the loop does besides its forward and backward passes: data that come "
+            "from no DataLoader of torch, collectives of its own, logging, saving. Name it with "
+            'context.profiler.section("name") of the Core API'
+        ]
     if facts.batch_s < SMALL_BATCH_S:
         evidence.append(f"a batch takes only {brief(facts.batch_s)}")
-        advice.insert(0, "raise hyperparameters.global_batch_size: each batch has a fixed cost")
+        advice.insert(0, f"raise {_batch_size(setting)}: each batch has a fixed cost")
     return evidence, advice
+
+
+def _batch_size(setting: Setting) -> str:
+    return "the batch size" if setting.is_own_loop else "hyperparameters.global_batch_size"
 
 
 _DOES: Mapping[CauseKind, str] = {

@@ -54,6 +54,7 @@ class Setting:
     min_checkpoint_period: str = ""  # such as "1 epochs"; empty: not configured
     min_validation_period: str = ""
     checkpoint_policy: str = "best"
+    is_own_loop: bool = False  # not of a PyTorchTrial: the configuration does not change it
 
     @property
     def world_size(self) -> int:

@@ -8,6 +8,7 @@ too little data                  the last verdict stays, if there is one
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from det_jupyter.contract.messages.gangs import SystemSample
 from det_jupyter.contract.messages.views import Verdict
@@ -58,10 +59,11 @@ class RunVerdict:
         causes = () if self.verdict is None else self.verdict.causes
         if not is_last and has_too_few_slices(facts):
             return self._unknown(at, TOO_EARLY.format(missing=TOO_FEW))
-        found = find_causes(facts, self.setting, {cause.kind for cause in causes})
+        setting = replace(self.setting, is_own_loop=self._window.is_own_loop)
+        found = find_causes(facts, setting, {cause.kind for cause in causes})
         verdict = Verdict(
             kind=found.kind,
-            sentence=to_sentences(found),
+            sentence=to_sentences(found, can_try=not setting.is_own_loop),
             causes=list(found.causes) if found.kind != "healthy" else [],
             shares=dict(found.shares),
             at=at,

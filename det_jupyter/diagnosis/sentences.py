@@ -49,8 +49,13 @@ NEARLY_ALL = 0.85  # share of the time
 _ROUNDED = 5  # percent
 
 
-def to_sentences(found: Findings) -> str:
-    """Return the findings as one sentence, and the first advice as another."""
+def to_sentences(found: Findings, *, can_try: bool = True) -> str:
+    """Return the findings as one sentence, and the first advice as another.
+
+    Args:
+        found: The findings.
+        can_try: Whether `experiment.diagnose()` can run it.
+    """
     first, *further = found.causes
     is_little = found.kind == "healthy" and first.share < NEARLY_ALL
     clauses = [_clause(LITTLE if is_little else FIRST[found.kind], first, found)]
@@ -62,7 +67,7 @@ def to_sentences(found: Findings) -> str:
     advice = advised.advice[0]
     # Advice that is a whole sentence needs no "Next:".
     following = advice.removesuffix(".") if advice.endswith(".") else NEXT.format(advice=advice)
-    tried = f"; {TRIED}" if advised.kind in TRIABLE else ""
+    tried = f"; {TRIED}" if can_try and advised.kind in TRIABLE else ""
     return f"{text} {following}{tried}."
 
 

@@ -12,6 +12,10 @@ from det_jupyter.diagnosis.rank_times import MIN_BATCHES, MIN_INTERVALS, RECENT_
 from det_jupyter.diagnosis.run_facts import Facts, Growth, Setting
 
 MIN_SECONDS = 1.0
+NO_BATCH = (
+    "no batch or step of an optimizer of torch after the first interval; a loop that has others "
+    "counts them with context.profiler.step()"
+)
 _NUM_SLICES = 16
 _SAMPLE_EVERY_S = 0.9  # samples in between are ignored
 _MEMORY_EVERY_S = 5.0
@@ -25,6 +29,7 @@ class Window:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self._ranks = [RankTimes() for _ in setting.places]
+        self.is_own_loop = False
         self._samples: deque[tuple[str, SystemSample]] = deque()
         self._memory: dict[tuple[int, str, str], deque[tuple[float, float, float | None]]] = {}
         self._sampled_at: dict[str, float] = {}
@@ -35,6 +40,7 @@ class Window:
 
     def add_times(self, rank: int, times: StepTimes) -> bool:
         """Add an interval of a rank; return False if it was added before."""
+        self.is_own_loop |= times.own_loop
         return self._ranks[rank].add(times)
 
     def add_sample(self, agent_id: str, sample: SystemSample) -> None:
@@ -86,8 +92,8 @@ class Window:
             )
             return f"{num} reported no times after the first interval"
         batches = min(times.batches for times in self._ranks)
-        if batches == 0:  # loops of functions report none
-            return "no batch of a PyTorchTrial or Trainer after the first interval"
+        if batches == 0:
+            return NO_BATCH
         if batches < MIN_BATCHES:
             return f"{batches} of {MIN_BATCHES} batches after the first interval"
         if min(len(times.recent) for times in self._ranks) < MIN_INTERVALS:

@@ -167,12 +167,14 @@ class Rank:
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> FunctionReason:
+        run = core.Run.of(self.spec)
+        core.time_loop(run, distributed.rank, distributed.size, self.journal)
         context, counter = core.counted_context(
-            core.Run.of(self.spec), distributed, self.device, self.journal, on_first_step
+            run, distributed, self.device, self.journal, on_first_step
         )
         core.set_current(context)
-        self.work = run = FunctionRun(function, context, counter)
-        return run.run()
+        self.work = work = FunctionRun(function, context, counter)
+        return work.run()
 
     def _run(self, named: Program | Command, on_first_step: Callable[[], None]) -> None:
         plan, place = self.spec.plan, self.spec.place
@@ -202,6 +204,8 @@ class Rank:
                 join=join,
             )
         )
+        if named.per == "slot" or len(plan.slots) == 1:
+            core.time_loop(core.Run.of(self.spec), place.rank, place.world_size, self.journal)
         self.work = program = ProgramRun(named, steps=noted, first=first)
         program.run()
 

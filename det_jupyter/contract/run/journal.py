@@ -106,6 +106,7 @@ class StepTimes:
         batches: Number of batches that ended in it; 0 during a validation, for example.
         samples: Number of records that all ranks together trained in it.
         counters: Increments of the user's counters.
+        own_loop: The loop is the user's or a trainer's, and a batch a step of its optimizer.
     """
 
     at: Timestamp
@@ -115,6 +116,7 @@ class StepTimes:
     seconds: Amount
     parts: dict[str, PartTimes]
     counters: dict[str, float] = field(default_factory=dict)
+    own_loop: bool = False
     kind: Literal["step_times"] = "step_times"
 
 

@@ -16,9 +16,11 @@ is left behind, however the ranks end.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import socket
+import struct
 import tempfile
 import uuid
 from contextlib import suppress
@@ -34,6 +36,7 @@ NO_NUMBER = -1  # in place of an exchange's number: its times are not shared
 RING = 1 << 15
 _WORD_BYTES = 8
 _MEMORY = "/dev/shm"  # Linux: files there are in memory, not on a disk
+_AFTER = struct.Struct("qq")  # behind the words: when it was made, and how many have opened it
 _LAP_BITS = 8
 _LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
 
@@ -79,6 +82,32 @@ class Arrivals:
         finally:
             if file >= 0:
                 os.close(file)
+
+    @classmethod
+    def of_run(cls, path: Path, rank: int, size: int) -> Arrivals | None:
+        """Return the page at this path, for ranks that do not meet; None without room.
+
+        The first rank to open it writes it, the last one unlinks it. Path is in the run's folder.
+        """
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            words = _WORD_BYTES * RING * size
+            if os.fstat(file).st_size == 0:
+                os.write(file, bytes(words) + _AFTER.pack(perf_counter_ns(), 0))
+            base, num_open = _AFTER.unpack(os.pread(file, _AFTER.size, words))
+            os.pwrite(file, _AFTER.pack(base, num_open + 1), words)
+            if num_open + 1 == size:
+                os.unlink(path)
+            return cls(file, rank, size, base)
+        except (OSError, struct.error):  # the disk is full
+            return None
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # the mapping keeps a copy of the descriptor
+            os.close(file)
 
     def write(self, exchange: int, at: int) -> None:
         """Store the time `at` at which this rank arrived at an exchange."""

@@ -1,7 +1,8 @@
 """From marks to durations: how long each part of an interval took, and of each batch. Pure.
 
     mark       the time at which a part begins, and which part; the part before ends there
-    row        the marks from one `dataloader_next` to the next: a batch, with the event after it
+    row        the marks from one `dataloader_next` to the next: a batch, with the event after it;
+               in a loop that is not ours, from the end of a batch to the end of the next
     exchange   the marks at which this rank arrived at an exchange with the other ranks:
 
         this rank arrives        the last rank arrives        the exchange is over
@@ -55,6 +56,7 @@ class Interval:
     times: Numbers  # in nanoseconds, ascending; the last one is the end of the interval
     codes: Codes  # the part that begins at each mark but the last
     steps: int  # `steps_completed` before the first batch that ends in it
+    begins: int = _NEXT  # the code that begins a row: `dataloader_next` or END
 
     @property
     def batches(self) -> int:
@@ -76,10 +78,10 @@ class Interval:
         codes = self.codes.copy()
         codes[at] = _WAIT
         middle = numpy.clip(last, self.times[at], self.times[at + 1])
-        return Interval(
-            numpy.insert(self.times, at + 1, middle),
-            numpy.insert(codes, at + 1, _TRANSFER),
-            self.steps,
+        return replace(
+            self,
+            times=numpy.insert(self.times, at + 1, middle),
+            codes=numpy.insert(codes, at + 1, _TRANSFER),
         )
 
     def parts(self) -> dict[str, PartTimes]:
@@ -92,8 +94,16 @@ class Interval:
         }
 
     def rows(self) -> Numbers:
-        """Return the row of each mark but the last; row 0 is before the first batch."""
-        return numpy.cumsum(self.codes == _NEXT)
+        """Return the row of each mark but the last.
+
+        If batches begin with `dataloader_next`, row 0 is before the first batch; if they begin
+        where the one before ends, the last row includes what follows it.
+        """
+        rows: Numbers = numpy.cumsum(self.codes == self.begins)
+        if self.begins == _NEXT:
+            return rows
+        last = max(0, self.batches - 1)
+        return numpy.minimum(rows - rows[0], last).astype(numpy.int64)
 
     def durations(self) -> Numbers:
         """Return nanoseconds, `[part, row]`."""

@@ -71,6 +71,7 @@ class MarkReader:
         profiler: Has the trial's own sections and counters.
         steps: Batches that earlier runs have trained.
         window: First and last index of the batches that get raw rows; None for none.
+        begins: The code that begins a batch.
 
     Attributes:
         steps: Batches trained before the marks that are not read yet.
@@ -83,12 +84,14 @@ class MarkReader:
         profiler: OwnTimes,
         steps: int,
         window: tuple[int, int] | None,
+        begins: int = _NEXT,
     ) -> None:
         self._clock = clock
         self._arrivals = arrivals
         self._profiler = profiler
         self.steps = steps
         self._window = window
+        self._begins = begins
         self._pending: Callable[[], StepTimes] | None = None
 
     def read(self, marks: Marks, samples: list[int]) -> list[StepTimes | BatchTimings]:
@@ -104,7 +107,7 @@ class MarkReader:
         at, codes = self._readable(marks)
         if len(at) < 2:
             return []
-        interval = Interval(self._clock.read(at), codes[:-1], self.steps)
+        interval = Interval(self._clock.read(at), codes[:-1], self.steps, self._begins)
         trained = samples[: interval.batches]
         own = self._sections_and_counters(marks.at[0])
         numbers = self._take_numbers(interval, marks.exchanges)
@@ -145,6 +148,7 @@ class MarkReader:
             seconds=interval.seconds,
             parts=interval.parts() | sections,
             counters=counters,
+            own_loop=self._begins == END,
         )
 
     def _readable(self, marks: Marks) -> tuple[Numbers, Codes]:
@@ -152,8 +156,9 @@ class MarkReader:
         at = numpy.fromiter(marks.at, numpy.int64, len(marks.at))  # half as long as numpy.array
         num = self._clock.count_done(at)
         codes = numpy.frombuffer(bytes(marks.codes[:num]), numpy.uint8)
-        if num < len(at) and (codes == _NEXT).sum() > (codes == END).sum():
-            num = int(numpy.flatnonzero(codes == _NEXT)[-1]) + 1
+        begins = self._begins
+        if num < len(at) and (begins == END or (codes == _NEXT).sum() > (codes == END).sum()):
+            num = int(numpy.flatnonzero(codes == begins)[-1]) + 1 if begins in codes else 0
         return at[:num], codes[:num]
 
     def _take_numbers(self, interval: Interval, exchanges: list[int]) -> Numbers:

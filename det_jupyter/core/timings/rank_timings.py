@@ -62,6 +62,7 @@ class Timings:
         clock: Makes the marks.
         arrivals: When ranks arrive at exchanges; None with one rank, or on several machines.
         has_rows: Whether this rank records raw rows.
+        begins: The code that begins a batch: `dataloader_next`, or END in a loop that is not ours.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Timings:
         clock: Clock | None = None,
         arrivals: Arrivals | None = None,
         has_rows: bool = False,
+        begins: int = _NEXT,
     ) -> None:
         self._profiler = profiler or _NoOwnTimes()
         self._clock = clock or HostClock()
@@ -81,14 +83,15 @@ class Timings:
         self._window = (profiling.begin_on_batch, (1 << 62) if end is None else end)
         self._has_to_wait = has_rows and profiling.sync_timings
         window = self._window if has_rows else None
-        self._reader = MarkReader(self._clock, arrivals, self._profiler, steps, window)
+        self._reader = MarkReader(self._clock, arrivals, self._profiler, steps, window, begins)
         self._thread = get_ident()
-        self._marks = Marks()
+        self.marks = Marks()
         self._now = self._clock.mark
-        self._part = _REST  # the one that is running
+        self.part = _REST  # the one that is running
         self._records: list[int] = []  # records of each batch on all ranks together
         self._batch = steps  # number of the batch of the last exchange
         self._exchange = 0  # index of the next exchange in its batch
+        self._is_own_loop = begins == END  # of the user, so that exchanges are counted through
         self._ends_with_exchange = False  # the backward pass that is running
         self._is_exchanging = False  # a backward pass is at its end
         self._outer = (0, 0)  # numbers of marks and exchanges at the beginning of a timed block
@@ -98,18 +101,18 @@ class Timings:
     def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
         """Return the function with a timer around it; calls from other threads are not timed."""
         code, thread = CODES[part], self._thread
-        at, codes, now = self._marks.at, self._marks.codes, self._now
+        at, codes, now = self.marks.at, self.marks.codes, self._now
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             if get_ident() != thread:
                 return function(*args, **kwargs)
-            outer, self._part = self._part, code
+            outer, self.part = self.part, code
             at.append(now())
             codes.append(code)
             try:
                 return function(*args, **kwargs)
             finally:
-                self._part = outer
+                self.part = outer
                 at.append(now())
                 codes.append(outer)
 
@@ -119,7 +122,7 @@ class Timings:
         """Return the function, in which ranks wait for each other, with a timer around it."""
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
-            outer = self._part
+            outer = self.part
             self._mark_exchange()
             try:
                 return function(*args, **kwargs)
@@ -131,14 +134,14 @@ class Timings:
     @contextmanager
     def timed_block(self, part: str) -> Iterator[None]:
         """Time the block as one part that includes all parts within it."""
-        outer, self._part = self._part, CODES[part]
-        self._mark(self._part)
-        self._outer = self._marks.lengths()
+        outer, self.part = self.part, CODES[part]
+        self._mark(self.part)
+        self._outer = self.marks.lengths()
         try:
             yield
         finally:
-            self._marks.cut(*self._outer)
-            self._part = outer
+            self.marks.cut(*self._outer)
+            self.part = outer
             self._mark(outer)
 
     @contextmanager
@@ -157,9 +160,9 @@ class Timings:
 
     def start(self) -> None:
         """Begin now: discard the marks, sections and counters so far."""
-        self._marks.cut(0, 0)
+        self.marks.cut(0, 0)
         self._profiler.take()
-        self._mark(self._part)
+        self._mark(self.part)
 
     @contextmanager
     def journaling(self, context: Any, sink: Sink, barrier: Callable[[], None]) -> Iterator[None]:
@@ -174,20 +177,20 @@ class Timings:
         except BaseException:
             with suppress(Exception):  # the block's exception is the one to raise
                 self.journal(sink)
-                self._write(sink, self._reader.take_pending())
+                self.write_pending(sink)
             raise
         self.journal(sink)
         if not self._clock.is_host:
             barrier()
-        self._write(sink, self._reader.take_pending())
+        self.write_pending(sink)
 
     def timed_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield the batches, timing how long each takes to come; call `end_batch` after each."""
-        at, codes, now = self._marks.at, self._marks.codes, self._now
+        at, codes, now = self.marks.at, self.marks.codes, self._now
         iterator = iter(batches)
         while True:
             if self._has_to_wait:
-                self._clock.waits = self._window[0] <= self._steps() <= self._window[1]
+                self._clock.waits = self._window[0] <= self.steps <= self._window[1]
             at.append(now())
             codes.append(_NEXT)
             try:
@@ -204,16 +207,21 @@ class Timings:
         self._mark(END)
         self._records.append(records)
 
-    def _steps(self) -> int:
-        """Return the number of batches trained, from the trial's beginning."""
+    def join_batches(self) -> None:
+        """The last batch that ended belongs to the one that is under way."""
+        self._records.pop()
+
+    @property
+    def steps(self) -> int:
+        """The number of batches trained, from the trial's beginning."""
         return self._reader.steps + len(self._records)
 
     def flush(self) -> list[StepTimes | BatchTimings]:
         """Return the records since the last flush. Call it between batches."""
         self._flushed_at = perf_counter_ns()
-        self._mark(self._part)
-        found = self._reader.read(self._marks, self._records)
-        self._outer = self._marks.lengths()
+        self._mark(self.part)
+        found = self._reader.read(self.marks, self._records)
+        self._outer = self.marks.lengths()
         return found
 
     def journal(self, sink: Sink) -> None:
@@ -232,16 +240,20 @@ class Timings:
     def journal_if_due(self, sink: Sink) -> None:
         """Write the records so far within a long timed block, once every PERIOD_NS."""
         if perf_counter_ns() - self._flushed_at >= PERIOD_NS:
-            self._marks.cut(*self._outer)
+            self.marks.cut(*self._outer)
             self.journal(sink)
+
+    def write_pending(self, sink: Sink) -> None:
+        """Write the record of a GPU that is pending."""
+        self._write(sink, self._reader.take_pending())
 
     def _write(self, sink: Sink, records: list[StepTimes | BatchTimings]) -> None:
         for record in records:
             sink.write(record)
 
     def _mark(self, code: int) -> None:
-        self._marks.at.append(self._now())
-        self._marks.codes.append(code)
+        self.marks.at.append(self._now())
+        self.marks.codes.append(code)
 
     def _mark_exchange(self) -> None:
         """Mark the arrival of this rank at an exchange.
@@ -249,15 +261,23 @@ class Timings:
         A mark of the host's clock is a time, and is written to the page that the ranks share.
         """
         at = self._now()
-        self._marks.at.append(at)
-        self._marks.codes.append(_EXCHANGE)
-        if self._batch != (batch := self._steps()):
+        self.marks.at.append(at)
+        self.marks.codes.append(_EXCHANGE)
+        number = self._next_number()
+        self.marks.exchanges.append(number)
+        if number != NO_NUMBER and self._arrivals is not None and self._clock.is_host:
+            self._arrivals.write(number, at)
+
+    def _next_number(self) -> int:
+        """Return the number of the exchange that begins, which is the same on all ranks."""
+        if self._is_own_loop:  # batches may be counted later on another rank
+            self._exchange += 1
+            return self._exchange
+        if self._batch != (batch := self.steps):
             self._batch, self._exchange = batch, 0
         number = batch * _PER_BATCH + self._exchange if self._exchange < _PER_BATCH else NO_NUMBER
         self._exchange += 1
-        self._marks.exchanges.append(number)
-        if number != NO_NUMBER and self._arrivals is not None and self._clock.is_host:
-            self._arrivals.write(number, at)
+        return number
 
     def begin_backward(self, is_exchanged: bool) -> None:
         """Begin a backward pass; `is_exchanged`: gradients are exchanged at its end."""
@@ -274,11 +294,15 @@ class Timings:
         self._is_exchanging = True
         self._mark_exchange()
 
+    def end_exchange(self) -> None:
+        """End the exchange; the caller marks what follows."""
+        self._is_exchanging = self._ends_with_exchange = False
+
     def end_backward(self) -> None:
         """Mark the end of the exchange, if one was waited for."""
         if self._is_exchanging:
             self._is_exchanging = False
-            self._mark(self._part)
+            self._mark(self.part)
 
 
 @cache

@@ -21,7 +21,8 @@ export function timingPictures(
   const parts = visible(partsOf(page, source));
   const sections = own.filter(one => one.name.startsWith(SECTION));
   const counters = own.filter(one => one.name.startsWith(COUNTER)).slice(0, MAX_COUNTERS);
-  const pace = own.filter(one => one.name === RATE);
+  // A loop of the user's reports no numbers of records.
+  const pace = own.filter(one => one.name === RATE && one.mid.some(value => value > 0));
   const pictures: (IPicture | null)[] = [
     parts.length === 0
       ? null

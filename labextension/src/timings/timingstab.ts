@@ -163,11 +163,13 @@ class TimingsPanel implements IPanel {
     }
     if (isEnded(shown.status)) {
       return trans.__(
-        'No timings: the trial ended before it reported any, or profiling.enabled was false.'
+        'No timings: the trial ended within the first seconds of its training, its loop took no step of an optimizer of torch and did not call context.profiler.step(), or profiling.enabled was false.'
       );
     }
     return shown.status === 'running'
-      ? trans.__('No timings yet: they come every second, unless profiling.enabled is false.')
+      ? trans.__(
+          'No timings yet: they come every second from the second step of an optimizer on, unless profiling.enabled is false. A loop without optimizers of torch calls context.profiler.step().'
+        )
       : trans.__('No timings yet: trial %1 is %2.', shown.id, shown.statusWord.toLowerCase());
   }
 

@@ -70,7 +70,7 @@ def test_without_timed_batches_the_sentence_says_what_has_them() -> None:
     for index in range(3):
         current.add_times(0, replace(of_function, at=NOW + index))
     current.judge(NOW + 3)
-    assert "no batch of a PyTorchTrial or Trainer after the first interval" in (
+    assert "no batch or step of an optimizer of torch after the first interval" in (
         verdict_of(current).sentence
     )
     current.judge(NOW + 4, is_last=True)

@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.contract.messages import SystemSample
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.diagnosis.rank_times import RankTimes
-from det_jupyter.diagnosis.window import Window
+from det_jupyter.diagnosis.window import NO_BATCH, Window
 from tests.unit.diagnosis.samples import NOW, RUN, gpus, setting
 
 
@@ -39,7 +39,7 @@ ENOUGH = [times(1), times(2)]
         ([[], ENOUGH, []], "2 ranks reported no times after the first interval"),
         (
             [ENOUGH, [times(1, 0), times(2, 0)]],
-            "no batch of a PyTorchTrial or Trainer after the first interval",
+            NO_BATCH,
         ),
         (
             [ENOUGH, [times(1, 9), times(2, 10)]],

@@ -46,6 +46,7 @@ class Context:
 
     distributed = DistributedContext()
     stepping = SimpleNamespace(set_timer=bool)
+    profiler = ProfilerContext()
 
     def __init__(self, clock: Now) -> None:
         self.clock = clock
@@ -251,7 +252,7 @@ def test_a_part_that_raises_ends_there() -> None:
 def test_a_time_without_a_code_spoils_one_record_alone() -> None:
     clock = Now()
     timings = Timings(Profiling(), 0, clock=HostClock(clock))
-    timings._marks.at.append(clock())  # an interrupt came before its code
+    timings.marks.at.append(clock())  # an interrupt came before its code
     clock.now += 5
     timings.flush()
     timings.timed("backward", clock.takes(300))()
