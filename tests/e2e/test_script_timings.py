@@ -104,4 +104,5 @@ def test_the_verdict_on_a_script_is_what_it_was_made_for(ended: dict[str, Experi
     assert "num_workers" in sentences["input"] or "full" in sentences["input"]
     # What the configuration or a diagnosis could change of a PyTorchTrial is not for a script.
     for sentence in sentences.values():
-        assert "optimizations." not in sentence and "diagnose" not in sentence
+        assert "optimizations." not in sentence
+        assert "diagnose" not in sentence

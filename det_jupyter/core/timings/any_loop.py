@@ -81,6 +81,7 @@ class LoopTimings:
         self._open_clock, self._open_arrivals = open_clock, open_arrivals
         self._process = os.getpid()
         self._profiler: OwnProfiler | None = None
+        self._clock: Clock | None = None
         self._timings: Timings | None = None
         self._steps = 0  # of this run, before the timings began
         self._has_own_steps = False  # the loop calls `profiler.step()`
@@ -124,7 +125,8 @@ class LoopTimings:
         if os.getpid() != self._process:
             self.thread = -1
             return
-        self._clock = self._open_clock(optimizer)
+        if self._clock is None:
+            self._clock = self._open_clock(optimizer)
         self._timings = timings = Timings(
             Profiling(),
             self._first + self._steps,
@@ -144,7 +146,7 @@ class LoopTimings:
 
     @property
     def _section_mark(self) -> Callable[[], int] | None:
-        return None if self._clock.is_host else self._clock.mark
+        return None if self._clock is None or self._clock.is_host else self._clock.mark
 
     def leave(self) -> None:
         """Time nothing any more: this is a copy of the process."""
@@ -292,11 +294,12 @@ class LoopTimings:
 
     def end_own_batch(self) -> None:
         """The loop says that a batch is over (`profiler.step()`)."""
-        self._has_own_steps = True
-        if self.thread == 0:
-            self._steps += 1
+        is_timed = self.thread == get_ident()
+        if self.thread == 0 or (is_timed and not self._has_own_steps):
+            self._has_own_steps = True  # steps of optimizers that were counted are no batches
+            self._steps = 1
             self._begin(None)
-        elif self.thread == get_ident():
+        elif is_timed:
             self._end_batch(may_flush=True)
 
     def _end_batch(self, may_flush: bool) -> None:

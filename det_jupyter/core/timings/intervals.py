@@ -103,7 +103,8 @@ class Interval:
         if self.begins == _NEXT:
             return rows
         last = max(0, self.batches - 1)
-        return numpy.minimum(rows - rows[0], last).astype(numpy.int64)
+        found: Numbers = numpy.minimum(rows - rows[0], last)
+        return found
 
     def durations(self) -> Numbers:
         """Return nanoseconds, `[part, row]`."""
