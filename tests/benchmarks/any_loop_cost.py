@@ -26,7 +26,7 @@ from det_jupyter.core import RecordList
 from det_jupyter.core.timings.any_loop import LoopTimings
 from det_jupyter.core.timings.torch_hooks import watch
 
-STEPS = 300  # of a turn
+STEPS = 200  # of a turn
 BATCH = torch.randn(4, 8)
 
 
@@ -66,7 +66,7 @@ def turn(model: nn.Module, optimizer: Any, batches: Iterator[Any]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
-    num_turns = 5 if parser.parse_args().quick else 15
+    num_turns = 5 if parser.parse_args().quick else 9
     torch.set_num_threads(1)
     loops = {}
     for name, (num, data) in LOOPS.items():
