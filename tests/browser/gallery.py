@@ -19,15 +19,18 @@ from det_jupyter.config.yaml_output import to_yaml
 from det_jupyter.contract.messages import (
     CheckpointView,
     ClusterView,
+    DiskStatus,
     ExperimentView,
     ImportanceView,
     LogLine,
     LogPage,
     QueueEntry,
+    RoomWait,
     Series,
     SeriesPage,
     State,
 )
+from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from det_jupyter.master.machine.rules.configurations import resolve_config
 from det_jupyter.view import ViewState, build_view_state, render_html
@@ -213,6 +216,39 @@ def waiting_with(queue: list[QueueEntry]) -> ClusterView:
     return clusters.waiting()[1].model_copy(update={"queue": queue, "num_waiting": len(queue)})
 
 
+def pausing() -> ExperimentView:
+    """Return an experiment whose ranks have not left yet."""
+    leaving = Leaving(
+        experiment_id=7, then="pauses", asked_at=clusters.NOW - 45, killed_at=clusters.NOW + 3555,
+        num_slots=4, num_ranks=4, behind=[1], batch=118, since=clusters.NOW - 52,
+        checked_at=clusters.NOW - 50, saved_at=100, num_unsaved=18,
+    )  # fmt: skip
+    allocation = clusters.leaving_for(7)
+    return experiment(
+        trial(state=State.PAUSING, allocation=allocation, leaving=leaving), state=State.PAUSING
+    )
+
+
+def waits_for_room() -> ExperimentView:
+    """Return an experiment that trains no further while its disk is full."""
+    wait = RoomWait(folder="/data/training", needs_bytes=3 * 10**8, since=clusters.NOW - 300)
+    return experiment(trial(room=wait, waiting_for=wait.sentence))
+
+
+def _disk(**changes: Any) -> DiskStatus:
+    status = DiskStatus(
+        folder="/data/training", total_bytes=10**12, free_bytes=12 * 10**8, state="low",
+        lost_bytes=3 * 10**8, over_s=600.0, full_in_s=2400.0, writes={7: 2 * 10**8},
+    )  # fmt: skip
+    return status.model_copy(update=changes)
+
+
+DISKS = [
+    _disk(state="full", is_full=True, free_bytes=3 * 10**7, full_in_s=None),
+    _disk(folder="/scratch", agent_id="node-b", writes={}),
+]
+
+
 def cluster_samples() -> dict[str, ViewState]:
     """Return experiments that wait, and experiments beside others."""
     running = experiment(trial())
@@ -236,10 +272,11 @@ def cluster_samples() -> dict[str, ViewState]:
     search.trials[-1].is_resting = False
     number = search.trials[-1].id
     own = [clusters.entry(number, 7, "digits", reason=clusters.reason(number))]
+    slots = clusters.cluster(clusters.every_kind_of_slot())
     shown: dict[str, tuple[ExperimentView, ClusterView]] = {
         "searchwaiting": (search, waiting_with(own)),
         "waiting": clusters.waiting(),
-        "slots": (making_room, clusters.cluster(clusters.every_kind_of_slot())),
+        "slots": (making_room, slots),
         "slots1": (
             running,
             clusters.cluster(clusters.pool(clusters.agent("local", [clusters.held(0, 7)]))),
@@ -247,6 +284,8 @@ def cluster_samples() -> dict[str, ViewState]:
         "slots64": (running, clusters.crowd(8)),
         "slots1000": (running, clusters.crowd(125)),
         "noslots": (waiting, clusters.cluster(clusters.pool())),
+        "pausing": (pausing(), slots),
+        "disks": (waits_for_room(), slots.model_copy(update={"disks": DISKS})),
         "pools": (waiting, two),
     }
     return {

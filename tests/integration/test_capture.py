@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import CapturedName
 from det_jupyter.contract.trial.captured import cell_labels, load_capsule
 from det_jupyter.errors import CaptureError, ConfigError, DetError
@@ -245,10 +245,10 @@ def test_a_full_disk_is_told_as_such(notebook: Notebook, monkeypatch: pytest.Mon
     notebook.run("import numpy as np\ntable = np.zeros(100_000)")
     notebook.run("class Trial:\n    def use(self): return table")
 
-    def no_room(self: BlobStore, data: object) -> str:
+    def no_room(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(BlobStore, "put", no_room)
+    monkeypatch.setattr(os, "fsync", no_room)
     with pytest.raises(DetError) as refused:
         notebook.capture()
     assert not isinstance(refused.value, CaptureError)

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from det_jupyter.contract.host.disk_space import room_of
+from det_jupyter.contract.host.paths import HOME_VARIABLE
 from det_jupyter.errors import DetError, NotFound
 
 
@@ -29,15 +31,27 @@ class BlobStore:
         return self.root / digest[:2] / digest
 
     def put(self, data: bytes | bytearray | memoryview) -> str:
-        """Store `data` unless it exists, and return its digest."""
+        """Store `data` unless it exists, and return its digest.
+
+        Raises:
+            DetError: It cannot be written, to a full disk, for example; the cause is an OSError.
+        """
         view = memoryview(data).cast("B")
         digest = hashlib.sha256(view).hexdigest()
         path = self.path(digest)
         with suppress(FileNotFoundError):
             os.utime(path)  # the master deletes unreferenced blobs that are old
             return digest
-        with _written_whole(path) as file:
-            file.write(view)
+        try:
+            with _written_whole(path) as file:
+                file.write(view)
+        except OSError as error:
+            room = room_of(self.root)
+            free = f"; {room.free_bytes / 1e6:.3g} MB are free there" if room is not None else ""
+            raise DetError(
+                f"{len(view) / 1e6:.3g} MB cannot be stored in {self.root} "
+                f"({error.strerror}{free}); make room, or set {HOME_VARIABLE} to another folder"
+            ) from error
         return digest
 
     @contextmanager

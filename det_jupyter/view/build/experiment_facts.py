@@ -34,10 +34,14 @@ def trial_status(trial: TrialView, experiment_state: State) -> Status:
 
 
 def makes_room_for(trial: TrialView) -> int | None:
-    """Return the id of the experiment for which a trial is being preempted, if it is."""
+    """Return the id of the experiment for which a trial is being preempted, if it is.
+
+    One that was paused, canceled or killed meanwhile does not queue again: it has none.
+    """
     run = trial.allocation
-    is_leaving = run is not None and run.state is AllocationState.STOPPING
-    return run.preempted_by if run is not None and is_leaving else None
+    if run is None or run.state is not AllocationState.STOPPING or trial.state is not State.ACTIVE:
+        return None
+    return run.preempted_by
 
 
 def status_word(trial: TrialView, status: Status) -> str:

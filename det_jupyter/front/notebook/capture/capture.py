@@ -9,9 +9,7 @@ import json
 import linecache
 import os
 import platform
-import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -19,7 +17,6 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.host.paths import HOME_VARIABLE
 from det_jupyter.contract.messages import Capsule, CapturedName
 from det_jupyter.contract.trial.rank_arguments import find_function_problem
 from det_jupyter.contract.values.text import size
@@ -68,7 +65,6 @@ def capture(
         if problem := find_entrypoint_problem(entrypoint, namespace):
             raise ConfigError(problem)
         given = namespace[entrypoint]
-    blobs = _CheckedBlobStore(blobs.root)
     cells = Cells.of(namespace, shell)
     survey = survey_trial(entrypoint, given, namespace, _own_names(shell))
     problems = [
@@ -148,23 +144,6 @@ def find_entrypoint_traps(
     value = namespace[entrypoint]
     survey = survey_trial(entrypoint, value, namespace, _own_names(shell))
     return find_code_traps(value, survey.functions)
-
-
-class _CheckedBlobStore(BlobStore):
-    """Raises a DetError about a full disk, which otherwise looks like a failure of pickling."""
-
-    def put(self, data: bytes | bytearray | memoryview) -> str:
-        """Store `data`, as any BlobStore does."""
-        try:
-            return super().put(data)
-        except OSError as error:
-            free = ""
-            with suppress(OSError):
-                free = f"; {size(shutil.disk_usage(self.root.parent).free)} are free there"
-            raise DetError(
-                f"cannot write what travels to the ranks into {self.root} "
-                f"({error.strerror}{free}); make room, or set {HOME_VARIABLE} to another folder"
-            ) from None
 
 
 def _own_names(shell: InteractiveShell | None) -> set[str]:

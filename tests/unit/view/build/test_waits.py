@@ -411,6 +411,14 @@ def test_trial_that_leaves_for_a_pause_makes_no_room() -> None:
     assert state_of(view, None)["status_word"] == "Pausing"
 
 
+@pytest.mark.parametrize("state", [State.PAUSING, State.STOPPING_CANCELED])
+def test_trial_that_was_preempted_and_then_paused_or_canceled_makes_no_room(state: State) -> None:
+    view = experiment(trial(allocation=leaving_for(5), state=state), state=state)
+    found = state_of(view, waiting()[1])
+    assert found["status_word"] != "Making room"
+    assert found["trials"][0]["makes_room"] == ""
+
+
 def test_search_says_which_of_its_trials_make_room() -> None:
     view, _, _, now = search_experiment(16, 14)
     going = [t for t in view.trials if t.allocation is not None][:2]
