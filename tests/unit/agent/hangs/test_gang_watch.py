@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from det_jupyter.agent.hangs import gang_watch
+from det_jupyter.agent.hangs import gang_watch, keeping
+from det_jupyter.contract.host import paths
+from tests.processes import wait_until
 
 
 def test_a_gang_that_waits_for_room_is_not_judged_and_its_watch_is_kept(
@@ -49,3 +53,27 @@ def test_a_gang_that_waits_for_room_is_not_judged_and_its_watch_is_kept(
     asyncio.run(watch())
     assert steps == [False, False]
     assert opened == closed == ["1.1.1"]
+
+
+def test_native_stacks_do_not_delay_the_watch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """py-spy may take 10 s for each rank, and all gangs are sampled by one task."""
+    may_read = threading.Event()
+
+    def slow_stacks(pid: int) -> str:
+        may_read.wait(60)
+        return f"stack of {pid}"
+
+    monkeypatch.setattr(keeping, "native_stacks", slow_stacks)
+    monkeypatch.setattr(paths, "data_dir", lambda: tmp_path)
+    stacks = tmp_path / "stacks"
+    stacks.write_text("line 3")
+    folder = SimpleNamespace(stacks=lambda rank: stacks, recorder=lambda rank: tmp_path / "none")
+    run: Any = SimpleNamespace(id="1.1.1", dir=folder)
+    kept = keeping.keep_files(run, {0: 7, 1: 8})
+    assert kept is not None
+    assert sorted(path.name for path in kept.iterdir()) == ["stacks-0.txt", "stacks-1.txt"]
+    may_read.set()
+    wait_until(lambda: (kept / "native-1.txt").exists(), "native stacks are there")
+    assert (kept / "native-0.txt").read_text() == "stack of 7"
