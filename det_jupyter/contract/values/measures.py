@@ -29,8 +29,8 @@ HOST = {
     "net_throughput_sent": Measure("network sent", "bytes/s"),
     "net_throughput_recv": Measure("network received", "bytes/s"),
     # Of the interfaces over which a trial's ranks here reach those of other computers.
-    "net_gang_sent": Measure("network between a trial's computers, sent", "bytes/s"),
-    "net_gang_recv": Measure("network between a trial's computers, received", "bytes/s"),
+    "net_gang_sent": Measure("trial's network, sent", "bytes/s"),
+    "net_gang_recv": Measure("trial's network, received", "bytes/s"),
 }
 GPU = {
     "gpu_util": Measure("GPU utilization", "%"),
