@@ -6,9 +6,11 @@ machine needs to reach the same state again. `kind` names the class in the store
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from det_jupyter.contract.messages import (
     AnyChange,
@@ -36,6 +38,7 @@ from det_jupyter.contract.run.journal import (
     TargetReached,
     TraceSaved,
 )
+from det_jupyter.master.machine.model.former_events import to_present_form
 
 
 class ExperimentSubmitted(CreateExperiment):
@@ -293,5 +296,13 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def parse_event(text: str | bytes) -> Event:
-    """Parse a stored event, as written by `model_dump_json`."""
-    return _EVENT.validate_json(text)
+    """Parse a stored event, as written by `model_dump_json`, also of former versions."""
+    try:
+        return _EVENT.validate_json(text)
+    except ValidationError:
+        present = None
+        with suppress(ValueError):  # no JSON at all
+            present = to_present_form(from_json(text))
+        if present is None:
+            raise
+        return _EVENT.validate_python(present)
