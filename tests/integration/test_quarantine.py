@@ -152,6 +152,7 @@ OF_AGENTS: list[Event] = [
     events.AgentRegistered(agent_id=AGENT, session="x", hostname="h", pid=1, slots=[]),
     events.AgentAway(agent_id=AGENT),
     events.AgentsReachable(agents=[AGENT]),
+    events.ClustersChanged(names=["ray"]),
     events.AgentLost(agent_id=AGENT),
     events.AgentRemoved(agent_id=AGENT),
     events.DevicesReported(agent_id=AGENT, processes={}),
