@@ -11,7 +11,7 @@ VENV := .venv$(if $(filter-out $(VERSION),$(THERE)),-$(VERSION))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-pythons test-long test-machines mutants soak check bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-pythons test-long test-machines test-slurm-ray mutants soak check bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -56,6 +56,10 @@ soak: setup
 # As root: computers, as network namespaces, whose links and programs fail: NAMES="cut stopped" make test-machines
 test-machines: setup
 	$(BIN)/python -m tests.machines $(NAMES)
+
+# As root, with slurm-wlm and munge: examples/cluster/slurm-ray.sbatch
+test-slurm-ray: setup
+	$(BIN)/python -m tests.slurm_ray
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu tests/gpu
