@@ -12,7 +12,17 @@ import pytest
 _ABSENT = re.compile(r"no module (?:named ')?(\w+)", re.IGNORECASE)
 # What interpreters.py does not install. Anything else that is absent is a fault: a module that
 # later Pythons no longer have, or a package that pyproject.toml does not declare.
-_OPTIONAL = {"optuna", "pandas", "pdoc", "pyarrow", "scipy", "sklearn", "tensorboard", "torch"}
+_OPTIONAL = {
+    "lightning",
+    "optuna",
+    "pandas",
+    "pdoc",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "tensorboard",
+    "torch",
+}
 Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
 
 

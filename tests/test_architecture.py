@@ -43,6 +43,7 @@ ARROWS: dict[str, set[str]] = {
     "agent": set(),
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
+    "integrations": {"core"},  # the Core API, as a user of it
     "launch": {"core", "pytorch", "storage", "config"},  # `trial` is a rank; the others start fast
     "rank": {"core", "pytorch", "storage", "config"},
 }  # fmt: skip
@@ -130,7 +131,7 @@ IMPURE_MODULES = {
     "sqlite3", "subprocess", "threading", "time", "torch",
 }  # fmt: skip
 SEEDED = "random.Random"  # a generator of one's own; the module's functions share a hidden one
-TORCH_IS_ALLOWED_IN = {"core", "launch", "pytorch", "rank", "contract.trial"}
+TORCH_IS_ALLOWED_IN = {"integrations", "core", "launch", "pytorch", "rank", "contract.trial"}
 
 
 @pytest.mark.parametrize("part", sorted({part_of(path) for path in modules()}))

@@ -194,7 +194,7 @@ class SearcherContext(ContextPart):
         self._distributed = distributed
         self._sink = sink
         self._train = train
-        self._metric = metric
+        self.metric = metric
         self._full_length = full_length
         self._on_leave = on_leave
         self._operation: SearcherOperation | None = None  # the last one of operations()
@@ -239,7 +239,7 @@ class SearcherContext(ContextPart):
             operation = SearcherOperation(
                 self.target,
                 full_length=self._full_length or self.target,
-                metric=self._metric,
+                metric=self.metric,
                 is_chief=self._distributed.is_chief,
                 train=self._train,
             )

@@ -1,0 +1,346 @@
+"""Lightning: a `Trainer` reports to its experiment, is paused and resumed, and follows its search.
+
+    det = DetCallback()
+    trainer = L.Trainer(max_epochs=8, callbacks=[det], strategy=DetStrategy())
+    trainer.fit(model, data, ckpt_path=det.ckpt_path)
+
+before an epoch, and after the last     the state is saved; then the trial leaves if it is
+                                        requested to, or if the search has stopped it here
+log_metrics, of a logger that is added  metrics of training; of a validation while Lightning
+                                        validates
+
+A run that goes on has the same data order and metrics as one that was never paused: Lightning
+continues exactly only from the beginning of an epoch, so nothing is saved within one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from det_jupyter import core
+from det_jupyter.errors import DetError
+from det_jupyter.integrations import require
+
+require("lightning", "2.4")
+
+from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies import DDPStrategy
+
+_STATE = "lightning.ckpt"
+_GENERATORS = "generators-{rank}.pt"
+
+
+class DetLogger(Logger):
+    """Reports what the LightningModule logs; `DetCallback` adds one to its Trainer.
+
+    Args:
+        context: The Core API's.
+        trainer: The Trainer that logs to it.
+    """
+
+    def __init__(self, context: core.Context, trainer: Trainer) -> None:
+        super().__init__()
+        self._context = context
+        self._trainer = trainer
+
+    @property
+    def name(self) -> str:
+        """The name that Lightning shows."""
+        return "det_jupyter"
+
+    @property
+    def version(self) -> str:
+        """The trial's number; "" outside of experiments."""
+        return str(self._context.info.trial_id) if self._context.info else ""
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the hyperparameters of the trial are those of its experiment."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Report metrics (called by Lightning on every rank)."""
+        trainer = self._trainer
+        values = {name: value for name, value in metrics.items() if name != "epoch"}
+        if not values or not self._context.distributed.is_chief:
+            return
+        group = "validation" if trainer.validating else "test" if trainer.testing else "training"
+        self._context.train.report_metrics(group, trainer.global_step, values)
+
+
+class DetCallback(Checkpoint):
+    """Makes a Trainer's training a trial: metrics, progress, checkpoints, pauses, search.
+
+    All ranks must have it. Lightning then adds no `ModelCheckpoint` of its own.
+
+    Args:
+        context: The Core API's; by default the current one.
+
+    Raises:
+        DetError: There is no context.
+    """
+
+    def __init__(self, context: core.Context | None = None) -> None:
+        self._context = _current(context, "DetCallback")
+        self._open = ExitStack()
+        self._folder: Path | None = None
+        self._operations: Iterator[core.SearcherOperation] = iter(())
+        self._operation: core.SearcherOperation | None = None
+        self._saved_at = -1
+        self._is_leaving = False
+        self._begins_epoch = False
+
+    @property
+    def ckpt_path(self) -> Path | None:
+        """The state to continue from, for `Trainer.fit`; None if the trial begins."""
+        info = self._context.info
+        if self._folder is None and info is not None and info.latest_checkpoint is not None:
+            self._folder = self._open.enter_context(
+                self._context.checkpoint.restore_path(info.latest_checkpoint)
+            )
+        return None if self._folder is None else self._folder / _STATE
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Add the logger (called by Lightning).
+
+        Raises:
+            DetError: The Trainer does not fit the trial: its processes, its callbacks, or the unit
+                of the search.
+        """
+        if sum(isinstance(each, DetCallback) for each in trainer.callbacks) > 1:
+            raise DetError("DetCallback: the Trainer has it twice; give it once")
+        if not any(isinstance(each, DetLogger) for each in trainer.loggers):
+            trainer.loggers = [*trainer.loggers, DetLogger(self._context, trainer)]
+        size = self._context.distributed.size
+        if trainer.world_size != size:
+            raise DetError(
+                f"DetCallback: the Trainer has {trainer.world_size} processes, and the trial "
+                f"{size}; write Trainer(strategy=DetStrategy()), without devices and num_nodes"
+            )
+        searcher = self._context.searcher
+        if not searcher.is_last and searcher.get_configured_units() is not core.Unit.EPOCHS:
+            raise DetError(
+                f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Lightning "
+                "continues from whole epochs; write max_length: {epochs: N}"
+            )
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the random generators, before the order of the data is drawn."""
+        searcher = self._context.searcher
+        if not searcher.is_last:  # the search compares this trial with others on the way
+            self._operations = searcher.operations()
+            self._operation = next(self._operations)
+        if self._folder is not None:
+            _restore_generators(self._folder / _GENERATORS.format(rank=self._rank))
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Release the checkpoint that was read.
+
+        Raises:
+            DetError: It was not read: `fit` begins anew in a run that continues.
+        """
+        if self.ckpt_path is not None and trainer.ckpt_path is None:
+            raise DetError(
+                "DetCallback: this trial continues, and Trainer.fit was called without its "
+                "checkpoint; write trainer.fit(..., ckpt_path=callback.ckpt_path)"
+            )
+        self._saved_at = trainer.global_step if self._folder is not None else -1
+        self._open.close()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save; then leave if that is requested, or if the search ends here."""
+        if trainer.current_epoch > 0:
+            self._begins_epoch = True
+            self._save(trainer)
+            self._begins_epoch = False
+        if self._leaves(trainer):
+            raise StopIteration  # ends the loop of epochs without another validation
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        """Report progress."""
+        total = trainer.estimated_stepping_batches
+        if self._context.distributed.is_chief and 0 < total < float("inf"):
+            self._context.train.report_progress(
+                min(1.0, trainer.global_step / total), trainer.global_step
+            )
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the state after the last epoch."""
+        if not self._is_leaving:
+            self._save(trainer)
+            self._leaves(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Take an epoch that only begins as not begun, which Lightning continues exactly."""
+        if self._begins_epoch:
+            progress = checkpoint["loops"]["fit_loop"]["epoch_progress"]
+            for counts in (progress["total"], progress["current"]):
+                counts["ready"] -= 1
+
+    @property
+    def _rank(self) -> int:
+        return self._context.distributed.rank
+
+    def _save(self, trainer: Trainer) -> None:
+        if trainer.global_step == self._saved_at:
+            return
+        self._saved_at = trainer.global_step
+        metadata = {"steps_completed": trainer.global_step}
+        shard = self._context.distributed.size > 1
+        with self._context.checkpoint.store_path(metadata, shard=shard) as (folder, _):
+            trainer.save_checkpoint(folder / _STATE)
+            torch.save(_generators(), folder / _GENERATORS.format(rank=self._rank))
+
+    def _leaves(self, trainer: Trainer) -> bool:
+        """Return whether the trial leaves now. Collective."""
+        self._is_leaving = self._context.preempt.should_preempt() or not self._goes_on(trainer)
+        return self._is_leaving
+
+    def _goes_on(self, trainer: Trainer) -> bool:
+        """Return whether the search lets the trial train on; it may wait for others first."""
+        operation = self._operation
+        while operation is not None and trainer.current_epoch >= operation.length:
+            if self._context.distributed.is_chief:
+                operation.report_completed(self._metric(trainer))
+            self._operation = operation = next(self._operations, None)
+            if operation is None:
+                return False
+        return True
+
+    def _metric(self, trainer: Trainer) -> float:
+        """Return the searcher metric of the last validation.
+
+        Raises:
+            DetError: The LightningModule has not logged it.
+        """
+        name = self._context.searcher.metric
+        _, metrics = self._context.train.get_validated()
+        if name not in metrics:
+            found = ", ".join(sorted(metrics)) or "none"
+            raise DetError(
+                f"DetCallback: searcher.metric is {name}, which validation_step has not logged; "
+                f"it has logged: {found}"
+            )
+        return float(metrics[name])
+
+
+class DetEnvironment(ClusterEnvironment):
+    """The ranks of the trial, which det_jupyter has started.
+
+    Args:
+        distributed: The ranks.
+    """
+
+    def __init__(self, distributed: core.DistributedContext) -> None:
+        super().__init__()
+        self._distributed = distributed
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        """True: Lightning must not start processes."""
+        return True
+
+    @property
+    def main_address(self) -> str:
+        """The computer of rank 0, as torch's process group needs it."""
+        return os.environ.get("MASTER_ADDR", "127.0.0.1")
+
+    @property
+    def main_port(self) -> int:
+        """The port there."""
+        return int(os.environ.get("MASTER_PORT", "0"))
+
+    @staticmethod
+    def detect() -> bool:
+        """Return whether this process is a rank of a trial."""
+        return core.get_cluster_info() is not None
+
+    def world_size(self) -> int:
+        """Return the number of ranks."""
+        return self._distributed.size
+
+    def global_rank(self) -> int:
+        """Return this rank."""
+        return self._distributed.rank
+
+    def local_rank(self) -> int:
+        """Return this rank among those of its computer."""
+        return self._distributed.local_rank
+
+    def node_rank(self) -> int:
+        """Return the number of its computer."""
+        return self._distributed.cross_rank
+
+    def set_world_size(self, size: int) -> None:
+        """Do nothing: the trial decides it."""
+
+    def set_global_rank(self, rank: int) -> None:
+        """Do nothing: the trial decides it."""
+
+
+class DetStrategy(DDPStrategy):
+    """DDP over the ranks of the trial: `Trainer` needs no `devices` and `num_nodes`.
+
+    Args:
+        context: The Core API's; by default the current one.
+        **options: Those of `DDPStrategy`.
+
+    Raises:
+        DetError: There is no context.
+    """
+
+    def __init__(self, context: core.Context | None = None, **options: Any) -> None:
+        self._context = _current(context, "DetStrategy")
+        environment = DetEnvironment(self._context.distributed)
+        super().__init__(cluster_environment=environment, **options)
+
+    @property
+    def root_device(self) -> torch.device:
+        """The device of this rank."""
+        info = self._context.info
+        return info.device if info is not None else super().root_device
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """The share of the data that this rank trains on."""
+        distributed = self._context.distributed
+        return {"num_replicas": distributed.size, "rank": distributed.rank}
+
+
+def _current(context: core.Context | None, who: str) -> core.Context:
+    found = context or core.current()
+    if found is None:
+        raise DetError(
+            f"{who}: there is no context of the Core API; write it inside of "
+            "`with core.init() as context:`"
+        )
+    return found
+
+
+def _generators() -> dict[str, Any]:
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _restore_generators(file: Path) -> None:
+    state = torch.load(file, weights_only=False)
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
