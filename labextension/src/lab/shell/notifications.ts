@@ -24,7 +24,8 @@ const SAME_DISK_MS = 600_000; // within it, all tabs notify of a disk together o
 
 export const notificationsPlugin: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:notifications',
-  description: 'Notifies when an experiment ends, fails or hangs, a search has a new best, or a disk is full.',
+  description:
+    'Notifies when an experiment ends, fails or hangs, a search has a new best, or a disk is full.',
   autoStart: true,
   requires: [IDetJupyter],
   activate: (app: JupyterFrontEnd, det: IDetJupyter) => {
