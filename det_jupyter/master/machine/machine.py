@@ -50,6 +50,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.master.machine.handlers import (
     agents,
     ended_experiments,
+    exits,
     experiment_changes,
     queueing,
     runs,
@@ -108,7 +109,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     events.DevicesReported: agents.on_devices_reported,
     GangStarted: runs.on_gang_started,
     RanksSeen: runs.on_ranks_seen,
-    GangExited: runs.on_gang_exited,
+    GangExited: exits.on_gang_exited,
     RoomReported: full_disks.on_room_reported,
     # from ranks
     events.RecordArrived: runs.on_record_arrived,

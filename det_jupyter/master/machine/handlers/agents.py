@@ -18,7 +18,7 @@ none                             alive          kill it
 from __future__ import annotations
 
 from det_jupyter.contract.messages import AllocationState, KillGang, State
-from det_jupyter.master.machine.handlers.runs import on_gang_exited
+from det_jupyter.master.machine.handlers.exits import on_gang_exited
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import (
     AgentAway,

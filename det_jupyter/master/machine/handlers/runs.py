@@ -12,11 +12,8 @@ Notice                          shown with the trial
 RanksStalled                    shown with the trial; ends the run if `hang.action` says so
 TraceSaved, ChangeMade          stored with the order that they answer
 LogMatched                      a line by which a log policy forbids another try, or an agent
-GangExited                      of one part: if it has failed, the other parts are killed
-                                of all: ENDED; outcome.py decides what it means for the trial
 
-A gang has a part on each agent process that carries ranks of it. It holds its slots until all
-parts have exited, or are lost with their agents: a trial never has two gangs.
+How a run ends is in exits.py.
 """
 
 from __future__ import annotations
@@ -28,16 +25,10 @@ from det_jupyter.contract.messages import (
     AllocationState,
     CheckpointRef,
     CheckpointView,
-    Cut,
-    FailureView,
-    GangExited,
     GangStarted,
-    KillGang,
     RanksSeen,
     RankView,
-    State,
 )
-from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.run.journal import (
     ChangeMade,
     CheckpointDeleted,
@@ -52,7 +43,7 @@ from det_jupyter.contract.run.journal import (
     TraceSaved,
 )
 from det_jupyter.contract.values.alerts import AlertKind
-from det_jupyter.contract.values.text import count, printable
+from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import (
@@ -61,43 +52,25 @@ from det_jupyter.master.machine.model.events import (
     RecordArrived,
     ValidationReported,
 )
-from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
+from det_jupyter.master.machine.model.lifecycle import is_stopping, move_allocation
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.alerts import raise_alert
-from det_jupyter.master.machine.rules.full_disks import note_room, wait_for_room
-from det_jupyter.master.machine.rules.gang_ends import merge_ends
-from det_jupyter.master.machine.rules.giving_up import end_given_up
-from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang, record_stall
+from det_jupyter.master.machine.rules.full_disks import note_room
+from det_jupyter.master.machine.rules.hanging import record_stall
 from det_jupyter.master.machine.rules.log_policies import agent_of, is_applied, policy_label
-from det_jupyter.master.machine.rules.outcome import (
-    MAX_LOSSES,
-    Outcome,
-    count_repeats,
-    failure_after_losses,
-    find_failure,
-    judge,
-    will_repeat,
-)
-from det_jupyter.master.machine.rules.placing import close_run, queue_trial
 from det_jupyter.master.machine.rules.retention import delete_uploaded, record_deleted
 from det_jupyter.master.machine.rules.searching import (
-    finish_trial,
     on_target_reached,
     report_validation,
 )
 from det_jupyter.master.machine.rules.trial_metrics import record_divergence, record_metric
 from det_jupyter.master.machine.rules.trial_orders import (
-    close_profiles,
     record_change,
     record_trace,
 )
-from det_jupyter.searcher import ExitReason
 
 _LINE_SHOWN = 200  # characters of a matching line
-_MAX_NOTICES = 10  # kept per trial; the first ones are the most informative
-# Outcomes after which the trial is queued again, or may be.
-_RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)
 
 
 def on_gang_started(turn: Turn, event: GangStarted) -> None:
@@ -211,9 +184,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
         case RankFailure():
             allocation.failures.append(record)
         case Notice():
-            kept = trial.alarms if record.is_alarm else trial.notices
-            if record.text not in kept and len(kept) < _MAX_NOTICES:
-                kept.append(record.text)
+            trial.add_notice(record.text, is_alarm=record.is_alarm)
             if record.is_alarm:
                 experiment = turn.state.experiment(trial.experiment_id)
                 text = f"trial {trial.id}: {record.text}"
@@ -307,179 +278,3 @@ def on_log_matched(turn: Turn, event: LogMatched) -> None:
     elif agent_id is not None:
         allocation.excludes.append(agent_id)
     turn.touch(trial, f"{policy}: {event.action}")
-
-
-def on_gang_exited(turn: Turn, event: GangExited) -> None:
-    """Store the end of a part of a gang. After the last one, end the run."""
-    found = turn.state.find_allocation(event.allocation_id)
-    if found is None:
-        return
-    trial, allocation = found
-    part = allocation.part_with(event.exit_codes)
-    if part is None:
-        raise Conflict(
-            f"allocation {allocation.id}: got exit codes of ranks {sorted(event.exit_codes)}, "
-            f"expected those of one of its parts: {[part.ranks for part in allocation.parts]}"
-        )
-    if part.exited is not None:  # a repeated report
-        return
-    is_ending = allocation.has_failed_part  # then the others were killed
-    part.exited = event
-    if event.cut is not None:
-        _note_cut(turn, trial, allocation, event.cut)
-    _note_lost_devices(turn, trial, allocation, event)
-    others = allocation.living_parts
-    if others:
-        turn.touch(trial, f"run {allocation.run}: ranks {part.ranks} have exited")
-        if part.has_failed and not is_ending:
-            turn.send_to_parts(others, KillGang(allocation_id=allocation.id))
-    elif turn.state.experiment(trial.experiment_id).is_given_up:
-        end_given_up(turn, trial)
-    else:
-        _end_run(turn, trial, allocation, merge_ends(allocation))
-
-
-def _note_cut(turn: Turn, trial: Trial, allocation: Allocation, cut: Cut) -> None:
-    """Place no gang on two agents that cannot reach each other; show why the run has ended."""
-    if cut.pair <= turn.state.agents.keys():  # one may have been lost, for the same reason
-        turn.state.add_cut(cut, turn.now)
-        turn.queue.mark_changed()
-    notice = f"run {allocation.run} ended, which is no failure: {cut.sentence}"
-    if len(trial.notices) < _MAX_NOTICES:
-        trial.notices.append(notice)
-
-
-def _note_lost_devices(
-    turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
-) -> None:
-    """Give out slots no more whose devices are lost; show why the run has ended."""
-    for rank, fault in event.faults.items():
-        if not fault.is_lost or rank not in event.exit_codes:
-            continue
-        agent_id = allocation.agent_ids[rank]
-        agent = turn.state.agents.get(agent_id)
-        if agent is not None:
-            agent.lost[allocation.slots[rank].id] = fault
-            turn.queue.mark_changed()
-        notice = f"run {allocation.run} ended, which is no failure: {fault} on agent {agent_id}"
-        if len(trial.notices) < _MAX_NOTICES:
-            trial.notices.append(f"{notice}; {RESET}")
-
-
-def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
-    """Release the slots of a gang that has exited; queue or end its trial, by the outcome."""
-    close_profiles(trial)
-    outcome = judge(trial, allocation, event)
-    close_run(turn, trial, allocation)
-    move_allocation(trial, AllocationState.ENDED)
-    forget_hang(turn, trial, allocation)
-    turn.touch(trial, f"run {allocation.run} ended: {outcome}")
-    if outcome is not Outcome.FAILED:
-        trial.message = ""  # a log policy may have set it; the run has not failed
-    if outcome in _RUNS_AGAIN:
-        trial.avoids = sorted({*trial.avoids, *allocation.excludes})
-    match outcome:
-        case Outcome.ENDED_AS_ASKED:
-            _on_ended_as_asked(turn, trial, allocation)
-        case Outcome.COMPLETED | Outcome.INVALID:
-            _on_completed(turn, trial, allocation)
-        case Outcome.PREEMPTED:
-            _queue_if_active(turn, trial)
-        case Outcome.LOST:
-            _on_lost(turn, trial, allocation, event)
-        case Outcome.FAILED:
-            _on_failed(turn, trial, allocation, event)
-        case _:
-            assert_never(outcome)
-
-
-def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    if trial.state is not State.STOPPING_COMPLETED:
-        finish_trial(turn, trial, ExitReason.CANCELED)
-        return
-    if allocation.failures:  # results are saved: the trial completes, its message is the error
-        trial.message = f"failed after its last batch: {allocation.failures[0].error}"
-    finish_trial(turn, trial, ExitReason.COMPLETED)
-
-
-def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    assert allocation.run_end is not None
-    has_reached_last_target = trial.is_resting and trial.target_is_last
-    if allocation.run_end.reason == "completed" and not has_reached_last_target:
-        _queue_if_active(turn, trial)  # the search set another target while it was exiting
-        return
-    prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""
-    trial.message = prefix + allocation.run_end.message
-    move(trial, State.STOPPING_COMPLETED)
-    finish_trial(turn, trial, ExitReason(allocation.run_end.reason))
-
-
-def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
-    if allocation.first_step_at is None:
-        trial.losses += 1
-    if trial.losses < MAX_LOSSES:
-        _queue_if_active(turn, trial)
-        return
-    trial.failure = failure_after_losses(event)
-    _give_up(turn, trial, trial.failure.error)
-
-
-def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
-    previous = trial.failure
-    failure, is_final = find_failure(allocation, event)
-    if allocation.ended_for is not None:
-        failure = failure_of_hang(allocation.ended_for, event.at)
-        settings = turn.state.experiment(trial.experiment_id).settings
-        is_final = settings.hang.action == "kill"
-    failure = _with_agent(turn, allocation, failure)
-    saved = allocation.starts_from != trial.latest_checkpoint
-    trial.failure = count_repeats(failure, previous, since_checkpoint=saved)
-    if is_stopping(trial.state):
-        _give_up(turn, trial, f"failed when it was canceled: {trial.failure.error}")
-        return
-    if allocation.is_hopeless:  # the trial's message says why
-        _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
-        return
-    if trial.failure.no_room and not is_final:
-        if trial.state is State.ACTIVE and not trial.is_resting:
-            wait_for_room(turn, trial, trial.failure, has_saved=saved)
-        return
-    trial.full_disks = 0
-    if not is_final and will_repeat(trial.failure):
-        times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
-        error = trial.failure.error.removesuffix(".")
-        _end_as_failed(turn, trial, f"{error}. Failed {times} with the same error.")
-        return
-    max_restarts = turn.state.experiment(trial.experiment_id).settings.max_restarts
-    if not is_final and trial.restarts < max_restarts:
-        trial.restarts += 1
-        _queue_if_active(turn, trial)
-        return
-    _give_up(turn, trial, trial.failure.error)
-
-
-def _with_agent(turn: Turn, allocation: Allocation, failure: FailureView) -> FailureView:
-    """Return a failure with the agent in its message if the disk of another computer was full."""
-    agent_id = agent_of(allocation, failure.rank) if failure.rank is not None else None
-    agent = turn.state.agents.get(agent_id or "")
-    if not failure.no_room or agent is None or not agent.is_remote:
-        return failure
-    return failure.model_copy(
-        update={"error": f"on agent {agent_id}: {failure.error}", "full_on_agent": agent_id}
-    )
-
-
-def _give_up(turn: Turn, trial: Trial, error: str) -> None:
-    restarts = f" (after {count(trial.restarts, 'restart')})" if trial.restarts else ""
-    _end_as_failed(turn, trial, f"{error}{restarts}")
-
-
-def _end_as_failed(turn: Turn, trial: Trial, message: str) -> None:
-    trial.message = message
-    move(trial, State.STOPPING_ERROR)
-    finish_trial(turn, trial, ExitReason.ERRORED)
-
-
-def _queue_if_active(turn: Turn, trial: Trial) -> None:
-    if trial.state is State.ACTIVE and not trial.is_resting:
-        queue_trial(turn, trial)

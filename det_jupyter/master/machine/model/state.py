@@ -28,6 +28,7 @@ from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.searcher import ExitReason
 
 _MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
+_MAX_NOTICES = 10  # kept per trial; the first ones are the most informative
 
 
 class Trial(StoredTrial):
@@ -56,6 +57,12 @@ class Trial(StoredTrial):
     def holds_slots(self) -> bool:
         """Whether slots are allocated to it, so that ranks may be running."""
         return self.allocation is not None and self.allocation.holds_slots
+
+    def add_notice(self, text: str, *, is_alarm: bool = False) -> None:
+        """Keep a notice or an alarm, if it is a new one; of many, the first are kept."""
+        kept = self.alarms if is_alarm else self.notices
+        if text not in kept and len(kept) < _MAX_NOTICES:
+            kept.append(text)
 
     @property
     def divergence(self) -> Divergence | None:

@@ -4,7 +4,7 @@
     (none) ──────────► QUEUED ────────────────► STARTING … ──────────► STOPPING
                           └─────────────────────────────────────────► ENDED   (it held no slots)
 
-A trial that is STOPPING holds its slots until its gang has exited (handlers/runs.py).
+A trial that is STOPPING holds its slots until its gang has exited (handlers/exits.py).
 """
 
 from __future__ import annotations
