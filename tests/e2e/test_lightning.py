@@ -10,7 +10,6 @@ from det_jupyter.client import Client
 from det_jupyter.contract.messages import LogQuery, State
 from tests.scripts import create
 
-pytest.importorskip("lightning.pytorch")
 pytestmark = pytest.mark.e2e
 
 SOURCE = """

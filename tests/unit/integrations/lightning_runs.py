@@ -1,0 +1,68 @@
+"""Trains a small module with Lightning, whose import takes seconds and sets variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from det_jupyter import core
+from det_jupyter.integrations.lightning import DetCallback
+
+NUM_EPOCHS, NUM_BATCHES = 4, 4
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+class Net(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.2))
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        loss = self.net(batch[0]).square().mean()
+        self.log("loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self.log("val_loss", self.net(batch[0]).square().mean())
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+
+
+def new_context(folder: Path, latest: str | None = None, **parts: Any) -> core.Context:
+    context = core.init(checkpoint_storage=folder, sink=core.RecordList())
+    info: Any = SimpleNamespace(latest_checkpoint=latest, trial_id=1, device=torch.device("cpu"))
+    return dataclasses.replace(context, info=info, **parts)
+
+
+def fit(context: core.Context, callbacks: list[Any] | None = None, **arguments: Any) -> Any:
+    L.seed_everything(5, verbose=False)
+    data = TensorDataset(torch.randn(16 * NUM_BATCHES, 8))
+    with context:
+        if callbacks is None:
+            callback = DetCallback()
+            callbacks, arguments = [callback], {"ckpt_path": callback.ckpt_path, **arguments}
+        trainer = L.Trainer(
+            max_epochs=NUM_EPOCHS,
+            callbacks=callbacks,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=bool(callbacks),
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            log_every_n_steps=2,
+        )
+        trainer.fit(Net(), DataLoader(data, 16, shuffle=True), DataLoader(data, 16), **arguments)
+    return trainer
+
+
+def weights(trainer: Any) -> Any:
+    return torch.cat([each.detach().flatten() for each in trainer.lightning_module.parameters()])
