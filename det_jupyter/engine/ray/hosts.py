@@ -18,8 +18,9 @@ from det_jupyter.engine.ray import agent_host
 _ASK_S = 1.0  # pause between two requests to a host
 _END_S = 20.0  # how long an agent may take to end in order
 # Ray's reasons of a node's death when its raylet has exited in order: it was stopped, or the
-# autoscaler has drained it. Other nodes may only be unreachable.
-_EXITED = (1, 3, 4)
+# autoscaler has drained it because it was idle. Other nodes may only be unreachable, also one that
+# counts as preempted (3): Ray infers that when a node does not answer after its notice's time.
+_EXITED = (1, 4)
 
 
 @dataclass(slots=True)
