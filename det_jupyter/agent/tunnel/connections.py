@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,7 @@ from det_jupyter.contract.messages import Wire
 LIMIT_BYTES = 1 << 18
 PREPARED_S = 3600.0  # within this time all parts have to be prepared; they may fetch checkpoints
 ACCEPTED, STARTS = b"ok\n", b"go\n"  # the answers
+_NUM_DIGITS = 32  # of the name of a certificate
 _LINGER_S = 5.0  # how long bytes may still be delivered after the ranks have ended
 
 # What is requested of another agent; see part.py and peers.py.
@@ -37,6 +39,11 @@ def objects_socket(store: Path) -> Path:
 def port_file(store: Path) -> Path:
     """Return the file with the loopback port of the store (rank/rendezvous.py)."""
     return store.with_name(f"{store.name}-port")
+
+
+def server_name(certificate: str) -> str:
+    """Return the name by which a connecting agent chooses its gang's certificate."""
+    return hashlib.sha256(certificate.encode()).hexdigest()[:_NUM_DIGITS]
 
 
 async def join(first: Connection, second: Connection) -> None:

@@ -17,6 +17,7 @@ from det_jupyter.agent.tunnel.connections import (
     Connection,
     Request,
     Want,
+    server_name,
 )
 from det_jupyter.contract.host.tls_client import trusting
 from det_jupyter.contract.messages import Cut, GangLink
@@ -116,7 +117,11 @@ class Dialer:
     async def _open(self, group: int, context: ssl.SSLContext, line: bytes) -> Connection | None:
         """Return a connection; None if the agent does not carry the gang (yet)."""
         reader, writer = await asyncio.open_connection(
-            self.link.addresses[group], self.link.ports[group], ssl=context, limit=LIMIT_BYTES
+            self.link.addresses[group],
+            self.link.ports[group],
+            ssl=context,
+            server_hostname=server_name(self.link.certificate),
+            limit=LIMIT_BYTES,
         )
         try:
             _keep_alive(writer)

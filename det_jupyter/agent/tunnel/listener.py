@@ -26,6 +26,7 @@ from det_jupyter.agent.tunnel.connections import (
     join,
     objects_socket,
     port_file,
+    server_name,
 )
 from det_jupyter.agent.tunnel.peers import answer_measure, offer_port
 from det_jupyter.contract.host.pending_connections import PendingConnections
@@ -44,11 +45,13 @@ class CarriedGang:
     """A gang with a part on this computer, or a check of connections.
 
     Args:
+        server_name: Of its certificate.
         secret: Of the gang.
         store: As in the ranks' specs, if rank 0 is here. None: it is not.
         waits_for: Agents whose parts are not prepared yet.
     """
 
+    server_name: str
     secret: str
     store: Path | None
     waits_for: set[str]
@@ -94,8 +97,10 @@ class GangListener:
     """Accepts connections of other agents, for the gangs with a part on this computer."""
 
     def __init__(self) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        # Without a name that is known, a connection gets the certificate of the newest gang.
+        self._context = _new_context()
+        self._context.sni_callback = self._choose_certificate
+        self._contexts: dict[str, ssl.SSLContext] = {}  # by name, of the gangs that are carried
         self._certificate = ""
         self._gangs: dict[str, CarriedGang] = {}
         # Strangers may finish the handshake, too. The oldest connections without a request go.
@@ -145,16 +150,31 @@ class GangListener:
             store: As in the ranks' specs, if rank 0 is here.
             waits_for: The agents of the other parts, if rank 0 is here.
         """
+        name = server_name(link.certificate)
         if link.certificate != self._certificate:  # newer than that of earlier gangs
             _load(self._context, link.certificate + "\n" + link.key)
             self._certificate = link.certificate
-        gang = CarriedGang(secret=link.secret, store=store, waits_for=set(waits_for))
+        if name not in self._contexts:
+            context = _new_context()
+            _load(context, link.certificate + "\n" + link.key)
+            self._contexts[name] = context
+        gang = CarriedGang(
+            server_name=name, secret=link.secret, store=store, waits_for=set(waits_for)
+        )
         self._gangs[allocation_id] = gang
         try:
             yield gang
         finally:
             del self._gangs[allocation_id]
+            if not any(other.server_name == name for other in self._gangs.values()):
+                del self._contexts[name]
             end_soon(gang.connections)
+
+    def _choose_certificate(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext
+    ) -> None:
+        if name is not None and (context := self._contexts.get(name)) is not None:
+            connection.context = context
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._listener is not None
@@ -217,6 +237,12 @@ def _bind(port: int) -> TlsListener:
             f"port {port}, for other agents, cannot be opened: {error.strerror}; choose another "
             "with `--port N`"
         ) from None
+
+
+def _new_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
 
 
 def _load(context: ssl.SSLContext, chain: str) -> None:

@@ -387,6 +387,24 @@ def test_listener_takes_the_certificate_of_the_newest_gang(
     run(scenario)
 
 
+def test_a_gang_that_starts_keeps_its_certificate_when_a_newer_gang_has_another(
+    folder: Path, pair: tuple[str, str], tmp_path: Path
+) -> None:
+    newer = certificate(tmp_path / "newer")
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.chief as here:
+                with listener.carrying("2.1.1", link_to(listener, newer)):
+                    async with parts.other as part:
+                        await asyncio.gather(here.gather(), part.gather())
+                assert len(listener._contexts) == 1
+            assert listener._contexts == {}
+
+    run(scenario)
+
+
 def test_port_that_is_in_use_is_named() -> None:
     async def scenario() -> None:
         async with opened() as listener:
