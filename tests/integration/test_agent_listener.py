@@ -11,11 +11,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from det_jupyter.errors import DetError
 from det_jupyter.master.http import agent_listener
-from det_jupyter.master.http.agent_listener import AgentListener
+from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import API
+from det_jupyter.master.http.responses import DiskSpace, add_error_handlers
 from det_jupyter.master.service.agent_access import AgentAccess
 from tests.integration.master_support import Bench
 
@@ -136,3 +138,30 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, name: str) -> None:
         await listener.open()
 
     play(tmp_path, scenario)
+
+
+def test_agents_of_clusters_and_of_this_computer_are_not_added_or_removed_alone(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path / "db")
+    service, name = bench.service, "ray-node-a-aaaaaa"
+    service.access.add(name, cluster="ray")
+    app = FastAPI()
+    add_error_handlers(app, DiskSpace(str(tmp_path)), service)
+    listener = AgentListener(service, service.access, str(tmp_path))
+    app.include_router(access_routes(service, service.access, listener))
+
+    async def answers() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://m") as http:
+            path = f"/agents/{name}/credentials"
+            own = f"/agents/{socket.gethostname()}/credentials"  # has not registered yet
+            return [await http.delete(path), *[await http.post(p, json={}) for p in (path, own)]]
+
+    removed, added, own = asyncio.run(answers())
+    bench.service.close()
+    assert (removed.status_code, added.status_code, own.status_code) == (409, 409, 409)
+    assert "on a node of cluster ray, and would be started again" in removed.text
+    assert "the name of an agent of cluster ray; choose another" in added.text
+    assert "the name of an agent of this computer; choose another" in own.text
+    assert service.access.agents == [name]

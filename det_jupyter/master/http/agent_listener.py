@@ -234,8 +234,13 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
     async def add(agent_id: str, body: AddAgent) -> Response:
         """Allow an agent on another computer to connect; return its credentials."""
         agent = service.machine.state.agents.get(agent_id)
-        if agent is not None and not agent.is_remote:
+        is_here = agent_id == socket.gethostname() if agent is None else not agent.is_remote
+        if is_here:  # it may not have registered yet
             raise Conflict(f"{agent_id} is the name of an agent of this computer; choose another")
+        if cluster := access.cluster_of(agent_id):
+            raise Conflict(
+                f"{agent_id} is the name of an agent of cluster {cluster}; choose another"
+            )
         address = body.address or outward_address()
         token = access.add(agent_id)
         await listener.open()
@@ -244,6 +249,12 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
     @routes.delete("/agents/{agent_id:path}/credentials", response_model=Wire)
     async def remove(agent_id: str) -> Response:
         """Refuse an agent of another computer from now on; its trials end there."""
+        if cluster := access.cluster_of(agent_id):
+            raise Conflict(
+                f"agent {agent_id} is on a node of cluster {cluster}, and would be started again; "
+                f"to use none of its slots: det agent disable {agent_id}; to end all agents of "
+                f"the cluster: det cluster remove {cluster}"
+            )
         agent = service.machine.state.agents.get(agent_id)
         access.remove(agent_id, awaited_from=time.time() if agent is not None else None)
         service.links.drop(agent_id)
