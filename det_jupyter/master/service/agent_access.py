@@ -34,6 +34,7 @@ _DEFAULT_ROUTE = "192.0.2.1"  # reserved for documentation
 _NUM_DIGITS = 8  # of the id of a master
 _REFUSED_S = 7 * 86_400.0  # for how long an agent that was removed while it was away is awaited
 _YEARS = 10  # validity of the certificate
+_EARLY = datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)
 _COMMON_NAME = "det_jupyter master"
 _GANG_NAME = "det_jupyter gang"
 _SECRET_BYTES = 32
@@ -252,7 +253,7 @@ def _make_certificate(path: Path, key_path: Path, common_name: str) -> None:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
+        .not_valid_before(_EARLY)  # a computer's clock may be far behind
         .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from det_jupyter.errors import ConfigError, DetError, NotFound
 from det_jupyter.master.service.agent_access import AgentAccess
@@ -48,6 +49,14 @@ def test_certificate_serves_tls_and_is_kept(tmp_path: Path) -> None:
     ssl.create_default_context(cadata=certificate)
     access.add("c")
     assert access.certificate.read_text() == certificate
+
+
+def test_certificate_is_valid_for_computers_whose_clock_is_years_behind(tmp_path: Path) -> None:
+    access = AgentAccess(tmp_path / "agents")
+    access.add("b")
+    access.gang_certificate()
+    for path in (access.certificate, tmp_path / "agents" / "gang-certificate.pem"):
+        assert x509.load_pem_x509_certificate(path.read_bytes()).not_valid_before_utc.year == 1970
 
 
 def test_certificate_of_gangs_is_another_one_after_an_agent_was_removed(tmp_path: Path) -> None:
