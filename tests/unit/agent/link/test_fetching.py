@@ -17,7 +17,7 @@ from det_jupyter.agent.link import fetching
 from det_jupyter.agent.link.fetching import RunFiles, remove_folder
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.starting.rank_processes import StartFailed
-from det_jupyter.contract.host import paths
+from det_jupyter.contract.host import blobs, paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import LaunchError
@@ -76,6 +76,25 @@ def test_trials_that_were_captured_with_the_same_values_fetch_a_blob_once(folder
     asyncio.run(run())
     assert fetched == [f"/api/v1/agents/b/blobs/{digest}"]
     assert BlobStore(paths.data_dir() / "blobs").read(digest) == content
+
+
+def test_a_large_blob_is_synced_while_it_arrives(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = list[int](), os.fsync
+
+    def note(file: int) -> None:
+        synced.append(os.fstat(file).st_size)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(blobs, "_SYNC_BYTES", 20)
+    content = bytes(range(65))
+    store = BlobStore(folder / "blobs")
+    with store.receiving(hashlib.sha256(content).hexdigest()) as take:
+        for start in range(0, 65, 10):
+            take(content[start : start + 10])
+    assert synced == [20, 40, 60, 65]
 
 
 def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Path) -> None:
