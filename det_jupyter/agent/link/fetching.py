@@ -19,7 +19,7 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sized
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -207,20 +207,24 @@ class RunFiles:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    async def keep_trimmed(self, runs: Sized) -> None:
-        """Remove what is unused every hour while no run is open, until cancelled.
+    async def keep_trimmed(self, runs: Collection[str]) -> None:
+        """Remove what is unused every hour, until cancelled.
 
         Args:
-            runs: The agent's open runs (live). They may map blobs, or wait for their uploads.
+            runs: The agent's open runs (live). They may map blobs, or wait for their uploads: what
+                was used since the oldest has begun stays.
         """
+        begun: dict[str, float] = {}  # by run: when it was not open yet
+        looked_at = 0.0  # what is open already is of an earlier agent process
         while True:
-            if not runs:
-                await asyncio.to_thread(self.remove_unused)
+            begun = {run: begun.get(run, looked_at) for run in runs}
+            looked_at = time.time()
+            oldest = min(begun.values(), default=looked_at)
+            await asyncio.to_thread(self.remove_unused, min(oldest, looked_at - _KEPT_S))
             await asyncio.sleep(_TRIM_S)
 
-    def remove_unused(self, now: float | None = None) -> None:
-        """Remove blobs, checkpoints and files of trials that were not used for a week."""
-        before = (time.time() if now is None else now) - _KEPT_S
+    def remove_unused(self, before: float) -> None:
+        """Remove blobs, checkpoints and files of trials that were last used before this time."""
         data_dir = paths.data_dir()
         for path in [*self._blobs.root.glob("??/*"), *self._checkpoints.glob("*")]:
             with suppress(OSError):

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -123,6 +124,30 @@ def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Pa
     assert [path.name for path in folder.iterdir()] == ["new"]
     assert not blob.exists()
     assert (written.exists(), growing.exists()) == (False, True)
+
+
+def test_an_agent_that_is_always_busy_removes_what_no_run_uses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_TRIM_S", 0.01)
+    monkeypatch.setattr(fetching, "_KEPT_S", -1000.0)  # without a run, all would be removed
+    folder.mkdir(parents=True)
+
+    async def play() -> None:
+        runs: list[str] = ["1.1.1"]
+        trimming = asyncio.create_task(RunFiles(CREDENTIALS).keep_trimmed(runs))
+        await asyncio.sleep(0.05)
+        runs[:] = ["2.1.1"]  # never none
+        for name, at in (("used", time.time() + 1), ("old", 1)):
+            (folder / name).mkdir()
+            os.utime(folder / name, (at, at))
+        async with asyncio.timeout(20):
+            while (folder / "old").exists():
+                await asyncio.sleep(0.01)
+        trimming.cancel()
+
+    asyncio.run(play())
+    assert (folder / "used").exists()
 
 
 def test_folder_of_which_a_part_could_not_be_removed_is_no_checkpoint(
