@@ -14,14 +14,15 @@ import psutil
 import pytest
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import AddCluster, ClusterNode
+from det_jupyter.contract.host.versions import installed_versions
+from det_jupyter.contract.messages import AddCluster, ClusterNode, RunReport
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.background import clusters as clusters_module
 from det_jupyter.master.background import one_cluster
 from det_jupyter.master.background.bridge import bridge_log
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.service.pools_file import read_pools
-from tests.integration.master_support import Bench
+from tests.integration.master_support import RUN, Bench, make_registration, make_request
 
 PORT = 4711
 
@@ -189,6 +190,32 @@ def test_removal_ends_the_agents_and_makes_their_tokens_void(world: World) -> No
     stored = read_pools()
     assert stored is not None
     assert stored.clusters == []
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_trials_of_a_removed_clusters_agent_start_elsewhere_at_once_only_if_it_left_in_order(
+    world: World, leaves: bool
+) -> None:
+    name, service = "ray-node-a-aaaaaa", world.bench.service
+    world.set_nodes(node(A, host="running", agent=name))
+
+    def register(**changes: Any) -> None:
+        changes["versions"] = installed_versions()
+        registration = make_registration("first").model_copy(update=changes)
+        service.register(name, registration, is_remote=True)
+
+    async def script(clusters: Clusters) -> None:
+        await clusters.add(world.request())
+        register()
+        await service.submit(make_request())
+        assert service.machine.indexes.trials_on_agent(name)
+        if leaves:
+            register(slots=[], runs=[RunReport(allocation_id=RUN, alive=True)])
+        removed = await clusters.remove("ray")
+        assert bool(service.machine.indexes.trials_on_agent(name)) == (not leaves)
+        assert removed.problem == ("" if leaves else f"{name} did not answer")
+
+    run(world, script)
 
 
 def test_a_cluster_that_is_being_added_or_removed_cannot_be_removed(world: World) -> None:

@@ -183,11 +183,19 @@ class Clusters:
                     await asyncio.shield(self._tasks[name])
         else:
             answer.problem = status.problems[0] if status.problems else "it is not connected"
-        agents = [id for id, node in self._service.nodes.of_agents.items() if node.cluster == name]
+        nodes, agents = self._service.nodes, self._service.machine.state.agents
+        mine = [
+            id for id, node in nodes.of_agents.items() if node.cluster == name and id in agents
+        ]
+        # In order, it has registered without slots, and nothing runs there any more. Others may
+        # only be cut off: they count as lost when their ranks' leases have ended (supervisor).
+        left = [agent_id for agent_id in mine if not agents[agent_id].slots]
+        cut_off = [id for id in mine if id not in left and not nodes.left(id)]
+        if cut_off and not answer.problem:
+            answer.problem = f"{' and '.join(cut_off)} did not answer"
         await self._drop(cluster)
-        if status.state == "connected":  # nothing runs there any more
-            for agent_id in agents:
-                self._service.take(AgentLost(agent_id=agent_id))
+        for agent_id in left:
+            self._service.take(AgentLost(agent_id=agent_id))
 
     def statuses(self) -> list[ClusterStatus]:
         """Return all clusters."""
