@@ -281,3 +281,33 @@ def test_clusters_of_the_file_are_connected_when_the_master_starts(world: World)
         running.cancel()
 
     run(world, script)
+
+
+def test_agents_of_a_cluster_that_is_not_in_the_file_any_more_cannot_connect(world: World) -> None:
+    (world.folder / "data").mkdir(mode=0o700)
+    paths.pools_file().write_text("pools: []")
+    token = world.access.add("old-node-a-aaaaaa", cluster="old")
+    world.access.add("b")
+
+    async def script(clusters: Clusters) -> None:
+        running = asyncio.create_task(clusters.run())
+        await until(lambda: world.access.agents == ["b"])
+        assert world.access.agent_of(token) is None
+        running.cancel()
+
+    run(world, script)
+
+
+def test_clusters_of_a_file_that_cannot_be_read_keep_their_agents(world: World) -> None:
+    (world.folder / "data").mkdir(mode=0o700)
+    paths.pools_file().write_text("pools: {")
+    world.access.add("old-node-a-aaaaaa", cluster="old")
+
+    async def script(clusters: Clusters) -> None:
+        running = asyncio.create_task(clusters.run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert world.access.agents == ["old-node-a-aaaaaa"]
+        running.cancel()
+
+    run(world, script)

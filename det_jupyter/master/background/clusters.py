@@ -8,6 +8,7 @@ pools.yaml, requests ──► Clusters ──► Cluster ──orders──► 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -17,11 +18,13 @@ from det_jupyter.contract.messages import AddCluster, ClusterStatus, RemovedClus
 from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
 from det_jupyter.master.background.bridge import bridge_log
-from det_jupyter.master.background.one_cluster import Cluster
+from det_jupyter.master.background.one_cluster import Cluster, close_agents
 from det_jupyter.master.machine.model.events import AgentLost, ClustersChanged
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.pools_file import read_pools, write_clusters
 from det_jupyter.master.service.service import Service
+
+logger = logging.getLogger(__name__)
 
 _FIRST_S = 60.0  # how long a bridge may take to load Ray and connect, until `add` gives up
 _END_S = 25.0  # how long the agents of a removed cluster may take to end
@@ -58,6 +61,10 @@ class Clusters:
             found = read_pools()
             for config in found.clusters if found else ():
                 self._start(config)
+            # Those that were taken out of the file, or whose removal a killed master had begun.
+            for name in self._access.clusters - self._clusters.keys():
+                logger.warning("cluster %s is not in the file any more: its agents end", name)
+                close_agents(name, self._service, self._access)
         self._note_names()  # also that there are none
         while True:
             await asyncio.sleep(1.0)
@@ -140,7 +147,7 @@ class Clusters:
     async def _drop(self, cluster: Cluster) -> None:
         """End a cluster's bridge, make the tokens of its agents void, and forget it."""
         await self._stop(cluster)
-        cluster.close_agents()
+        close_agents(cluster.config.name, self._service, self._access)
         del self._clusters[cluster.config.name], self._tasks[cluster.config.name]
         self._note_names()
         await self._close_listener(cluster.config.name)

@@ -282,21 +282,6 @@ class Cluster:
         if self._bridge is not None:
             self._bridge.send(EndBridge())
 
-    def close_agents(self) -> None:
-        """Make the tokens of its agents void, and give up what runs there."""
-        known = self._service.nodes.of_agents
-        names = {
-            *self._access.agents_of(self.config.name),
-            *(id for id, node in known.items() if node.cluster == self.config.name),
-        }
-        for agent_id in names:
-            if agent_id in self._access.agents:
-                self._access.remove(agent_id)
-            self._service.links.drop(agent_id)
-            self._service.take(AgentRemoved(agent_id=agent_id))
-            known.pop(agent_id, None)
-        self._service.nodes.notes.pop(self.config.name, None)
-
     @property
     def trial_ids(self) -> list[int]:
         """The trials that run on its agents."""
@@ -304,3 +289,19 @@ class Cluster:
         known = self._service.nodes.of_agents
         mine = [id for id, node in known.items() if node.cluster == self.config.name]
         return sorted({trial.id for id in mine for trial in indexes.trials_on_agent(id)})
+
+
+def close_agents(cluster: str, service: Service, access: AgentAccess) -> None:
+    """Make the tokens of a cluster's agents void, and give up what runs there."""
+    known = service.nodes.of_agents
+    names = {
+        *access.agents_of(cluster),
+        *(id for id, node in known.items() if node.cluster == cluster),
+    }
+    for agent_id in names:
+        if agent_id in access.agents:
+            access.remove(agent_id)
+        service.links.drop(agent_id)
+        service.take(AgentRemoved(agent_id=agent_id))
+        known.pop(agent_id, None)
+    service.nodes.notes.pop(cluster, None)

@@ -105,6 +105,11 @@ class AgentAccess:
         """Store the port, which later masters use too; None: choose another the next time."""
         self._write(self._access.model_copy(update={"port": port}))
 
+    @property
+    def clusters(self) -> set[str]:
+        """The clusters on whose nodes agents may connect."""
+        return set(self._access.clusters.values())
+
     def agents_of(self, cluster: str) -> list[str]:
         """Return the agents on nodes of a cluster that may connect."""
         return [name for name, of in self._access.clusters.items() if of == cluster]
