@@ -266,6 +266,23 @@ def test_a_cluster_that_cannot_be_stored_is_not_kept(
     run(world, script)
 
 
+def test_the_cause_is_told_at_once_if_the_port_cannot_be_stored(world: World) -> None:
+    world.set_nodes(node(A))
+
+    def fail(_: int | None) -> None:
+        raise OSError(28, "No space left on device")
+
+    world.access.set_port = fail  # type: ignore[method-assign]
+    world.listens_for.add("ray")
+
+    async def script(clusters: Clusters) -> None:
+        with pytest.raises(Conflict, match="No space left on device"):
+            await clusters.add(world.request())
+        assert clusters.statuses() == []
+
+    run(world, script)
+
+
 def test_clusters_of_the_file_are_connected_when_the_master_starts(world: World) -> None:
     world.set_nodes(node(A, cpus=1))
     (world.folder / "data").mkdir(mode=0o700)

@@ -16,6 +16,7 @@ from typing import Any
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.messages import AddCluster, ClusterStatus, RemovedCluster, SetPools
 from det_jupyter.contract.schema.clusters import ClusterConfig
+from det_jupyter.contract.values.text import error_message
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
 from det_jupyter.master.background.bridge import bridge_log
 from det_jupyter.master.background.one_cluster import Cluster, close_agents
@@ -89,8 +90,9 @@ class Clusters:
                 master = self._access.master_id
                 cluster.port = await self._open_listener(cluster.config.name)
                 break
-            except DetError as error:  # the port is taken, or cryptography is missing
-                cluster.problem = str(error)
+            # The port is taken, cryptography is missing, or the disk is full.
+            except (DetError, OSError) as error:
+                cluster.problem = error_message(error)
                 cluster.failed.set()
                 await asyncio.sleep(2.0)
         await cluster.run(master)
