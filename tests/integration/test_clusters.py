@@ -272,7 +272,7 @@ def test_the_cause_is_told_at_once_if_the_port_cannot_be_stored(world: World) ->
     def fail(_: int | None) -> None:
         raise OSError(28, "No space left on device")
 
-    world.access.set_port = fail  # type: ignore[method-assign]
+    world.access.set_port = fail  # type: ignore[method-assign,assignment]
     world.listens_for.add("ray")
 
     async def script(clusters: Clusters) -> None:

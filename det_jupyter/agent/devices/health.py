@@ -8,6 +8,9 @@ not reach it. It is back
     if it counts no uncorrected errors        after an error of its memory; a reset clears these
     10 minutes later, if NVML reaches it      otherwise: a trial may try
 
+but not within 10 s of the error: the loss has been reported by then (watch.py). An answer of NVML
+that is another error is none: it changes nothing.
+
 `note_log` never blocks. NVML does when a device falls off its bus, so it is asked in another
 thread.
 """
@@ -27,6 +30,7 @@ from det_jupyter.contract.values.xids import Fault
 
 _MOST_FAULTS = 256
 _SAME_S = 10.0  # the log and NVML report an error at about the same time
+_LEAST_S = 10.0
 _TRY_AGAIN_S = 600.0
 
 
@@ -36,11 +40,13 @@ class Answer:
 
     Args:
         is_lost: NVML does not reach it.
+        is_reached: NVML reaches it; if it is neither lost nor reached, that is not known.
         num_uncorrected: Errors of its memory since the last reset; None: not counted.
         xids: Errors since the last answer.
     """
 
     is_lost: bool = False
+    is_reached: bool = True
     num_uncorrected: int | None = None
     xids: Sequence[int] = ()
 
@@ -86,13 +92,15 @@ class DeviceHealth:
             self._unreached.add(slot_id)
             self._add(slot_id, now, None)
             return
-        was_unreached = slot_id in self._unreached
-        self._unreached.discard(slot_id)
         lost = self._lost.get(slot_id)
-        if lost is None or answer.xids:
+        if lost is None or answer.xids or not answer.is_reached:
+            return
+        since_s = abs(now - lost.at)  # the clock may have been set back
+        if since_s < _LEAST_S:
             return
         is_clean = lost.fault is Fault.UNCORRECTED and answer.num_uncorrected == 0
-        if was_unreached or is_clean or now - lost.at >= _TRY_AGAIN_S:
+        if slot_id in self._unreached or is_clean or since_s >= _TRY_AGAIN_S:
+            self._unreached.discard(slot_id)
             del self._lost[slot_id]
 
     def set_lost(self, lost: dict[int, DeviceFault]) -> None:
@@ -107,7 +115,8 @@ class DeviceHealth:
     ) -> dict[int, DeviceFault]:
         """Return the error of each slot that explains a crash there best, by slot id.
 
-        An error of another program on the same device explains nothing, unless the device is lost.
+        An error of another program on the same device explains nothing, unless the device is lost;
+        nor does the loss of a device that is back.
 
         Args:
             slot_ids: The slots of a gang.
@@ -117,11 +126,16 @@ class DeviceHealth:
         ours = {None, *pids}
         found: dict[int, DeviceFault] = {}
         for slot_id in slot_ids:
+            is_lost = slot_id in self._lost
             faults = [
                 fault
-                for fault in self._faults.get(slot_id, ())
+                for fault in list(self._faults.get(slot_id, ()))  # another thread may add some
                 if fault.at >= since
-                and (fault.is_lost or fault.pid in ours or not psutil.pid_exists(fault.pid or 0))
+                and (
+                    is_lost
+                    if fault.is_lost
+                    else fault.pid in ours or not psutil.pid_exists(fault.pid or 0)
+                )
             ]
             if faults:  # of equal ones the first is the cause of the others
                 found[slot_id] = max(faults, key=lambda fault: fault.fault)
@@ -133,6 +147,6 @@ class DeviceHealth:
             self._lost.setdefault(slot_id, fault)
         if xid is None and self._lost[slot_id] is not fault:
             return  # it is known to be lost
-        known = next((one for one in self._faults[slot_id] if one.xid == xid), None)
+        known = next((one for one in reversed(self._faults[slot_id]) if one.xid == xid), None)
         if known is None or now - known.at > _SAME_S:
             self._faults[slot_id].append(fault)

@@ -83,7 +83,11 @@ class NvmlProbe:
         nvml, num_uncorrected = self._nvml, None
         try:
             handle = nvml.nvmlDeviceGetHandleByUUID(slot.uuid)
-            nvml.nvmlDeviceGetMemoryInfo(handle)  # a handle may be of a device that is lost
+            try:
+                nvml.nvmlDeviceGetMemoryInfo(handle)  # a handle may be of a device that is lost
+            except nvml.NVMLError as error:  # a GPU that shares the computer's memory has none
+                if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
+                    raise
             try:
                 num_uncorrected = nvml.nvmlDeviceGetTotalEccErrors(
                     handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
@@ -93,7 +97,7 @@ class NvmlProbe:
                     raise
         except nvml.NVMLError as error:
             is_lost = error.value == nvml.NVML_ERROR_GPU_IS_LOST
-            return Answer(is_lost=is_lost, num_uncorrected=-1, xids=xids)
+            return Answer(is_lost=is_lost, is_reached=False, xids=xids)
         return Answer(num_uncorrected=num_uncorrected, xids=xids)
 
     def _locate(self, slot: SlotView, health: DeviceHealth) -> None:

@@ -32,7 +32,8 @@ async def in_thread(function: Callable[[], Result]) -> Result:
     outcome: Future[Result] = Future()
 
     def work() -> None:
-        outcome.set_running_or_notify_cancel()
+        if not outcome.set_running_or_notify_cancel():
+            return  # its caller was cancelled before this thread ran
         try:
             outcome.set_result(function())
         except BaseException as error:

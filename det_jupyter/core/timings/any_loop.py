@@ -12,12 +12,14 @@ as those of our loop:
 A batch is a step of the optimizer, with all data whose gradients it uses. If several optimizers
 step one after the other, the last one ends the batch: it ends when one of them steps again.
 
-    no backward pass since the first next() of a DataLoader's iterator,
+    no backward pass since the first next() of a DataLoader's iterator, but calls of modules (or
+      the training shows none: compiled functions make them),
       and three batches of it, or its end, or one that a module in eval mode has got without
       gradients before another iterator is used                                       validation
     a module that is trained, in eval mode and without gradients,
       and no DataLoader                                       validation, until the next `backward`
-    no module seen before `backward` (a compiled function has called it)    forward, from next() on
+    no module seen before `backward` (a compiled function has called it),
+      or first a loss, computed of what has gradients                       forward, from next() on
 
 Marks that turn out to be of a validation are renamed, so nothing has to be predicted. Timing
 begins after the first step: what comes before is the start of a script.
@@ -43,6 +45,7 @@ _REST, _NEXT, _FORWARD = CODES["rest"], CODES["dataloader_next"], CODES["forward
 _BACKWARD, _OPTIMIZER = CODES["backward"], CODES["optimizer"]
 _VALIDATION = CODES["validation"]
 _SURE = 3  # batches of an iterator without a backward pass; trainers fetch one or two ahead
+_MOST_MARKS = 100_000  # without a step, such as of a loop that changes the weights itself
 _NOWHERE = -1
 
 
@@ -104,6 +107,8 @@ class LoopTimings:
         self._num_next = 0  # of that iterator, since the last backward pass
         self._begun_at = _NOWHERE  # index of the mark of the first of these
         self._renamed: list[int] = []  # the codes since then, before they became a validation's
+        self._is_called = False  # a module was called meanwhile
+        self._is_seen = False  # calls of modules are seen in the training
         self._is_evaluated = False  # a module in eval mode was called without gradients meanwhile
         self._is_validating = False
         self._trained = (0, 0)  # ids of the last trained module, and of what it wraps
@@ -190,9 +195,9 @@ class LoopTimings:
         if iterator is not self._iterator():
             if self._is_evaluated and self._num_next and not self._is_validating:
                 self._rename()
-            self._is_validating = self._is_evaluated = False
+            self._is_validating = self._is_evaluated = self._is_called = False
             self._iterator, self._num_next, self._renamed = ref(iterator), 0, []
-        elif self._num_next == _SURE and not self._is_validating:
+        elif self._num_next >= _SURE and self._is_read_only():
             self._rename()
         if self._is_validating:
             if perf_counter_ns() - self._flushed_at >= PERIOD_NS:
@@ -205,7 +210,7 @@ class LoopTimings:
 
     def end_data(self, is_over: bool) -> None:
         """It has returned a batch, or there are no more."""
-        if is_over and self._num_next > 1 and not self._is_validating:
+        if is_over and self._num_next > 1 and self._is_read_only():
             self._rename()
         if not self._is_validating or is_over:
             self._has_data = self._has_data or not self._is_validating
@@ -213,10 +218,20 @@ class LoopTimings:
             self._mark(_REST)
         self.arm()
 
-    def before_module(self, module: Any, has_gradients: bool) -> None:
-        """A module is called that no other one calls."""
+    def _is_read_only(self) -> bool:
+        """Return whether the data since the last backward pass are of a validation.
+
+        Trainers that accumulate gradients may fetch all batches of a step before the first call.
+        """
+        return not self._is_validating and (self._is_called or not self._is_seen)
+
+    def before_module(self, module: Any, has_gradients: bool, follows: bool = False) -> None:
+        """A module is called that no other one calls; `follows`: on what has gradients."""
+        self._is_called = True
         if self._part not in (_REST, _VALIDATION, _OPTIMIZER):
             return
+        if follows:
+            self._begin_forward()
         if has_gradients or module.training:
             if has_gradients and id(module) != self._trained[0]:
                 self._trained = id(module), id(getattr(module, "module", None))
@@ -230,18 +245,25 @@ class LoopTimings:
         """A backward pass begins; return False if it is within another one."""
         if self._part == _BACKWARD:
             return False
+        if self._num_next:
+            self._is_seen = self._part == _FORWARD
         if self._renamed:  # it is none
             self._codes[self._begun_at : self._begun_at + len(self._renamed)] = self._renamed
-        elif self._part in (_REST, _OPTIMIZER) and self._data_at != _NOWHERE:
-            self._codes[self._data_at] = _FORWARD
+        elif self._part in (_REST, _OPTIMIZER):
+            self._begin_forward()
         self._num_next, self._renamed, self._data_at = 0, [], _NOWHERE
-        self._is_evaluated = self._is_validating = False
+        self._is_evaluated = self._is_validating = self._is_called = False
         self._mark(_BACKWARD)
         timings = self._timings
         assert timings is not None
         timings.part = _BACKWARD
         timings.begin_backward(is_exchanged)
         return True
+
+    def _begin_forward(self) -> None:
+        """The forward pass has begun unseen, when its data were there."""
+        if self._data_at != _NOWHERE and not self._renamed:
+            self._codes[self._data_at] = _FORWARD
 
     def within_backward(self) -> None:
         """The backward pass has computed a gradient. Called only on several ranks."""
@@ -255,6 +277,8 @@ class LoopTimings:
         self._mark(_OPTIMIZER if self._stepping else _REST)
         if not self._has_data:
             self.arm()
+        if len(self._at) > _MOST_MARKS:
+            self.flush()
 
     def begin_step(self, optimizer: Any) -> None:
         """An optimizer steps. A step that another class extends calls this twice."""

@@ -96,7 +96,7 @@ class _Hooks:
         self._armed: dict[int, Any] = module._global_forward_pre_hooks
         self._replica = DistributedDataParallel
         self._seen = WeakSet[Any]()  # modules that were looked through for replicas
-        self._last = 0  # id of the last one of them
+        self._last: Callable[[], Any] = lambda: None  # weak: the last one of them
         self._replicas: list[Callable[[], Any]] = []  # weak
         self._wraps_compiled = False
         loop.arm, loop.disarm = self._arm, self._disarm
@@ -132,13 +132,15 @@ class _Hooks:
         loop = self._loop
         if loop.thread == get_ident():
             self._armed.pop(_KEY, None)
-            if id(module) != self._last:
+            if module is not self._last():
                 self._look_through(module)
-            loop.before_module(module, self._has_gradients())
+            has_gradients = self._has_gradients()
+            loop.before_module(module, has_gradients, has_gradients and _has_history(args))
 
     def _look_through(self, module: Any) -> None:
         """Find the replicas in a module, which exchange gradients in the backward pass."""
-        self._last = id(module)
+        self._last = ref(module)
+        self._replicas = [has for has in self._replicas if has() is not None]
         if module in self._seen:
             return
         self._seen.add(module)
@@ -213,6 +215,11 @@ class _Hooks:
             return batch
 
         base.__next__ = _like(following, __next__)  # type: ignore[method-assign]
+
+
+def _has_history(args: tuple[Any, ...]) -> bool:
+    """Return whether one of a module's inputs was computed of something that has gradients."""
+    return any(getattr(each, "requires_grad", False) and each.grad_fn is not None for each in args)
 
 
 def _like(original: Any, function: Any) -> Any:

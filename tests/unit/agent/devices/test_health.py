@@ -87,7 +87,8 @@ def test_without_the_kernels_log_nvml_finds_it(devices: Devices) -> None:
     devices.nvml.lost = {0}
     assert devices.look(5.0) == {0: "GPU 4 is lost (its driver does not reach it)"}
     devices.nvml.lost = set()
-    assert devices.look(6.0) == {}
+    assert devices.look(14.0).keys() == {0}, "its loss may not have been reported yet"
+    assert devices.look(15.0) == {}
 
 
 def test_an_uncorrected_error_ends_with_the_reset_that_clears_its_count(devices: Devices) -> None:
@@ -139,6 +140,42 @@ def test_an_error_of_nvml_that_is_no_loss_changes_nothing(devices: Devices) -> N
     devices.look(2.0)
     devices.nvml.errors = {"nvmlDeviceGetHandleByUUID": fake_nvml.UNKNOWN}
     assert devices.look(3.0).keys() == {1}
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMemoryInfo"])
+def test_a_lost_gpu_is_not_back_because_nvml_raises_another_error(
+    devices: Devices, function: str
+) -> None:
+    """After Xid 79 drivers answer "GPU is lost" or "Unknown Error", in turns."""
+    devices.nvml.lost = {0}
+    devices.look(5.0)
+    devices.nvml.lost, devices.nvml.errors = set(), {function: fake_nvml.UNKNOWN}
+    assert devices.look(20.0).keys() == devices.look(700.0).keys() == {0}
+    devices.nvml.errors = {}
+    assert devices.look(702.0) == {}
+
+
+def test_a_gpu_that_shares_the_computers_memory_comes_back_too(devices: Devices) -> None:
+    devices.nvml.errors = {"nvmlDeviceGetMemoryInfo": fake_nvml.NOT_SUPPORTED}
+    devices.nvml.events = [("GPU-0", 119)]
+    assert devices.look(1.0).keys() == {0}
+    assert devices.look(601.0) == {}
+
+
+def test_a_loss_explains_no_crash_once_the_gpu_is_back(devices: Devices) -> None:
+    """The master would take the slot away, and the agent would have no change to report."""
+    devices.nvml.lost = {0}
+    devices.look(5.0)
+    assert devices.health.faults_of([0], 0.0, [])[0].is_lost
+    devices.nvml.lost = set()
+    assert devices.look(20.0) == {}
+    assert devices.health.faults_of([0], 0.0, []) == {}
+
+
+def test_a_clock_that_is_set_back_keeps_no_gpu_lost(devices: Devices) -> None:
+    devices.nvml.events = [("GPU-0", 119)]
+    assert devices.look(10_000.0).keys() == {0}
+    assert devices.look(100.0) == {}
 
 
 def test_other_gpus_are_offered_if_one_is_lost_when_the_agent_starts(
