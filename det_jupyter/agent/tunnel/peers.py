@@ -68,11 +68,12 @@ async def offer_port(connection: Connection) -> None:
     reader, writer = connection
     is_dual = socket.has_dualstack_ipv6()  # one port for both families of addresses
     family = socket.AF_INET6 if is_dual else socket.AF_INET
-    listener = socket.create_server(("", 0), family=family, dualstack_ipv6=is_dual)
-    async with await asyncio.start_server(lambda _, other: other.close(), sock=listener):
-        writer.write(b"%d\n" % listener.getsockname()[1])
-        await writer.drain()
-        await reader.read()
+    # Closed here too, since a task may be cancelled before the server has it.
+    with socket.create_server(("", 0), family=family, dualstack_ipv6=is_dual) as listener:
+        async with await asyncio.start_server(lambda _, other: other.close(), sock=listener):
+            writer.write(b"%d\n" % listener.getsockname()[1])
+            await writer.drain()
+            await reader.read()
 
 
 async def watch(dialer: Dialer) -> Cut:
