@@ -108,6 +108,7 @@ class LoopTimings:
         self._begun_at = _NOWHERE  # index of the mark of the first of these
         self._renamed: list[int] = []  # the codes since then, before they became a validation's
         self._is_called = False  # a module was called meanwhile
+        self._is_late = False  # the first module seen got what an unseen one had computed
         self._is_seen = False  # calls of modules are seen in the training
         self._is_evaluated = False  # a module in eval mode was called without gradients meanwhile
         self._is_validating = False
@@ -230,6 +231,7 @@ class LoopTimings:
         self._is_called = True
         if self._part not in (_REST, _VALIDATION, _OPTIMIZER):
             return
+        self._is_late = follows
         if follows:
             self._begin_forward()
         if has_gradients or module.training:
@@ -246,7 +248,7 @@ class LoopTimings:
         if self._part == _BACKWARD:
             return False
         if self._num_next:
-            self._is_seen = self._part == _FORWARD
+            self._is_seen = self._part == _FORWARD and not self._is_late
         if self._renamed:  # it is none
             self._codes[self._begun_at : self._begun_at + len(self._renamed)] = self._renamed
         elif self._part in (_REST, _OPTIMIZER):

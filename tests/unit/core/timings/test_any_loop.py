@@ -57,10 +57,17 @@ class Script:
         if self.is_timed:
             self.loop.end_data(is_over)
 
-    def forward(self, ns: int = 200, model: Any = None, *, has_gradients: bool = True) -> None:
+    def forward(
+        self,
+        ns: int = 200,
+        model: Any = None,
+        *,
+        has_gradients: bool = True,
+        follows: bool = False,
+    ) -> None:
         if self.is_armed:
             self.disarm()
-            self.loop.before_module(model or self.model, has_gradients)
+            self.loop.before_module(model or self.model, has_gradients, follows)
         self.now += ns
 
     def backward(self, ns: int = 300) -> None:
@@ -215,6 +222,59 @@ def test_fetching_ahead_is_no_validation() -> None:
     expected = twice(BATCH)
     expected["dataloader_next"] += 10
     assert script.parts() == expected
+
+
+def test_all_batches_of_a_step_that_are_fetched_at_once_are_no_validation() -> None:
+    """As transformers.Trainer does with gradient_accumulation_steps."""
+    script = Script()
+    script.train()  # shows that calls of the module are seen
+    for _ in range(2):
+        for _ in range(8):
+            script.data()
+        for _ in range(8):
+            script.forward()
+            script.backward()
+        script.step()
+    parts = script.parts()
+    assert "validation" not in parts
+    assert parts["dataloader_next"] == 170
+
+
+def test_forward_begins_with_the_data_if_only_the_loss_is_seen() -> None:
+    """A compiled function calls the module, and validates without a loss."""
+    script = Script()
+    for _ in range(2):
+        script.data()
+        script.now += 150
+        script.forward(50, follows=True)
+        script.backward()
+        script.step()
+    parts = script.parts()
+    assert (parts["forward"], parts["rest"]) == (400, 0)
+
+
+def test_an_unseen_validation_is_one_though_a_loss_is_seen_in_training() -> None:
+    script = Script()
+    script.data()
+    script.forward(follows=True)
+    script.backward()
+    script.step()
+    evaluated = Iterated()
+    for _ in range(5):
+        script.data(evaluated)
+        script.now += 50
+    script.data(evaluated, 0, is_over=True)
+    assert script.parts()["validation"] == 5 * 60
+
+
+def test_marks_of_a_loop_without_steps_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(any_loop, "_MOST_MARKS", 10)
+    script = Script()
+    for _ in range(20):
+        script.forward()
+        script.backward()
+    assert len(script.loop._at) <= 14
+    assert script.sink.records
 
 
 def test_a_single_batch_that_was_fetched_ahead_is_trained() -> None:
