@@ -96,6 +96,7 @@ class DetCallback(Checkpoint):
         self._operations: Iterator[core.SearcherOperation] = iter(())
         self._operation: core.SearcherOperation | None = None
         self._saved_at = -1
+        self._total: float = 0
         self._is_leaving = False
         self._begins_epoch = False
 
@@ -153,6 +154,7 @@ class DetCallback(Checkpoint):
                 "DetCallback: this trial continues, and Trainer.fit was called without its "
                 "checkpoint; write trainer.fit(..., ckpt_path=callback.ckpt_path)"
             )
+        self._total = trainer.estimated_stepping_batches
         self._saved_at = trainer.global_step if self._folder is not None else -1
         self._open.close()
 
@@ -166,8 +168,12 @@ class DetCallback(Checkpoint):
             raise StopIteration  # ends the loop of epochs without another validation
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """Report progress."""
-        total = trainer.estimated_stepping_batches
+        """Report progress, as often as Lightning logs."""
+        if trainer.global_step % max(1, trainer.log_every_n_steps) == 0:
+            self._report_progress(trainer)
+
+    def _report_progress(self, trainer: Trainer) -> None:
+        total = self._total
         if self._context.distributed.is_chief and 0 < total < float("inf"):
             self._context.train.report_progress(
                 min(1.0, trainer.global_step / total), trainer.global_step
@@ -175,6 +181,7 @@ class DetCallback(Checkpoint):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the state after the last epoch."""
+        self._report_progress(trainer)
         if not self._is_leaving:
             self._save(trainer)
             self._leaves(trainer)
