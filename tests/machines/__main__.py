@@ -91,8 +91,10 @@ def _play(scenario: Scenario, place: Place) -> dict[str, Any]:
             check=False,
         )
         (place.shared / "play.log").write_text(played.stderr)
+        if not played.stdout:
+            raise ValueError(played.stderr.strip()[-200:])
         result: dict[str, Any] = json.loads(played.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
+    except (subprocess.TimeoutExpired, ValueError) as error:
         result = {"violations": [f"it was not played to its end: {error}"], "gangs": []}
     sys.stderr.write(f"{scenario.name}: {result['violations'] or 'as expected'}\n")
     return result

@@ -40,6 +40,8 @@ def why_impossible() -> str:
         return f"{', '.join(missing)} is not installed (iproute2, util-linux)"
     if _cgroup_root() is None:
         return "there is no cgroup2 file system that can be written to"
+    if Path("/tmp") in Path(__file__).resolve().parents:
+        return "this checkout is in /tmp, which each machine has for itself; move it elsewhere"
     return ""
 
 
