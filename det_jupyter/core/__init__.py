@@ -3,6 +3,7 @@
 from det_jupyter.core.checkpoint import CheckpointContext, DownloadMode
 from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
+from det_jupyter.core.event_reading import end_reading
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import RecordList, RecordSink
 from det_jupyter.core.managed import (
@@ -12,6 +13,7 @@ from det_jupyter.core.managed import (
     counted_context,
     get_process,
     managed_context,
+    read_written_events,
     set_process,
     time_loop,
 )
@@ -64,6 +66,7 @@ __all__ = [
     "Unit",
     "counted_context",
     "current",
+    "end_reading",
     "end_script",
     "get_cluster_info",
     "get_process",
@@ -71,6 +74,7 @@ __all__ = [
     "local_chief_first",
     "managed_context",
     "read_metadata",
+    "read_written_events",
     "set_current",
     "set_process",
     "time_loop",

@@ -33,6 +33,7 @@ from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.event_reading import read_events, stop_reading
 from det_jupyter.core.info import TrialInfo, container_rank
 from det_jupyter.core.journal import Journal, RecordSink
 from det_jupyter.core.profiler import ProfilerContext
@@ -225,6 +226,14 @@ def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
     atexit.register(_loop.close)
 
 
+def read_written_events(run: Run, sink: RecordSink, on_steps: Callable[[int], None]) -> None:
+    """Take what the chief writes for TensorBoard as metrics, until it reports some itself."""
+    searcher = parse_config(run.plan.config).searcher
+    length = searcher.max_length
+    epochs = length.amount if length is not None and length.unit == "epochs" else 0
+    read_events(sink, on_steps, searcher.metric, epochs)
+
+
 class StepCounter:
     """Keeps the steps completed that a function or script has reported in this run.
 
@@ -292,6 +301,7 @@ def managed_context(
             config.searcher.metric, config.searcher.smaller_is_better, plan.best_metric
         ),
         tensorboard=tensorboard_folder(run.data_dir, plan.experiment_id, plan.trial_id),
+        on_report=stop_reading,
     )
     preempt = PreemptContext(own_page, distributed)
     is_timed = config.profiling.enabled is not False

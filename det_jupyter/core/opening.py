@@ -176,6 +176,8 @@ def _context_of_run(run: managed.Run, distributed: DistributedContext | None) ->
     if of_rank == rank:
         managed.time_loop(run, rank, distributed.size, journal)
     context, counter = managed.counted_context(run, distributed, None, journal)
+    if rank == 0:
+        managed.read_written_events(run, journal, counter.note)
     if process is None:
         give_evidence(run.folder, rank)
         report_uncaught(run, rank, journal, counter)

@@ -93,6 +93,7 @@ class TrainContext(ContextPart):
         on_steps: Called with the steps completed at each report and each `note_steps`.
         best: The best searcher metric; None outside of experiments.
         tensorboard: Folder for TensorBoard files; by default `tensorboard`.
+        on_report: Called when metrics are reported.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class TrainContext(ContextPart):
         on_steps: Callable[[int], None] = lambda steps_completed: None,
         best: BestValidation | None = None,
         tensorboard: Path | None = None,
+        on_report: Callable[[], None] = lambda: None,
     ) -> None:
+        self.on_report = on_report
         self._sink = sink
         self._distributed = distributed
         self._on_steps = on_steps
@@ -194,6 +197,8 @@ class TrainContext(ContextPart):
             metrics=checked_metrics(metrics),
             trained=checked_amounts(trained) if trained else {},
         )
+        if group != _METADATA:
+            self.on_report()
         self._steps_completed = steps_completed
         self._on_steps(steps_completed)
         self._sink.write(record)

@@ -173,6 +173,8 @@ class Rank:
             run, distributed, self.device, self.journal, on_first_step
         )
         core.set_current(context)
+        if distributed.is_chief:
+            core.read_written_events(run, self.journal, counter.note)
         self.work = work = FunctionRun(function, context, counter)
         return work.run()
 
@@ -194,9 +196,10 @@ class Rank:
         join = None
         if named.per == "slot":
             join = rendezvous.offer_group(self.spec, self.device)
+        run = core.Run.of(self.spec)
         core.set_process(
             core.Process(
-                run=core.Run.of(self.spec),
+                run=run,
                 rank=place.rank,
                 device=self.device,
                 journal=self.journal,
@@ -205,12 +208,15 @@ class Rank:
             )
         )
         if named.per == "slot" or len(plan.slots) == 1:
-            core.time_loop(core.Run.of(self.spec), place.rank, place.world_size, self.journal)
+            core.time_loop(run, place.rank, place.world_size, self.journal)
+        if place.rank == 0:
+            core.read_written_events(run, self.journal, counter.note)
         self.work = program = ProgramRun(named, steps=noted, first=first)
         program.run()
 
     def fail(self, error: BaseException) -> int:
         """Journal why this rank ends, and return the exit code."""
+        core.end_reading()
         trained = self.work.trained if self.work else 0
         trial = self.work.trial if self.work else None
         code = error.code_in(trial) if isinstance(error, TrialMistake) else None

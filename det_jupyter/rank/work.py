@@ -44,7 +44,7 @@ from det_jupyter.contract.trial.context_dir.python_modules import describe_synta
 from det_jupyter.contract.trial.rank_arguments import call
 from det_jupyter.contract.values.entrypoints import Command, Program
 from det_jupyter.contract.values.text import shortened
-from det_jupyter.core import Context, StepCounter
+from det_jupyter.core import Context, StepCounter, end_reading
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.rank.endings import check_exit, describe_exit, finish_python
@@ -83,6 +83,7 @@ class FunctionRun:
         hparams = {} if info is None else dict(info.hparams)
         values = {"core_context": context, "context": context, "info": info, "hparams": hparams}
         call(self._function, values)
+        end_reading()
         self._context.profiler.flush()
         self._context.distributed.barrier()
         early = self._context.train.early_exit  # all ranks have what the chief has reported

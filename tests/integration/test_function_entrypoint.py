@@ -9,6 +9,7 @@ from typing import Any
 from det_jupyter.contract.run.journal import (
     FirstStep,
     MetricsReported,
+    Notice,
     Progress,
     RankFailure,
     RunEnded,
@@ -217,3 +218,54 @@ def test_the_kernel_of_a_rank_shows_the_functions_variables(lab: Lab) -> None:
         assert "in endless" in ast.literal_eval(execute(client, "det_stack()")[0])
     gang.page.raise_signal("preempt")
     assert gang.ended().reason == "preempted"
+
+
+WRITERS = """
+import time
+from torch.utils.tensorboard import SummaryWriter
+from det_jupyter import core
+
+
+def written(hparams):
+    writer = SummaryWriter(f"runs/{core.current().distributed.rank}")
+    for step in range(1, 6):
+        writer.add_scalar("Loss/train", 1 / step, step)
+    writer.add_scalar("Loss/val", 0.5, 5)
+    writer.close()
+
+
+def reported():
+    context, writer = core.init(), SummaryWriter("runs")
+    for step in range(1, 4):
+        writer.add_scalar("Loss/train", 1 / step, step)
+        if context.distributed.rank == 0:
+            context.train.report_training_metrics(step, {"loss": 1 / step})
+        time.sleep(0.3)  # longer than events are held, in all
+    writer.close()
+"""
+
+
+def run_writer(lab: Lab, name: str) -> Gang:
+    searcher = {"name": "single", "metric": "Loss", "max_length": {"batches": 5}}
+    return lab.start(WRITERS, {"entrypoint": name, "searcher": searcher})
+
+
+def test_what_the_chief_writes_for_tensorboard_is_reported(lab: Lab) -> None:
+    gang = run_writer(lab, "written")
+    assert gang.ended().steps_completed == 5
+    found = [(each.group, each.steps_completed, each.metrics) for each in gang.of(MetricsReported)]
+    *training, validation = found
+    assert [step for group, step, _ in training if group == "training"] == [1, 2, 3, 4, 5]
+    assert training[1][2] == {"Loss": 0.5}
+    assert validation == ("validation", 5, {"Loss": 0.5})
+    assert len(gang.of(Notice)) == 1
+    assert not gang.of(MetricsReported, rank=1)  # it has written the same
+
+
+def test_what_is_reported_is_not_read_again_from_event_files(lab: Lab) -> None:
+    gang = run_writer(lab, "reported")
+    gang.ended()
+    assert [each.metrics for each in gang.of(MetricsReported)] == [
+        {"loss": 1 / step} for step in range(1, 4)
+    ]
+    assert not gang.of(Notice)

@@ -13,16 +13,15 @@ compiled code are excluded from tracing.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
 from types import ModuleType
 from typing import Any
 from weakref import WeakSet, ref
 
+from det_jupyter.core.timings.after_import import after_import
 from det_jupyter.core.timings.any_loop import LoopTimings
 from det_jupyter.core.timings.clocks import Clock, DeviceClock, HostClock
 
@@ -31,10 +30,7 @@ _KEY = -29  # of the module hook; torch's own keys count from 0
 
 def watch(loop: LoopTimings) -> None:
     """Report to `loop` from now on; if torch is not imported yet, once it is. Call it once."""
-    if "torch" in sys.modules and hasattr(sys.modules["torch"], "optim"):
-        _install(loop)
-    else:
-        sys.meta_path.insert(0, _AfterTorch(loop))
+    after_import("torch", lambda: _install(loop), has="optim")
 
 
 def clock_of(optimizer: Any) -> Clock:
@@ -44,31 +40,6 @@ def clock_of(optimizer: Any) -> Clock:
             if parameter.device.type == "cuda":
                 return DeviceClock.of(parameter.device)
     return HostClock()
-
-
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Installs the hooks after the first import of torch."""
-
-    def __init__(self, loop: LoopTimings) -> None:
-        self._loop = loop
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        loader = None if spec is None else spec.loader
-        if loader is not None:
-            execute = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                _install(self._loop)
-
-            loader.exec_module = exec_module  # type: ignore[method-assign]  # of this loader only
-        return spec
 
 
 def _install(loop: LoopTimings) -> None:

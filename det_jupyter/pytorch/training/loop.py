@@ -126,6 +126,7 @@ class Loop:
             way.
         """
         start = self.start
+        self.core.train.on_report()  # the loop does; its own TensorBoard files are not read
         with (
             self._timings.journaling(self.context, self.core.sink, self._distributed.barrier),
             closing(self.context),

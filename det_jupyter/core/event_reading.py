@@ -1,0 +1,262 @@
+"""Metrics of a script that reports none, read from what it writes for TensorBoard.
+
+`SummaryWriter.add_scalar` of torch and of tensorboardX, Lightning's TensorBoardLogger and the
+TensorBoard callback of transformers all end in `EventFileWriter.add_event`. That method is wrapped
+when its module is first imported: the training only appends the event to a list, and a thread
+makes records of it. No file is read, so neither where it is nor what it had before matters.
+
+    tag                                     group        name
+    train/loss, training/loss, loss/train   training     loss
+    val/loss, validation/loss, loss/val     validation   loss
+    val_loss, eval_loss, valid_loss         validation   as the tag
+    eval/loss, test/loss, of transformers   validation,  eval_loss, test_loss: what its Trainer
+                                              test         calls them
+    the tag that is `searcher.metric`       validation   as there
+    any other tag                           training     as the tag
+
+The first report through the Core API ends the reading, and so does a callback of
+`det_jupyter.integrations`: what is reported counts. An event waits for `_HELD_S`, so that a report
+of the same step comes before it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial, wraps
+from math import isfinite
+from typing import Any, NamedTuple
+
+from det_jupyter.contract.host.own_threads import start_own
+from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
+from det_jupyter.contract.values.bounds import MAX_AT, MAX_COUNT
+from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.timings.after_import import after_import
+
+NOTICE = (
+    "The metrics are those that the script writes for TensorBoard. A callback of "
+    "det_jupyter.integrations, or calls of the Core API, give it checkpoints and pauses too: "
+    "docs/integrations.md"
+)
+_HELD_S = 0.5
+_WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
+_OURS = "det_jupyter.integrations."
+_PHASES = {
+    **dict.fromkeys(("train", "training"), "training"),
+    **dict.fromkeys(("val", "valid", "validation", "eval", "evaluation"), "validation"),
+    "test": "test",
+}
+_EPOCHS = {"epoch", "train/epoch"}  # of Lightning and transformers
+_NO_METRICS = re.compile(  # of Lightning and transformers: counters, times, a placeholder
+    r"(train/)?epoch|hp_metric|(eval|test|train)/(train_)?"
+    r"(runtime|(samples|steps|tokens)_per_second|total_flos)"
+)
+_ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArguments
+
+
+class Scalar(NamedTuple):
+    """A value of an event; `at` is in UTC seconds."""
+
+    tag: str
+    step: int
+    value: float
+    at: float
+
+
+def metric_of(tag: str, searcher_metric: str) -> tuple[str, str]:
+    """Return group and name of the metric that a tag stands for.
+
+    >>> metric_of("loss/train", "val_acc"), metric_of("val_acc", "val_acc")
+    (('training', 'loss'), ('validation', 'val_acc'))
+    >>> metric_of("eval/loss", "eval_loss"), metric_of("accuracy", "accuracy")
+    (('validation', 'eval_loss'), ('validation', 'accuracy'))
+    """
+    if searcher_metric in (tag, tag.replace("/", "_")):
+        return "validation", searcher_metric
+    parts = tag.split("/")
+    if parts[0] in ("eval", "test"):
+        return _PHASES[parts[0]], tag.replace("/", "_", 1)
+    for index in (0, -1) if len(parts) > 1 else ():
+        if group := _PHASES.get(parts[index].lower()):
+            del parts[index]
+            return group, "/".join(parts)
+    return _PHASES.get(tag.lower().partition("_")[0], "training"), tag
+
+
+def scalars_of(event: Any) -> Iterator[Scalar]:
+    """Yield the scalars of an event (a protocol buffer of TensorBoard)."""
+    for value in event.summary.value:
+        if value.HasField("simple_value"):
+            yield Scalar(value.tag, event.step, value.simple_value, event.wall_time)
+        elif value.metadata.plugin_data.plugin_name == "scalars":
+            numbers = value.tensor.float_val or value.tensor.double_val
+            if len(numbers) == 1:
+                yield Scalar(value.tag, event.step, numbers[0], event.wall_time)
+
+
+def length_in(event: Any) -> tuple[float, float] | None:
+    """Return the length in transformers' TrainingArguments: steps, or else epochs; None: none."""
+    for value in event.summary.value:
+        if value.tag == _ARGUMENTS and value.tensor.string_val:
+            with suppress(ValueError, TypeError, KeyError):
+                arguments = json.loads(value.tensor.string_val[0])
+                steps = max(0.0, arguments["max_steps"])
+                return steps, 0.0 if steps else float(arguments["num_train_epochs"])
+    return None
+
+
+def records_of(scalars: Iterable[Scalar], searcher_metric: str) -> list[MetricsReported]:
+    """Return the records of scalars; what follows of one group and step is one record."""
+    records: list[MetricsReported] = []
+    last: dict[tuple[str, int], MetricsReported] = {}
+    for tag, step, value, at in scalars:
+        group, name = metric_of(tag, searcher_metric)
+        if _NO_METRICS.fullmatch(tag) or "." in group or not name or not 0 <= step <= MAX_COUNT:
+            continue
+        record = last.get((group, step))
+        if record is None or name in record.metrics:
+            when = at if 0 < at <= MAX_AT else time.time()
+            record = MetricsReported(at=when, group=group, steps_completed=step, metrics={})
+            records.append(record)
+            last[group, step] = record
+        record.metrics[name] = value
+    return records
+
+
+class EventReading:
+    """Makes records of the events that this process writes.
+
+    Args:
+        sink: Stores the records.
+        on_steps: Called with the steps completed.
+        searcher_metric: Name of the searcher's metric.
+        epochs: Length of the trial in epochs; 0: unknown, or in another unit.
+    """
+
+    def __init__(
+        self,
+        sink: RecordSink,
+        on_steps: Callable[[int], None],
+        searcher_metric: str,
+        epochs: float = 0,
+    ) -> None:
+        self._sink, self._on_steps, self._metric = sink, on_steps, searcher_metric
+        self._length = (0.0, float(epochs))  # in steps, or else in epochs
+        self._steps = 0
+        self._has_read = False
+        self._is_on = True
+        self._events: deque[Any] = deque()
+        self._has_events = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._writing = threading.Lock()
+
+    def take(self, event: Any) -> None:
+        """Take an event that is written. Called in any thread of the user's."""
+        if not self._is_on:
+            return
+        self._events.append(event)
+        if not self._has_events.is_set():
+            self._has_events.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._read, name="det-events")
+                start_own(self._thread)
+
+    def stop(self) -> None:
+        """Read nothing more, and forget what has not become a record."""
+        self._is_on = False
+        self._events.clear()
+
+    def flush(self) -> None:
+        """Write what there is."""
+        self._write(len(self._events))
+
+    def _read(self) -> None:
+        while self._is_on:
+            self._has_events.wait()
+            self._has_events.clear()
+            num = len(self._events)
+            time.sleep(_HELD_S)
+            self._write(num)
+
+    def _write(self, num: int) -> None:
+        """Write the records of the first `num` events."""
+        if any(name.startswith(_OURS) for name in list(sys.modules)):
+            self.stop()
+        with self._writing:
+            events = [self._events.popleft() for _ in range(min(num, len(self._events)))]
+            scalars = [scalar for event in events for scalar in scalars_of(event)]
+            for record in records_of(scalars, self._metric):
+                self._note(record.steps_completed)
+                self._sink.write(record)
+            for event in events:
+                self._length = length_in(event) or self._length
+            self._write_progress(scalars)
+
+    def _note(self, steps: int) -> None:
+        if not self._has_read:
+            self._has_read = True
+            self._sink.write(Notice(at=time.time(), rank=0, text=NOTICE))
+        if steps > self._steps:
+            self._steps = steps
+            self._on_steps(steps)
+
+    def _write_progress(self, scalars: list[Scalar]) -> None:
+        num_steps, num_epochs = self._length
+        epoch = max((each.value for each in scalars if each.tag in _EPOCHS), default=0.0)
+        fraction = self._steps / num_steps if num_steps else 0.0
+        if num_epochs and isfinite(epoch):
+            fraction = epoch / num_epochs
+        if fraction > 0 and scalars:
+            progress = Progress(
+                at=time.time(), steps_completed=self._steps, fraction=min(1.0, fraction)
+            )
+            self._sink.write(progress)
+
+
+_reading: EventReading | None = None
+
+
+def read_events(
+    sink: RecordSink, on_steps: Callable[[int], None], searcher_metric: str, epochs: float = 0
+) -> None:
+    """Read what this process writes for TensorBoard from now on. See EventReading."""
+    global _reading
+    if _reading is not None:
+        return
+    _reading = EventReading(sink, on_steps, searcher_metric, epochs)
+    os.register_at_fork(after_in_child=_reading.stop)
+    atexit.register(_reading.flush)
+    for name in _WRITERS:
+        after_import(name, partial(_wrap, name, _reading), has="EventFileWriter")
+
+
+def stop_reading() -> None:
+    """Read no events any more: the metrics of this process are reported."""
+    if _reading is not None:
+        _reading.stop()
+
+
+def end_reading() -> None:
+    """Write what was read. Called when the user's code has ended."""
+    if _reading is not None:
+        _reading.flush()
+
+
+def _wrap(name: str, reading: EventReading) -> None:
+    writer = sys.modules[name].EventFileWriter
+    add = writer.add_event
+
+    @wraps(add)
+    def add_event(self: Any, event: Any) -> None:
+        add(self, event)
+        reading.take(event)
+
+    writer.add_event = add_event

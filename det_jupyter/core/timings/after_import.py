@@ -1,0 +1,47 @@
+"""`after_import`: changes a module of another library once it is imported, and not before."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+
+def after_import(name: str, do: Callable[[], None], *, has: str) -> None:
+    """Call `do` after the first import of a module; now, if it is imported already.
+
+    Args:
+        name: Of the module.
+        do: Called without arguments.
+        has: An attribute that the module has only when its import is over.
+    """
+    if hasattr(sys.modules.get(name), has):
+        do()
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, do))
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, do: Callable[[], None]) -> None:
+        self._name, self._do = name, do
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._name:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        loader = None if spec is None else spec.loader
+        if loader is not None:
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                if self in sys.meta_path:  # the spec may be asked for without an import
+                    sys.meta_path.remove(self)
+                    self._do()
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]  # of this loader only
+        return spec

@@ -1,0 +1,206 @@
+"""Metrics that are read from what a script writes for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from math import isnan
+from typing import Any
+
+import pytest
+
+from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
+from det_jupyter.core import event_reading
+from det_jupyter.core.event_reading import EventReading, Scalar, metric_of, records_of
+from det_jupyter.core.journal import RecordList
+
+
+@pytest.mark.parametrize(
+    ("tag", "metric"),
+    [
+        ("train/loss", ("training", "loss")),
+        ("Loss/train", ("training", "Loss")),
+        ("eval/loss", ("validation", "eval_loss")),
+        ("val/loss", ("validation", "loss")),
+        ("Loss/Val", ("validation", "Loss")),
+        ("valid/top/5", ("validation", "top/5")),
+        ("val_loss", ("validation", "val_loss")),
+        ("train_loss", ("training", "train_loss")),
+        ("test/f1", ("test", "test_f1")),
+        ("f1/test", ("test", "f1")),
+        ("test_f1", ("test", "test_f1")),
+        ("lr-AdamW", ("training", "lr-AdamW")),
+        ("validity", ("training", "validity")),
+        ("train", ("training", "train")),
+    ],
+)
+def test_a_tag_names_the_phase_of_its_metric(tag: str, metric: tuple[str, str]) -> None:
+    assert metric_of(tag, "error") == metric
+
+
+@pytest.mark.parametrize(
+    ("tag", "searched"), [("accuracy", "accuracy"), ("train/loss", "train_loss"), ("a/b", "a/b")]
+)
+def test_the_searcher_metric_is_one_of_validations(tag: str, searched: str) -> None:
+    assert metric_of(tag, searched) == ("validation", searched)
+
+
+def test_scalars_of_one_step_are_one_record_for_each_group() -> None:
+    scalars = [
+        Scalar("train/loss", 1, 0.5, 10.0),
+        Scalar("val/loss", 1, 0.25, 11.0),
+        Scalar("train/lr", 1, 0.125, 12.0),
+        Scalar("train/loss", 2, 0.75, 13.0),
+    ]
+    assert records_of(scalars, "error") == [
+        MetricsReported(
+            at=10.0, group="training", steps_completed=1, metrics={"loss": 0.5, "lr": 0.125}
+        ),
+        MetricsReported(at=11.0, group="validation", steps_completed=1, metrics={"loss": 0.25}),
+        MetricsReported(at=13.0, group="training", steps_completed=2, metrics={"loss": 0.75}),
+    ]
+
+
+def test_a_value_that_is_written_again_replaces_none() -> None:
+    scalars = [Scalar("loss", 0, 1.0, 1.0), Scalar("loss", 0, 2.0, 2.0)]
+    assert [record.metrics for record in records_of(scalars, "")] == [{"loss": 1.0}, {"loss": 2.0}]
+
+
+def test_what_is_no_metric_is_left_out() -> None:
+    scalars = [
+        Scalar("epoch", 1, 3.0, 1.0),  # counters of Lightning and transformers
+        Scalar("train/epoch", 1, 0.5, 1.0),
+        Scalar("eval/runtime", 1, 0.5, 1.0),
+        Scalar("train/train_samples_per_second", 1, 0.5, 1.0),
+        Scalar("hp_metric", 0, -1.0, 1.0),  # Lightning's placeholder
+        Scalar("loss", -1, 1.0, 1.0),  # no step of a training
+    ]
+    assert records_of(scalars, "") == []
+
+
+class Script:
+    """What a script of these tests writes, and what is read."""
+
+    def __init__(self, epochs: float = 0) -> None:
+        self.sink = RecordList()
+        self.steps: list[int] = []
+        self.reading = EventReading(self.sink, self.steps.append, "error", epochs)
+
+    def write(self, step: int = 0, **tags: float) -> None:
+        event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
+        values = [{"tag": tag, "simple_value": value} for tag, value in tags.items()]
+        summary = {"value": values}
+        self.reading.take(event_pb2.Event(step=step, wall_time=time.time(), summary=summary))
+
+    def write_arguments(self, **arguments: Any) -> None:
+        event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
+        text = {"dtype": 7, "string_val": [json.dumps(arguments).encode()]}
+        summary = {"value": [{"tag": "args/text_summary", "tensor": text}]}
+        self.reading.take(event_pb2.Event(summary=summary))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [record for record in self.sink.records if isinstance(record, kind)]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return [record.metrics for record in self.of(MetricsReported)]
+
+
+@pytest.fixture(autouse=True)
+def without_integrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have imported an integration."""
+    monkeypatch.setattr(event_reading, "_OURS", "none of these modules")
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def test_events_become_records_with_one_notice(script: Script) -> None:
+    script.write(1, loss=0.5)
+    script.write(2, loss=0.25)
+    script.reading.flush()
+    script.write(3, loss=float("nan"))
+    script.reading.flush()
+    *first, last = script.metrics()
+    assert first == [{"loss": 0.5}, {"loss": 0.25}]
+    assert isnan(last["loss"])
+    assert script.steps == [1, 2, 3]
+    (notice,) = script.of(Notice)
+    assert "TensorBoard" in notice.text
+    assert "docs/integrations.md" in notice.text
+
+
+def test_an_event_is_read_soon_without_another_call(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_reading, "_HELD_S", 0.01)
+    script.write(1, loss=0.5)
+    wait_until(script.metrics)
+    script.write(2, loss=0.25)
+    wait_until(lambda: len(script.metrics()) == 2)
+    script.reading.stop()
+
+
+def test_a_report_ends_the_reading_and_drops_what_was_held(script: Script) -> None:
+    script.write(1, loss=0.5)
+    script.reading.stop()
+    script.write(2, loss=0.25)
+    script.reading.flush()
+    assert script.sink.records == []
+
+
+def test_a_callback_of_ours_ends_the_reading(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_reading, "_OURS", "json.")  # a module that is imported
+    script.write(1, loss=0.5)
+    script.reading.flush()
+    script.write(2, loss=0.5)
+    script.reading.flush()
+    assert script.sink.records == []
+
+
+def test_steps_do_not_go_back(script: Script) -> None:
+    script.write(100, loss=0.5)
+    script.write(1, val_loss=0.25)  # some scripts count epochs here
+    script.reading.flush()
+    assert script.steps == [100]
+
+
+def test_progress_is_that_of_epochs_if_the_length_is_in_epochs() -> None:
+    script = Script(epochs=4)
+    script.write(50, loss=0.5, epoch=1.0)
+    script.reading.flush()
+    (progress,) = script.of(Progress)
+    assert (progress.fraction, progress.steps_completed) == (0.25, 50)
+
+
+def test_transformers_arguments_have_the_length() -> None:
+    script = Script()
+    script.write_arguments(max_steps=-1, num_train_epochs=8.0)
+    script.write(50, **{"train/loss": 0.5, "train/epoch": 2.0})
+    script.reading.flush()
+    (progress,) = script.of(Progress)
+    assert progress.fraction == 0.25
+
+    script = Script(epochs=4)
+    script.write_arguments(max_steps=200, num_train_epochs=3.0)
+    script.write(50, **{"train/loss": 0.5, "train/epoch": 2.0})
+    script.reading.flush()
+    (progress,) = script.of(Progress)
+    assert progress.fraction == 0.25
+
+
+def test_without_a_length_there_is_no_progress(script: Script) -> None:
+    script.write(50, loss=0.5, epoch=2.0)
+    script.reading.flush()
+    assert script.of(Progress) == []
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
