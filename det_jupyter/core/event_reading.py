@@ -152,6 +152,8 @@ class EventReading:
         self._length = (0.0, float(epochs))  # in steps, or else in epochs
         self._steps = 0
         self._has_read = False
+        self._has_warned = False
+        self._validated: dict[str, int] = {}  # first steps of the metrics of validations
         self._is_on = True
         self._events: deque[Any] = deque()
         self._has_events = threading.Event()
@@ -194,19 +196,34 @@ class EventReading:
             events = [self._events.popleft() for _ in range(min(num, len(self._events)))]
             scalars = [scalar for event in events for scalar in scalars_of(event)]
             for record in records_of(scalars, self._metric):
-                self._note(record.steps_completed)
+                self._note(record)
                 self._sink.write(record)
             for event in events:
                 self._length = length_in(event) or self._length
             self._write_progress(scalars)
 
-    def _note(self, steps: int) -> None:
+    def _note(self, record: MetricsReported) -> None:
+        steps = record.steps_completed
         if not self._has_read:
             self._has_read = True
             self._sink.write(Notice(at=time.time(), rank=0, text=NOTICE))
+        if record.group == "validation":
+            self._check_metric(record)
         if steps > self._steps:
             self._steps = steps
             self._on_steps(steps)
+
+    def _check_metric(self, record: MetricsReported) -> None:
+        """Say once that the searcher metric is not written, when the second validation is."""
+        found = self._validated
+        is_second = any(each < record.steps_completed for each in found.values())
+        if is_second and self._metric not in {*found, *record.metrics} and not self._has_warned:
+            self._has_warned = True
+            names = ", ".join(sorted({*found, *record.metrics}))
+            text = f"searcher.metric is {self._metric}, and the script's validations have: {names}"
+            self._sink.write(Notice(at=time.time(), rank=0, text=text))
+        for name in record.metrics:
+            found.setdefault(name, record.steps_completed)
 
     def _write_progress(self, scalars: list[Scalar]) -> None:
         num_steps, num_epochs = self._length

@@ -169,6 +169,28 @@ def test_steps_do_not_go_back(script: Script) -> None:
     assert script.steps == [100]
 
 
+def test_a_searcher_metric_that_is_not_written_is_named_with_those_that_are() -> None:
+    script = Script()
+    script.write(1, val_loss=0.5, val_acc=0.5)
+    script.reading.flush()
+    assert len(script.of(Notice)) == 1
+    script.write(2, val_loss=0.5, val_acc=0.5)
+    script.write(3, val_loss=0.5, val_acc=0.5)
+    script.reading.flush()
+    _, notice = script.of(Notice)
+    assert notice.text == (
+        "searcher.metric is error, and the script's validations have: val_acc, val_loss"
+    )
+
+
+def test_a_searcher_metric_that_is_written_is_not_named(script: Script) -> None:
+    for step in (1, 2, 3):
+        script.write(step, val_loss=0.5)
+        script.write(step, error=0.5)
+    script.reading.flush()
+    assert len(script.of(Notice)) == 1
+
+
 def test_progress_is_that_of_epochs_if_the_length_is_in_epochs() -> None:
     script = Script(epochs=4)
     script.write(50, loss=0.5, epoch=1.0)
