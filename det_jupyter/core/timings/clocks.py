@@ -12,6 +12,9 @@ the events, each of which precedes its event:
     time of event i  =  offset + time from the first one,  with the least offset that puts none
                         of them before it was recorded
 
+While the stream is captured for a CUDA graph, an event would become a part of the graph, and none
+may be queried: a mark then repeats the last one, and no mark has a time.
+
 The device is idle after each flush, so at least one event is reached as soon as it is recorded,
 and the offset is exact to some microseconds. It is computed anew at every flush, so clocks that
 drift do no harm.
@@ -69,6 +72,7 @@ class DeviceClock:
         make_event: Returns a new event that can be timed.
         synchronize: Waits for the device.
         clock: The host's, in nanoseconds.
+        is_capturing: Returns whether the current stream is captured for a CUDA graph.
     """
 
     is_host = False
@@ -78,11 +82,14 @@ class DeviceClock:
         make_event: Callable[[], Any],
         synchronize: Callable[[], object],
         clock: Callable[[], int] = perf_counter_ns,
+        *,
+        is_capturing: Callable[[], bool] = bool,
     ) -> None:
         self.waits = False
         self._make_event = make_event
         self._synchronize = synchronize
         self._clock = clock
+        self._is_capturing = is_capturing
         self._first = 0  # number of the first event that is kept
         self._events: deque[Any] = deque()
         self._recorded_at: deque[int] = deque()
@@ -94,9 +101,15 @@ class DeviceClock:
         import torch
 
         make_event = partial(torch.cuda.Event, enable_timing=True)
-        return cls(make_event, partial(torch.cuda.synchronize, device))
+        return cls(
+            make_event,
+            partial(torch.cuda.synchronize, device),
+            is_capturing=torch.cuda.is_current_stream_capturing,
+        )
 
     def mark(self) -> int:
+        if self._events and self._is_capturing():
+            return self._first + len(self._events) - 1
         if self.waits:
             self._synchronize()
         event = self._free.pop() if self._free else self._make_event()
@@ -106,6 +119,8 @@ class DeviceClock:
         return self._first + len(self._events) - 1
 
     def count_done(self, marks: Numbers) -> int:
+        if self._is_capturing():
+            return 0
         kept = list(self._events)
         events = [kept[mark - self._first] for mark in marks.tolist()]
         return bisect_left(events, True, key=lambda event: not event.query())

@@ -29,6 +29,7 @@ class Device:
         self.free_at = 0
         self.made = 0
         self.waits = 0
+        self.captures = False  # its stream, for a CUDA graph
 
     def host(self, ms: float) -> None:
         self.now += int(ms * MS)
@@ -45,7 +46,9 @@ class Device:
         return Event(self)
 
     def clock(self) -> DeviceClock:
-        return DeviceClock(self.make_event, self.synchronize, lambda: self.now)
+        return DeviceClock(
+            self.make_event, self.synchronize, lambda: self.now, is_capturing=lambda: self.captures
+        )
 
 
 class Event:
@@ -53,9 +56,11 @@ class Event:
         self.device = device
 
     def record(self) -> None:
+        assert not self.device.captures
         self.at = max(self.device.free_at, self.device.now)
 
     def query(self) -> bool:
+        assert not self.device.captures
         return self.at <= self.device.now
 
     def elapsed_time(self, other: Event) -> float:
@@ -170,6 +175,21 @@ def test_raw_rows_that_wait_for_nothing_have_the_times_of_the_device() -> None:
     assert device.waits == 0
     rows = [record for record in run.end() if isinstance(record, BatchTimings)]
     assert rows[0].durations_ns["train_batch.backward"] == [10 * MS] * 3
+
+
+def test_a_stream_that_is_captured_has_no_events_and_none_is_queried() -> None:
+    device = Device()
+    run = Run(device)
+    run.train(2, loads_ms=1.0, works_ms=5.0)
+    device.captures = True
+    run.train(1, loads_ms=1.0, works_ms=0.0)
+    assert run.flush() == []
+    device.captures = False
+    run.train(1, loads_ms=1.0, works_ms=5.0)
+    (record,) = run.end()
+    assert isinstance(record, StepTimes)
+    assert record.batches == 4
+    assert shares(record)["forward"] == 15.0
 
 
 def test_a_section_lasts_as_long_as_the_device_works_on_it() -> None:
