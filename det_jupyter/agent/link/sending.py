@@ -135,11 +135,14 @@ async def send_trace(http: httpx.AsyncClient, url: str, path: Path) -> str | Non
 def sizes_in(folder: Path) -> dict[str, int]:
     """Return the files with their sizes; none if the folder does not exist.
 
-    Links to files are uploaded as files. What cannot be uploaded is left out: links to nothing,
-    sockets, and names that are not UTF-8.
+    Links are followed, to files and to folders. What cannot be uploaded is left out: links to
+    nothing or to a folder that they are in, sockets, and names that are not UTF-8.
     """
     sizes = {}
-    for parent, _, names in os.walk(folder):
+    for parent, inner, names in os.walk(folder, followlinks=True):
+        for path in [path for name in inner if _leads_back(path := Path(parent, name))]:
+            logger.error("%s: %r leads back to its own folder", folder.name, path.name)
+            inner.remove(path.name)
         for path in (Path(parent, name) for name in names):
             name = path.relative_to(folder).as_posix()
             if path.is_file() and is_utf8(name):
@@ -147,6 +150,11 @@ def sizes_in(folder: Path) -> dict[str, int]:
             elif os.path.lexists(path):
                 logger.error("%s: %r cannot be uploaded", folder.name, name)
     return sizes
+
+
+def _leads_back(path: Path) -> bool:
+    """Return whether a path is a link to one of its own parent folders."""
+    return path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def is_utf8(name: str) -> bool:

@@ -7,8 +7,8 @@ import logging
 import os
 import tempfile
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -100,28 +100,24 @@ class ConnectionChecks:
         """Have agents measure their connections; return the answers that come, by agent."""
         check_id = uuid.uuid4().hex
         link = link_between(names, check_id, self._service.machine.state, self._access)
-        probes = {name: await _probe_in(folder) for name in names} if folder else {}
         loop = asyncio.get_running_loop()
         answers = {name: loop.create_future() for name in names}
         waiting = {(name, check_id): answer for name, answer in answers.items()}
         self._answers |= waiting
         try:
-            for name in names:
-                probe = str(probes.get(name, ""))
-                command = CheckConnections(
-                    check_id=check_id, link=link, num_bytes=num_bytes, probe=probe
-                )
-                self._service.links.send(name, command)
-            await asyncio.wait(answers.values(), timeout=_ANSWER_S + len(names) * _PEER_S)
+            async with _probes_in(folder, names) as probes:
+                for name in names:
+                    probe = str(probes.get(name, ""))
+                    command = CheckConnections(
+                        check_id=check_id, link=link, num_bytes=num_bytes, probe=probe
+                    )
+                    self._service.links.send(name, command)
+                await asyncio.wait(answers.values(), timeout=_ANSWER_S + len(names) * _PEER_S)
             return {name: answer.result() for name, answer in answers.items() if answer.done()}
         finally:
             for key, answer in waiting.items():
                 del self._answers[key]
                 answer.cancel()
-            for probe_path in probes.values():
-                with suppress(OSError, TimeoutError):
-                    async with asyncio.timeout(_FOLDER_S):
-                        await asyncio.to_thread(probe_path.unlink, missing_ok=True)
 
     async def keep_cuts_current(self) -> None:
         """Find out again and again which agents reach each other again; runs until cancelled.
@@ -159,6 +155,25 @@ class ConnectionChecks:
             logger.exception(
                 "whether %s reach each other could not be examined", " and ".join(pair)
             )
+
+
+@asynccontextmanager
+async def _probes_in(folder: str, names: Sequence[str]) -> AsyncIterator[Mapping[str, Path]]:
+    """Make a file in a folder for each name, removed after the block; none if there is no folder.
+
+    Raises:
+        DetError: That is not possible, or the folder does not answer.
+    """
+    probes: dict[str, Path] = {}
+    try:
+        for name in names if folder else ():
+            probes[name] = await _probe_in(folder)
+        yield probes
+    finally:
+        for probe in probes.values():
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_FOLDER_S):
+                    await asyncio.to_thread(probe.unlink, missing_ok=True)
 
 
 async def _probe_in(folder: str) -> Path:

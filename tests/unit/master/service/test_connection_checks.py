@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -90,6 +91,29 @@ def test_a_folder_that_does_not_answer_does_not_hold_up_the_master(
     monkeypatch.setattr(connection_checks, "_FOLDER_S", 0.05)
     with pytest.raises(DetError, match=r"^/share: does not answer within 0\.05 s"):
         asyncio.run(connection_checks._probe_in("/share"))
+
+
+def test_a_folder_that_fails_meanwhile_keeps_no_probe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_probe, made = connection_checks.make_probe, list[Path]()
+
+    def fail_at_the_third(folder: str) -> Path:
+        if len(made) == 2:
+            raise DetError("no space is left")
+        made.append(make_probe(folder))
+        return made[-1]
+
+    monkeypatch.setattr(connection_checks, "make_probe", fail_at_the_third)
+
+    async def measure() -> None:
+        async with connection_checks._probes_in(str(tmp_path), ["a", "b", "c"]):
+            pytest.fail("the third folder has failed")
+
+    with pytest.raises(DetError, match="no space"):
+        asyncio.run(measure())
+    assert len(made) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_agent_that_is_slow_delays_no_examination_of_others(
