@@ -85,8 +85,8 @@ def _execute() -> Path:
 
 
 def _newest(client: Client, before: set[int]) -> ExperimentView | None:
-    new = [view for view in client.experiments() if view.id not in before]
-    return new[-1] if new else None
+    new = [row.id for row in client.experiments() if row.id not in before]
+    return client.experiment(new[-1]) if new else None
 
 
 def _watch(client: Client, before: set[int], ranks: dict[int, RankView]) -> None:

@@ -34,6 +34,7 @@ from det_jupyter.contract.messages import (
     DiskUsage,
     EffectiveConfig,
     ExperimentQuery,
+    ExperimentRow,
     ExperimentRows,
     ExperimentView,
     FeedItem,
@@ -162,13 +163,13 @@ class Client:
         body = make_request(CheckAgents, folder=folder)
         return ClusterCheck.model_validate(self.session.post("/agents/check", _body(body)))
 
-    def experiments(self) -> list[ExperimentView]:
-        """Return all experiments, oldest first."""
-        return self._get_all(ExperimentView, "/experiments")
+    def experiments(self) -> list[ExperimentRow]:
+        """Return a row for each experiment, oldest first, archived ones too."""
+        return self.find(ExperimentQuery(archived=True, sort="oldest")).rows
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
         """Return a row for each experiment that matches the query."""
-        return self._get(ExperimentRows, "/experiments/found", **_given(query))
+        return self._get(ExperimentRows, "/experiments", **_given(query))
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         """Return one experiment."""

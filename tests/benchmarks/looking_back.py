@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.looking_back
 
-A list of 50 of 10,000 experiments is compared with the list of whole views that it replaced. The
-metrics are those of 100 trials with 1,000 reports of 5 metrics. The master's part (the query, the
-JSON) and the client's part (reading it) are counted, the loopback connection is not.
+The lists are of 10,000 experiments, the metrics of 100 trials with 1,000 reports of 5 metrics. The
+master's part (the query, the JSON) and the client's part (reading it) are counted, the loopback
+connection is not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from det_jupyter.contract.messages import (
     Curve,
     ExperimentQuery,
     ExperimentRows,
-    ExperimentView,
     State,
 )
 from det_jupyter.contract.run.journal import MetricsReported, to_line
@@ -38,7 +37,6 @@ from tests.unit.master.machine_world import CAPSULE, make_config
 
 EXPERIMENTS = 10_000
 TRIALS, REPORTS, METRICS = 100, 1_000, 5
-_VIEWS = TypeAdapter(list[ExperimentView])
 _CURVES = TypeAdapter(list[Curve])
 
 
@@ -72,17 +70,12 @@ def add_experiments(service: Service) -> None:
 def measure_lists(service: Service) -> None:
     """Print how long lists take."""
 
-    def whole() -> None:
-        answer = JsonResponse(service.views.experiments()).body
-        _VIEWS.validate_json(bytes(answer))
-
     def found(**query: object) -> None:
         asked = ExperimentQuery.model_validate(query)
         answer = JsonResponse(service.views.find(asked)).body
         to_rows(ExperimentRows.model_validate_json(bytes(answer)).rows)
 
     print(f"{EXPERIMENTS:,} experiments")
-    print(f"  whole views (the list before)  {seconds(whole, 1) * 1000:8.0f} ms")
     for title, query in {
         "50 newest": {"limit": 50},
         "50 best": {"limit": 50, "sort": "metric"},

@@ -72,8 +72,9 @@ def _measure(num: int, database: Path, home: Path) -> dict[str, Any]:
             time.sleep(_IDLE_S)
             memory = psutil.Process(info.pid).memory_info().rss
             began = time.monotonic()
-            num_listed = len(http.get("/experiments").json())
+            listed = http.get("/experiments")
             list_s = time.monotonic() - began
+            num_listed = len(listed.json()["rows"])
         master.end()
     assert num_listed == num // _OF
     row = {
@@ -81,7 +82,8 @@ def _measure(num: int, database: Path, home: Path) -> dict[str, Any]:
         "memory_mib": round(memory / _MIB, 1),
         "snapshot_mib": round(len(repeated) / _MIB, 1),
         "start_s": round(start_s, 1),
-        "list_s": round(list_s, 1),
+        "list_s": round(list_s, 2),
+        "list_mib": round(len(listed.content) / _MIB, 2),
     }
     print(json.dumps(row), flush=True)
     return row

@@ -63,6 +63,12 @@ def ended(client: Client, source: str = TRIAL_SOURCE, *, slots: int, batch: int 
     return experiment
 
 
+def runs_of(experiment: Experiment, client: Client) -> list[ExperimentView]:
+    """Return what a diagnosis has submitted."""
+    rows = client.experiments()
+    return [client.experiment(row.id) for row in rows if row.parent_id == experiment.id]
+
+
 def test_slow_data_are_found_by_recorded_batches_and_workers_help(
     client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,7 +100,7 @@ def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
     assert by_name["aggregation_1000"]["ratio"] > 2, found
     assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
     assert found.verdict.kind == "communication", found
-    runs = [view for view in client.experiments() if view.parent_id == experiment.id]
+    runs = runs_of(experiment, client)
     assert [view.config["resources"]["slots_per_trial"] for view in runs] == [
         2,
         2,
@@ -179,7 +185,7 @@ def test_more_urgent_work_goes_first_and_the_run_is_repeated(
     urgent: list[Experiment] = []
 
     def runs() -> list[ExperimentView]:
-        return [view for view in client.experiments() if view.parent_id == experiment.id]
+        return runs_of(experiment, client)
 
     def disturb() -> None:
         wait_until(lambda: any(t.steps_completed for run in runs() for t in run.trials), "it runs")

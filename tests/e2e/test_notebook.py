@@ -51,7 +51,7 @@ def test_search_notebook_runs_and_measures_what_asha_saved(
     assert "ASHA trained" in text
     texts = [text_of(output) for cell in document.cells for output in cell.get("outputs", [])]
     assert any("train for" in text and "bracket 2" in text for text in texts), "the preview"
-    asha, random, wide, longer = client.experiments()[-4:]
+    asha, random, wide, longer = (client.experiment(e.id) for e in client.experiments()[-4:])
     assert [view.state for view in (asha, random, wide, longer)] == ["COMPLETED"] * 4
     assert asha.template == random.template == "digits-search"
     assert wide.config["resources"]["slots_per_trial"] == 2

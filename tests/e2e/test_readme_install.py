@@ -72,7 +72,7 @@ def test_the_quickstart_runs_after_the_readmes_install_and_says_what_is_true(
     assert "completed" in shown["text/plain"]
     assert "data:image/svg+xml," in shown["text/html"]
     client = fresh_home.client()  # of the master that the notebook has started
-    (view,) = client.experiments()
+    view = client.experiment(client.experiments()[-1].id)
     client.session.close()
     programs = view.python, fresh_home.master().cmdline()[0]
     assert {Path(program).parent for program in programs} == {new_environment}

@@ -73,7 +73,7 @@ def check_found(client: Client, first: Experiment, second: Experiment) -> None:
 def refuses_what_it_does_not_know(info: MasterInfo) -> None:
     with make_client(info) as http:
         for parameters in ("colour=red", "limit=-1", "sort=best", "since=soon"):
-            answer = http.get(f"/experiments/found?{parameters}")
+            answer = http.get(f"/experiments?{parameters}")
             name = parameters.partition("=")[0]
             assert answer.status_code == 422
             assert sentences_of(answer.json())[0].startswith(f"{name}: got ")

@@ -175,7 +175,7 @@ def test_what_passes_the_bounds_raises_nowhere(bench: Bench, record: Record) -> 
     journal = Journal(bench)
     journal.send("".join(f"{line}\n" for line in lines))
     assert bench.store.quarantine.rows() == []
-    assert bench.service.views.experiments()
+    assert bench.service.views.experiment(1)
 
 
 def test_lines_that_are_no_records_are_shown_on_the_experiment(bench: Bench) -> None:

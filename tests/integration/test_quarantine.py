@@ -415,7 +415,8 @@ def test_damaged_numbers_keep_no_agent_and_no_view_away(bench: Bench) -> None:
     db.close()
     again = Bench(bench.store.path)
     again.register(runs=[RunReport(allocation_id=RUNS[B], alive=True)])
-    assert [view.trials[0].steps_completed for view in again.service.views.experiments()] == [0, 0]
+    views = [again.service.views.experiment(number) for number in (1, 2)]
+    assert [view.trials[0].steps_completed for view in views] == [0, 0]
     again.service.close()
 
 

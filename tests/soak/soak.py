@@ -31,7 +31,7 @@ from websocket import WebSocketException
 
 from det_jupyter.agent.devices.offered_slots import AGENTS_VARIABLE
 from det_jupyter.client import Experiment
-from det_jupyter.contract.messages import ExperimentView, State
+from det_jupyter.contract.messages import ExperimentRow, State
 from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.master.machine.rules.outcome import MAX_LOSSES
 from tests.processes import DetHome, processes_below
@@ -203,7 +203,8 @@ class Soak:
         if not self._until(self._are_all_over, ENDED_S):
             for view in self._experiments():
                 if not view.state.is_terminal:
-                    waits = [trial.waiting_for for trial in view.trials if trial.waiting_for]
+                    trials = self._patiently(lambda: self._client.experiment(view.id)).trials  # noqa: B023
+                    waits = [trial.waiting_for for trial in trials if trial.waiting_for]
                     self._note([f"experiment {view.id} does not end: {view.state} {waits}"])
                     self._patiently(Experiment(self._client, view.id).kill)
             self._until(self._are_all_over, ENDED_S)
@@ -226,7 +227,7 @@ class Soak:
                     Experiment(self._client, view.id).activate()
         return all(view.state.is_terminal for view in views)
 
-    def _experiments(self) -> list[ExperimentView]:
+    def _experiments(self) -> list[ExperimentRow]:
         return self._patiently(self._client.experiments)
 
     def _problems_with(self, number: int) -> list[str]:

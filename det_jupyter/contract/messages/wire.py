@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 15
+PROTOCOL = 16
 
 
 class Wire(BaseModel):

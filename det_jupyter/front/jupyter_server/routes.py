@@ -32,7 +32,6 @@ GET     possible                    cluster      read
 GET     pools                       cluster      read
 GET     experiments                 experiments  read
 POST    experiments                 experiments  execute
-GET     experiments/found           experiments  read
 GET     experiments/*               experiments  read
 POST    experiments/*/continue      experiments  execute
 GET     experiments/*/curves        experiments  read

@@ -13,15 +13,16 @@ from det_jupyter.contract.messages import (
     AgentView,
     ClusterView,
     DiskStatus,
-    ExperimentView,
+    ExperimentQuery,
     JobEntry,
     MasterInfo,
     PoolStatus,
     Reason,
+    State,
     TaskEntry,
     Wire,
 )
-from det_jupyter.contract.messages.status import api_name, experiment_status
+from det_jupyter.contract.messages.status import api_name
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import Problem
 from det_jupyter.master.http.responses import DiskSpace, JsonResponse, new_routes
@@ -32,6 +33,9 @@ from det_jupyter.master.views.pool_views import job_entries
 HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 _QUEUE_SHOWN = 50  # waiting trials of each pool in an answer, unless more are requested
 _MOST_WAITING = 1000
+_ACTIVE = ExperimentQuery(
+    state=[state for state in State if not state.is_terminal], archived=True, sort="oldest"
+)
 Limit = Annotated[int, Query(ge=0, le=_MOST_WAITING)]
 
 
@@ -75,13 +79,6 @@ def master_routes(
     routes = new_routes()
     public = info.model_copy(update={"token": ""})
 
-    def summary_of(view: ExperimentView) -> ActiveExperiment:
-        gangs = [trial.allocation.state for trial in view.trials if trial.allocation is not None]
-        status = experiment_status(view.state, gangs, len(view.trials))
-        return ActiveExperiment.built_from(
-            view, state=api_name(status), num_trials=len(view.trials)
-        )
-
     @routes.get("/master", response_model=MasterInfo)
     async def master() -> Response:
         """Return the master's address, process and version."""
@@ -95,7 +92,10 @@ def master_routes(
             Status(
                 master=public,
                 agents=service.views.agents(),
-                experiments=[*map(summary_of, service.views.experiments(only_active=True))],
+                experiments=[
+                    ActiveExperiment.built_from(row, state=api_name(row.status))
+                    for row in service.views.find(_ACTIVE).rows
+                ],
                 num_experiments=len(service.machine.state.experiments),
                 problems=[*service.problems, *([full] if full else [])],
                 disks=service.disks.warnings(time.time()),

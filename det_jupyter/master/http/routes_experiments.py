@@ -46,13 +46,8 @@ def experiment_routes(service: Service) -> APIRouter:
         """Submit an experiment, or refuse it with all problems of its configuration."""
         return JsonResponse(await service.submit(request), 201)
 
-    @routes.get("/experiments", response_model=list[ExperimentView])
-    async def experiments() -> Response:
-        """Return all experiments, oldest first."""
-        return JsonResponse(service.views.experiments())
-
-    @routes.get("/experiments/found", response_model=ExperimentRows)
-    async def found(query: Annotated[ExperimentQuery, Query()]) -> Response:
+    @routes.get("/experiments", response_model=ExperimentRows)
+    async def experiments(query: Annotated[ExperimentQuery, Query()]) -> Response:
         """Return a row for each experiment that matches the query."""
         return JsonResponse(service.views.find(query))
 

@@ -41,7 +41,7 @@ from det_jupyter.master.views.pool_views import (
 from det_jupyter.master.views.wait_reasons import WaitReasons
 
 _USER = psutil.Process().username()
-_FEW = 200  # rows of a list; for more, the progress of all trials is read at once
+_FEW = 200  # rows of a list, or trials; for more, the progress of all trials is read at once
 _EXPLAINED = 16  # waiting trials that get a reason of their own in an answer: each takes time
 
 
@@ -66,17 +66,9 @@ class Views:
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         experiment = self._machine.state.experiment(experiment_id)
-        return self._view_of(experiment, self.reasons(_EXPLAINED, self._store.progress()))
-
-    def experiments(self, *, only_active: bool = False) -> list[ExperimentView]:
-        """Return all experiments, oldest first."""
-        experiments = self._machine.state.experiments
-        reasons = self.reasons(_EXPLAINED, self._store.progress())
-        return [
-            self._view_of(experiments[i], reasons)
-            for i in sorted(experiments)
-            if not (only_active and experiments[i].state.is_terminal)
-        ]
+        is_small = len(experiment.trial_ids) <= _FEW
+        progress = ProgressCache(self._store) if is_small else self._store.progress()
+        return self._view_of(experiment, self.reasons(_EXPLAINED, progress))
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
         is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)

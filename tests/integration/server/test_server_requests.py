@@ -32,11 +32,11 @@ async def test_a_request_reaches_the_master_with_its_token_and_without_jupyters(
 ) -> None:
     token = client.app.identity_provider.token
     with master_stand_in() as master:
-        answer = await client.ask(f"api/experiments/found?search=a%26b&token={token}", headers={})
+        answer = await client.ask(f"api/experiments?search=a%26b&token={token}", headers={})
         await client.ask("api/templates/my%20one", "PUT", body={"config": {"a": 1}})
     assert answer.data == {"fine": True}
     asked, put = master.asked
-    assert asked.target == "/api/v1/experiments/found?search=a%26b"
+    assert asked.target == "/api/v1/experiments?search=a%26b"
     assert asked.headers["Authorization"] == "Bearer of-the-master"
     assert (put.method, put.target) == ("PUT", "/api/v1/templates/my%20one")
     assert json.loads(put.body) == {"config": {"a": 1}}

@@ -184,3 +184,14 @@ def test_the_row_of_one_trial_has_its_divergence_and_that_of_a_search_has_none()
     ]
     world.experiment(4).config["searcher"]["name"] = "random"
     assert [row.alarm for row in find(world, ids=[4]).rows] == [""]
+
+
+def test_a_row_is_no_larger_if_an_experiment_has_many_trials() -> None:
+    world = World()
+    for num in (1, 100):
+        searcher = {"name": "random", "metric": "error", "max_length": {"batches": 9}}
+        numbers_of = {"max_trials": num, "max_concurrent_trials": num}
+        world.tell(submitted(searcher=searcher | numbers_of))
+    many, one = find(world).rows
+    assert (one.num_trials, many.num_trials) == (1, 100)
+    assert len(many.model_dump_json()) - len(one.model_dump_json()) < 20
