@@ -55,6 +55,15 @@ def client(home: DetHome) -> Iterator[Client]:
     client.session.close()
 
 
+@pytest.fixture
+def preempting(client: Client) -> Iterator[None]:
+    """Have the only pool preempt."""
+    scheduler = {"type": "priority", "preemption": True}
+    client.session.put("/pools", {"pools": [{"pool_name": "default", "scheduler": scheduler}]})
+    yield
+    client.session.put("/pools", {"pools": [{"pool_name": "default"}]})
+
+
 @pytest.fixture(scope="session")
 def examples() -> Path:
     """Return the folder of the example notebooks."""

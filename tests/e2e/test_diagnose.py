@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -160,15 +159,6 @@ def test_a_trial_that_fails_as_it_is_and_a_wait_without_end_leave_nothing(
         failing.diagnose()
     busy.kill()
     assert {view.id for view in client.experiments()} == before | {busy.id}
-
-
-@pytest.fixture
-def preempting(client: Client) -> Iterator[None]:
-    """Have the only pool preempt."""
-    scheduler = {"type": "priority", "preemption": True}
-    client.session.put("/pools", {"pools": [{"pool_name": "default", "scheduler": scheduler}]})
-    yield
-    client.session.put("/pools", {"pools": [{"pool_name": "default"}]})
 
 
 @pytest.mark.usefixtures("preempting")

@@ -74,3 +74,24 @@ def test_stuck_ranks_are_ended_at_once_and_the_trial_goes_on_later(
     experiment.activate()
     assert experiment.wait(150) is State.COMPLETED
     assert experiment.trial.view.restarts == 0
+
+
+@pytest.mark.usefixtures("preempting")
+def test_a_stuck_trial_that_has_to_make_room_can_be_ended_and_goes_on_later(
+    client: Client, tmp_path: Path
+) -> None:
+    brake = tmp_path / "brake"
+    experiment = stuck(client, brake)
+    urgent = submit(client, slow(0.0, resources={"slots_per_trial": 4, "priority": 1}))
+    room = f"making room for experiment {urgent.id}: rank 1 has not come to the end of batch "
+    wait_until(lambda: sentence_of(experiment).startswith(room), "the rank is named")
+    assert sentence_of(experiment).endswith("; then it queues again")
+    assert experiment.state is State.ACTIVE
+    [remedy] = experiment.why().remedies
+    assert remedy.verb == "pause_at_once"
+    assert experiment.pause(timeout=150, at_once=True) is State.PAUSED
+    assert urgent.wait(150) is State.COMPLETED
+    brake.unlink()
+    experiment.activate()
+    assert experiment.wait(150) is State.COMPLETED
+    assert experiment.trial.view.restarts == 0

@@ -34,9 +34,12 @@ class Leaving(Wire):
         experiment_id: The trial's experiment.
         then: What the trial does when they have left.
         asked_at: When they were asked; None: they are being killed.
+        unreached: Why neither has reached them, as an agent of them is not connected, and what
+            happens then; "": it has.
         killed_at: When they are killed if they have not left.
         num_slots: Number of slots that they hold.
         num_ranks: Number of ranks.
+        num_trials: Number of trials of the experiment.
         preempted_by: The experiment that gets the slots, if there is one.
         behind: The ranks that have come least far: the others wait for them. (): not known.
         batch: The batch that these are in; None: they have begun none.
@@ -51,9 +54,11 @@ class Leaving(Wire):
     experiment_id: int
     then: After
     asked_at: float | None = None
+    unreached: str = ""
     killed_at: float | None = None
     num_slots: int = 0
     num_ranks: int = 1
+    num_trials: int = 1
     preempted_by: int | None = None
     behind: list[int] = []
     batch: int | None = None

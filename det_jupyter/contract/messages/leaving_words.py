@@ -30,6 +30,9 @@ def leaving_sentence(leaving: Leaving, now: float, zone: tzinfo | None = None) -
     what = _doing(leaving)
     slots = count(leaving.num_slots, "slot") if leaving.num_slots else "its place"
     after = "; then it queues again" if leaving.then == "queues" else ""
+    if leaving.unreached:
+        act = "killed" if leaving.asked_at is None else "asked to leave"
+        return f"{what}: its ranks cannot be {act} now: {leaving.unreached}"
     if leaving.asked_at is None:
         return f"{what}: it is being killed, which frees {slots}{after}"
     limit = ""
@@ -87,8 +90,13 @@ def _behind(leaving: Leaving) -> str:
 
 
 def end_now(leaving: Leaving) -> list[Remedy]:
-    """Return the remedy that ends the ranks at once, with what is lost by it, if there is one."""
-    if leaving.asked_at is None or leaving.then not in ("pauses", "ends"):
+    """Return the remedy that ends the ranks at once, with what is lost by it, if there is one.
+
+    A pause ends the ranks of all trials: one of several that makes room is left to its deadline.
+    """
+    if leaving.asked_at is None or leaving.unreached or leaving.then == "rests":
+        return []
+    if leaving.then == "queues" and leaving.num_trials > 1:
         return []
     lost = "nothing is lost"
     if leaving.num_unsaved:
@@ -99,8 +107,9 @@ def end_now(leaving: Leaving) -> list[Remedy]:
             else f"since the checkpoint at batch {leaving.saved_at}"
         )
         lost = f"{batches} {'are' if leaving.num_unsaved > 1 else 'is'} lost, {since}"
-    if leaving.then == "pauses":
-        text = f"end its ranks: {lost}; it stays paused"
+    if leaving.then != "ends":
+        after = "it stays paused" if leaving.then == "pauses" else "its experiment is paused then"
+        text = f"end its ranks: {lost}; {after}"
         return [Remedy(verb="pause_at_once", target=[leaving.experiment_id], text=text)]
     text = f"kill its experiment: {lost}"
     return [Remedy(verb="kill", target=[leaving.experiment_id], text=text)]

@@ -24,8 +24,18 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\
 CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_DIGITS = re.compile(r"([0-9]{1,18})")
 _LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def by_name(name: str) -> list[str | int]:
+    """Return the key by which names are sorted: numbers in them count as numbers.
+
+    >>> sorted(["node-10", "node-2", "box"], key=by_name)
+    ['box', 'node-2', 'node-10']
+    """
+    return [int(part) if i % 2 else part for i, part in enumerate(_DIGITS.split(name))]
 
 
 def class_name(kind: type) -> str:

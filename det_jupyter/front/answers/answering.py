@@ -295,8 +295,10 @@ def carry_out_command(
         client.change(LIFE[command](experiment_id=experiment_id))
         return
     if command == Remedy(verb="pause_at_once", target=[experiment_id], text="").id:
-        if client.experiment(experiment_id).state not in PAUSES:
-            raise Conflict("it does not pause any more")
+        view = client.experiment(experiment_id)
+        is_leaving = any(trial.leaving is not None for trial in view.trials)
+        if view.state not in PAUSES and not is_leaving:
+            raise Conflict("its ranks do not leave any more")
         client.change(Pause(experiment_id=experiment_id, at_once=True))
         return
     for reason in reasons:

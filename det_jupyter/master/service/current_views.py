@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
     TaskEntry,
     TrialView,
 )
+from det_jupyter.contract.values.text import by_name
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.cluster_nodes import ClusterNodes
@@ -93,10 +94,7 @@ class Views:
         reasons = self.reasons(_EXPLAINED)
         state = self._machine.state
         trial = state.trial(trial_id)
-        experiment = state.experiments[trial.experiment_id]
-        return trial_view(
-            experiment, trial, reasons.progress, reasons.sentence, self._store.verdict
-        )
+        return trial_view(state, trial, reasons.progress, reasons.sentence, self._store.verdict)
 
     def holding(self) -> list[TrialView]:
         """Return the trials that hold slots, without their verdicts."""
@@ -104,9 +102,7 @@ class Views:
         numbers = {t.id for agent_id in state.agents for t in indexes.trials_on_agent(agent_id)}
         reasons = self.reasons(0)
         return [
-            trial_view(
-                state.experiments[trial.experiment_id], trial, reasons.progress, reasons.sentence
-            )
+            trial_view(state, trial, reasons.progress, reasons.sentence)
             for trial in map(state.trials.__getitem__, sorted(numbers))
         ]
 
@@ -153,5 +149,7 @@ class Views:
     def agents(self) -> list[AgentView]:
         return [
             agent_view(agent, self._machine.indexes, is_connected=self._links.is_connected(id))
-            for id, agent in self._machine.state.agents.items()
+            for id, agent in sorted(
+                self._machine.state.agents.items(), key=lambda item: by_name(item[0])
+            )
         ]

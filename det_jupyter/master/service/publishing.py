@@ -189,9 +189,8 @@ class Publisher:
     def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
         state = self._machine.state
         trial = state.trials[trial_id]
-        experiment = state.experiments[trial.experiment_id]
         view = partial(
-            trial_view, experiment, trial, self.progress, self._sentence, self._store.verdict
+            trial_view, state, trial, self.progress, self._sentence, self._store.verdict
         )
         is_whole = self._published.add("trial", trial_id, trial.hparams)
         self._publish_view("trial", view, trial.experiment_id, trial_id, is_passing, is_whole)

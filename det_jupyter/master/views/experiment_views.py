@@ -64,9 +64,7 @@ def experiment_view(
         message=_message(experiment),
         search=experiment.search_view,
         trials=[
-            trial_view(
-                experiment, trial, progress, sentence, None if i < num_older else verdict_of
-            )
+            trial_view(state, trial, progress, sentence, None if i < num_older else verdict_of)
             for i, trial in enumerate(trials)
         ],
         last_seq=last_seq,
@@ -104,7 +102,7 @@ def progress_of(
 
 
 def trial_view(
-    experiment: Experiment,
+    state: MachineState,
     trial: Trial,
     progress: Progress,
     sentence: Sentence,
@@ -118,7 +116,7 @@ def trial_view(
         progress=1.0 if is_trained else fraction,
         allocation=_allocation_view(trial.allocation),
         waiting_for=sentence(trial),
-        leaving=leaving_of(experiment, trial, steps_completed),
+        leaving=leaving_of(state, trial, steps_completed),
         divergence=trial.divergence,
         is_resting=trial.is_resting and not trial.state.is_terminal,
         verdict=verdict_of(trial.id) if verdict_of is not None else None,

@@ -140,7 +140,7 @@ def _row(
     gangs = sorted({allocation.state for allocation in holding})
     alarm = _alarm(living, is_single=config["searcher"]["name"] == "single")
     leaving = (
-        leaving_of(experiment, trial, progress.get(trial.id, (0, 0.0))[0])
+        leaving_of(state, trial, progress.get(trial.id, (0, 0.0))[0])
         for trial in living
         if experiment.state is not State.ACTIVE or len(experiment.trial_ids) == 1
     )

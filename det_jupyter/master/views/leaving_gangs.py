@@ -6,21 +6,22 @@ from det_jupyter.contract.messages import AllocationState, State
 from det_jupyter.contract.messages.leaving import After, Leaving
 from det_jupyter.contract.messages.status import PAUSES
 from det_jupyter.master.machine.model.allocations import Allocation
-from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.state import MachineState, Trial
 
 
-def leaving_of(experiment: Experiment, trial: Trial, steps_completed: int) -> Leaving | None:
+def leaving_of(state: MachineState, trial: Trial, steps_completed: int) -> Leaving | None:
     """Return the view of a trial's gang if it leaves, or is being killed; else None.
 
     Args:
-        experiment: The trial's experiment.
+        state: The experiments and agents.
         trial: The trial.
         steps_completed: Its progress.
     """
     allocation = trial.allocation
     if allocation is None or allocation.state is not AllocationState.STOPPING:
         return None
-    asked_at = None if trial.state is State.STOPPING_KILLED else allocation.asked_at
+    experiment = state.experiments[trial.experiment_id]
+    asked_at = allocation.asked_at
     killed_at = None if asked_at is None else asked_at + experiment.config["preemption_timeout"]
     saved = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else None
     behind, batch, since = _behind(allocation)
@@ -28,9 +29,11 @@ def leaving_of(experiment: Experiment, trial: Trial, steps_completed: int) -> Le
         experiment_id=experiment.id,
         then=_what_follows(trial),
         asked_at=asked_at,
+        unreached=_unreached(state, allocation, asked_at),
         killed_at=killed_at,
         num_slots=sum(slot.id >= 0 for slot in allocation.slots),
         num_ranks=max(1, len(allocation.places)),
+        num_trials=len(experiment.trial_ids),
         preempted_by=allocation.preempted_by if trial.state is State.ACTIVE else None,
         behind=behind,
         batch=batch,
@@ -42,6 +45,17 @@ def leaving_of(experiment: Experiment, trial: Trial, steps_completed: int) -> Le
         # Progress of the last moments may not be reported yet.
         num_unsaved=max(0, steps_completed - (saved or 0), (batch or 0) - (saved or 0)),
     )
+
+
+def _unreached(state: MachineState, allocation: Allocation, asked_at: float | None) -> str:
+    """Return the problem of an agent that was not connected when its ranks were asked to leave."""
+    for part in allocation.living_parts:
+        agent = state.agents.get(part.agent_id)
+        if agent is None or not (agent.is_away and agent.problem):
+            continue
+        if asked_at is None or agent.left_at is None or agent.left_at <= asked_at:
+            return agent.problem
+    return ""
 
 
 def _what_follows(trial: Trial) -> After:

@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
     SlotView,
     TaskEntry,
 )
+from det_jupyter.contract.values.text import by_name
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.state import Agent, Experiment, Trial
@@ -106,7 +107,8 @@ def _pool_status(
         default_priority=config.scheduler.default_priority,
         share_devices=config.share_devices,
         agents=[
-            agent_status(machine, agent, is_connected) for agent in machine.state.agents_of(name)
+            agent_status(machine, agent, is_connected)
+            for agent in sorted(machine.state.agents_of(name), key=lambda each: by_name(each.id))
         ],
         lost=[
             agent_status(machine, agent, is_connected, is_lost=True)

@@ -88,7 +88,7 @@ class WaitReasons:
                 return _reason(trial, "room", trial.room.sentence)
             why = trial.waiting_for or "rests until its search says how far"
             return _reason(trial, "resting", why)
-        if problem := self._problem_of(allocation):
+        if problem := self._problem_of(trial, allocation):
             is_leaving = allocation.state is AllocationState.STOPPING
             return _reason(trial, "leaving" if is_leaving else "running", problem)
         is_running = allocation.state is AllocationState.RUNNING
@@ -114,21 +114,26 @@ class WaitReasons:
 
         It is about a problem of its agent, its end, or what the trial itself waits for.
         """
-        if problem := self._problem_of(allocation):
+        if problem := self._problem_of(trial, allocation):
             return problem
         goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
         if allocation.state is AllocationState.STOPPING and not goes_to_rest:
             return leaving_sentence(self._leaving(trial), self.now, self._zone)
         return trial.room.sentence if trial.room is not None else trial.waiting_for
 
-    def _problem_of(self, allocation: Allocation) -> str:
+    def _problem_of(self, trial: Trial, allocation: Allocation) -> str:
+        """Return the problem of an agent of a gang, with what it means for one that leaves."""
+        if allocation.state is AllocationState.STOPPING:
+            leaving = self._leaving(trial)
+            if leaving.unreached:
+                return leaving_sentence(leaving, self.now, self._zone)
         agents = self._machine.state.agents
         held = (agents.get(agent_id) for agent_id in dict.fromkeys(allocation.agent_ids))
         return next((agent.problem for agent in held if agent and agent.problem), "")
 
     def _leaving(self, trial: Trial) -> Leaving:
-        experiment = self._machine.state.experiments[trial.experiment_id]
-        found = leaving_of(experiment, trial, self.progress.get(trial.id, (0, 0.0))[0])
+        steps_completed = self.progress.get(trial.id, (0, 0.0))[0]
+        found = leaving_of(self._machine.state, trial, steps_completed)
         assert found is not None, "its gang was asked to leave"
         return found
 

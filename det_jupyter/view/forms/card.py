@@ -22,6 +22,7 @@ from det_jupyter.view.forms.html_parts import (
     details,
     escaped,
     html_table,
+    prose,
 )
 from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.rungs_svg import rung_legend, rung_sentences, svg_rungs
@@ -61,8 +62,8 @@ def render_html(state: ViewState) -> str:
     """Return the experiment as a self-contained card."""
     parts = [
         _header(state),
-        block("p", state["message"], "margin:6px 0"),
-        *(block("p", f"⚠ {alarm}", _ALARM) for alarm in state["alarms"]),
+        f'<p style="margin:6px 0">{prose(state["message"])}</p>' if state["message"] else "",
+        *(f'<p style="{_ALARM}">⚠ {prose(alarm)}</p>' for alarm in state["alarms"]),
         *(_failure(trial, state["id"]) for trial in state["trials"]),
         _wait(None if state["search"] is None else state["search"]["wait"]),
         _search(state["search"]) if state["search"] is not None else "",
@@ -163,7 +164,7 @@ def _wait(wait: Wait | None) -> str:
         for remedy in wait["remedies"]
     )
     return (
-        f'<div style="{REMARK}">{escaped(wait["sentence"])}'
+        f'<div style="{REMARK}">{prose(wait["sentence"])}'
         + block("div", wait["expected"], QUIET)
         + (f'<ul style="margin:2px 0;padding-left:20px">{remedies}</ul>' if remedies else "")
         + "</div>"

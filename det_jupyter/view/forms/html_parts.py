@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -33,6 +34,16 @@ REMARK = f"border-left:3px solid {COLORS[1]};padding:2px 10px;margin:6px 0"
 def escaped(text: str) -> str:
     """Return text without control characters, escaped for HTML."""
     return escape(printable(text))
+
+
+def prose(sentence: str) -> str:
+    """Return a sentence whose code is between backticks, as HTML.
+
+    >>> prose("`det` > 1 `x")
+    '<code style="font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit">\
+det</code> &gt; 1 `x'
+    """
+    return re.sub("`([^`]+)`", rf'<code style="{CODE}">\1</code>', escaped(sentence))
 
 
 def block(tag: str, text: str, style: str) -> str:

@@ -1,6 +1,6 @@
 /** Why a trial waits, when it is expected to start, and the remedies. */
 import type { IRemedy, IWait } from '../model/state.js';
-import { h, rebuilder, setAttribute, setHidden, setText, smallButton } from '../dom/dom.js';
+import { h, rebuilder, setAttribute, setHidden, setProse, setText, smallButton } from '../dom/dom.js';
 import { copyText } from '../dom/copy.js';
 import { icon } from '../dom/icons.js';
 import { Notice, type IRequestContext } from '../dom/notice.js';
@@ -30,7 +30,7 @@ export class WaitNote {
 
   update(wait: IWait | null): void {
     setHidden(this.node, wait === null);
-    setText(this._sentence, wait?.sentence ?? '');
+    setProse(this._sentence, wait?.sentence ?? '');
     setText(this._expected, wait?.expected ?? '');
     setHidden(this._expected, !wait?.expected);
     this._drawRemedies(wait?.remedies ?? []);

@@ -1,6 +1,7 @@
 /** Makes and changes elements. Text is always inserted as text, never as markup. */
 
 type Child = Node | string | null;
+const CODE = /`([^`]+)`/g;
 type Attributes = Record<string, string | number | boolean | null>;
 
 /** Make an element; `name` may have classes: `div.det-a.det-b`. */
@@ -97,6 +98,23 @@ export function setAttribute(
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) {
     element.textContent = text;
+  }
+}
+
+/** The children that show a sentence whose code is between backticks. */
+export function prose(sentence: string): Child[] {
+  return sentence.split(CODE).map((part, i) => (i % 2 === 0 ? part : h('code', {}, part)));
+}
+
+/** A sentence as plain text, where there is no markup: its code without backticks. */
+export function plain(sentence: string): string {
+  return sentence.replace(CODE, '$1');
+}
+
+/** As `setText`, for a sentence whose code is between backticks. */
+export function setProse(element: Element, sentence: string): void {
+  if (element.textContent !== plain(sentence)) {
+    element.replaceChildren(...prose(sentence).filter(child => child !== null));
   }
 }
 

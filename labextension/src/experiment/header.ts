@@ -1,5 +1,14 @@
 /** The top of the view: state, name, buttons, progress, and the result of the last request. */
-import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import {
+  focusedIn,
+  h,
+  prose,
+  rebuilder,
+  setAttribute,
+  setHidden,
+  setProse,
+  setText
+} from '../dom/dom.js';
 import { formatClock, formatDuration, formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
 import { Bell } from './bell.js';
@@ -61,7 +70,7 @@ export class Header {
     this._fill.style.width = `${(state.progress * 100).toFixed(2)}%`;
     setText(this._percent, formatPercent(state.progress));
     const hasFailed = state.status === 'error' && state.message !== '';
-    setText(this._message, state.message);
+    setProse(this._message, state.message);
     setHidden(this._message, !state.message || hasFailed);
     this._drawAlarms(hasFailed ? [state.message, ...state.alarms] : state.alarms);
     // An ended experiment has no disabled buttons: their reason would be the status again.
@@ -210,7 +219,7 @@ export class Header {
   private readonly _message = h('p.det-message', { hidden: true });
   private readonly _alarms = h('div', { role: 'alert' });
   private readonly _drawAlarms = rebuilder(this._alarms, (alarms: string[]) =>
-    alarms.map(alarm => h('p.det-alarm', {}, icon('occupied'), alarm))
+    alarms.map(alarm => h('p.det-alarm', {}, icon('occupied'), h('span', {}, ...prose(alarm))))
   );
   private readonly _bell: Bell;
   private readonly _notice: Notice;

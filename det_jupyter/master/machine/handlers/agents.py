@@ -17,7 +17,7 @@ none                             alive          kill it
 
 from __future__ import annotations
 
-from det_jupyter.contract.messages import AllocationState, KillGang, State
+from det_jupyter.contract.messages import AllocationState, KillGang
 from det_jupyter.master.machine.handlers.exits import on_gang_exited
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import (
@@ -96,8 +96,7 @@ def _reconcile(
         else:
             _end_part(turn, allocation, part)
     elif is_alive and allocation.state is AllocationState.STOPPING:
-        at_once = trial.state in (State.STOPPING_KILLED, State.STOPPING_ERROR)
-        send_stop(turn, trial, allocation, [part], at_once=at_once)
+        send_stop(turn, trial, allocation, [part], at_once=allocation.asked_at is None)
     elif is_alive:
         _send_later_orders(turn, trial, allocation, part)
 

@@ -1,4 +1,5 @@
 /** Finds the events of experiments and disks that are worth a notification. Independent of JupyterLab. */
+import { plain } from '../../dom/dom.js';
 import { formatNumber } from '../../model/format.js';
 import { ENDED, type IDiskLine, type IExperimentLine, type Status } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
@@ -146,7 +147,7 @@ export function messageOf({ kind, row }: IExperimentEvent, trans: ITrans): strin
     return trans.__('Experiment %1 failed (%2): %3', row.id, name, row.failure);
   }
   if (kind === 'hangs') {
-    return trans.__('Experiment %1 (%2) hangs: %3', row.id, name, row.alarm);
+    return trans.__('Experiment %1 (%2) hangs: %3', row.id, name, plain(row.alarm));
   }
   if (kind === 'diverged') {
     return trans.__('Experiment %1 (%2) diverged: %3', row.id, name, row.alarm);

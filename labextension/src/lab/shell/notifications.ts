@@ -3,6 +3,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 
+import { plain } from '../../dom/dom.js';
 import type { IDiskLine } from '../../model/state.js';
 import { Commands, IDetJupyter, type IClusterModel, type IExperiments } from '../tokens.js';
 import {
@@ -76,7 +77,7 @@ export class Notifier {
       return;
     }
     const { trans } = this._det;
-    const text = trans.__('A disk is full: %1', sentence);
+    const text = trans.__('A disk is full: %1', plain(sentence));
     const show: Offer = [trans.__('Show Experiments'), Commands.showSidebar, {}];
     Notification.emit(text, 'error', { autoClose: false, actions: this._actions([show]) });
     this._notifyDesktop(tag, text, true, show);

@@ -1,5 +1,5 @@
 /** A row of an experiment that runs, waits or is paused. */
-import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
+import { h, plain, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import { formatNumber, formatPercent } from '../../model/format.js';
 import type { IAction, IExperimentLine, IRemedy } from '../../model/state.js';
@@ -14,6 +14,7 @@ import {
   nameButton,
   rowLabel,
   setCut,
+  setCutProse,
   slotsText,
   textButton
 } from './rowparts.js';
@@ -101,8 +102,9 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     this._drawFacts(line);
     this._drawActions(line.actions, mayWrite);
     setAttribute(this.node, 'data-alarm', line.alarm === '' ? null : 'true');
-    setCut(this._sentence, sentencesOf(line));
-    setHidden(this._sentence, sentencesOf(line) === '');
+    const said = sentencesOf(line);
+    setCutProse(this._sentence, said);
+    setHidden(this._sentence, said === '');
     this._drawRemedies({ remedies: remediesOf(line), mayWrite });
   }
 
@@ -129,7 +131,13 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     setHidden(this._bar, !hasProgress(line));
     this._progress.set(line.progress);
     setText(this._percent, formatPercent(line.progress));
-    const words = [line.name, ...facts, formatPercent(line.progress), metric, sentencesOf(line)];
+    const words = [
+      line.name,
+      ...facts,
+      formatPercent(line.progress),
+      metric,
+      plain(sentencesOf(line))
+    ];
     const label = rowLabel(words);
     setAttribute(this.node, 'aria-label', label);
   }

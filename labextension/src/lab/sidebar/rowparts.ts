@@ -1,5 +1,5 @@
 /** Buttons, icons, bars and texts that rows are made of. */
-import { drawing, h, setAttribute, setText } from '../../dom/dom.js';
+import { drawing, h, plain, setAttribute, setProse, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import { formatClock } from '../../model/format.js';
 import type { ITrans } from '../../model/trans.js';
@@ -71,6 +71,12 @@ export class ChangingIcon {
 export function setCut(element: HTMLElement, text: string, title = text): void {
   setText(element, text);
   setAttribute(element, 'title', title === '' ? null : title);
+}
+
+/** As `setCut`, for a sentence whose code is between backticks. */
+export function setCutProse(element: HTMLElement, sentence: string): void {
+  setProse(element, sentence);
+  setAttribute(element, 'title', plain(sentence) || null);
 }
 
 /** A bar that is filled from the left. */

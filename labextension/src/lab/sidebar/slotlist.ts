@@ -2,13 +2,13 @@
  * Slots by computer: a row for each, with trial, rank, utilization and memory; or many as tiles, with a
  * row for each experiment below.
  */
-import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
+import { h, prose, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import type { IAgentLine, IClusterNews } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { asSentence } from '../../model/units.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
-import { Bar, setCut, slotsText } from './rowparts.js';
+import { Bar, setCut, setCutProse, slotsText } from './rowparts.js';
 import { areTiles, groupsOf, summed, type IGroup, type Usage } from './slotmodel.js';
 import { memoryText, percentText, SlotRow, SlotTile, type ISlotView } from './slotrow.js';
 
@@ -62,7 +62,7 @@ export class SlotsView {
     const agents = news.agents.map(({ id, slots }) => ({ id, slots: slots.map(slot => slot.id) }));
     this._build({ isTiles: this._isTiles, agents });
     news.agents.forEach((agent, i) => this._drawAgent(agent, this._views[i] as IAgentView));
-    setText(this._disks, news.disks.map(disk => `⚠ ${disk.sentence}`).join('\n'));
+    this._drawDisks(news.disks.map(({ sentence }) => sentence));
     setHidden(this._disks, news.disks.length === 0);
     setText(this._moreLost, news.more_lost);
     setHidden(this._moreLost, news.more_lost === '');
@@ -107,7 +107,7 @@ export class SlotsView {
     const used = agent.slots.filter(({ state }) => state === 'used' || state === 'leaving').length;
     const all = slotsText(agent.slots.length, this._trans);
     const counts = agent.slots.length > 0 ? this._trans.__('%1 of %2 used', used, all) : '';
-    setCut(view.note, [counts, agent.note].filter(Boolean).join(' · '));
+    setCutProse(view.note, [counts, agent.note].filter(Boolean).join(' · '));
     agent.slots.forEach((slot, place) => view.slots[place]?.update(slot, agent));
   }
 
@@ -153,7 +153,10 @@ export class SlotsView {
   }
 
   private readonly _agents = h('div');
-  private readonly _disks = h('p.det-side-note.det-side-disks', { role: 'status', hidden: true });
+  private readonly _disks = h('div.det-side-disks', { role: 'status', hidden: true });
+  private readonly _drawDisks = rebuilder(this._disks, (sentences: string[]) =>
+    sentences.map(each => h('p.det-side-note', {}, icon('occupied'), h('span', {}, ...prose(each))))
+  );
   private readonly _moreLost = h('p.det-side-note', { hidden: true });
   private readonly _groups = h('div.det-slot-groups');
   private readonly _build = rebuilder(this._agents, ({ isTiles, agents }: IShape) => {

@@ -171,3 +171,14 @@ describe('an agent that has left', () => {
     expect(view.node.textContent).toContain('3 more agents left');
   });
 });
+
+it('has a line for each full disk, with code in it as code', () => {
+  const view = new SlotsView(english, new Usage(), () => undefined);
+  const disk = { key: ':/data', is_full: true, sentence: '/data: full; `%det disk` shows why.' };
+  view.update({ ...news(agent('a', [])), disks: [disk, { ...disk, key: ':/home' }] });
+  const lines = [...view.node.querySelectorAll('.det-side-disks p')];
+  expect(lines.map(line => line.textContent)).toEqual(
+    Array(2).fill('/data: full; %det disk shows why.')
+  );
+  expect(lines[0]?.querySelector('code')?.textContent).toBe('%det disk');
+});

@@ -61,6 +61,10 @@ def leaving(**changes: Any) -> Leaving:
          f"going to rest: asked 1 s ago to save its state; frees its place then{LIMIT}"),
         ({"asked_at": None, "killed_at": None},
          "pausing: it is being killed, which frees 2 slots"),
+        ({"unreached": "agent a is older: its trials train on"},
+         "pausing: its ranks cannot be asked to leave now: agent a is older: its trials train on"),
+        ({"unreached": "agent a is stopped", "asked_at": None, "then": "ends"},
+         "stopping: its ranks cannot be killed now: agent a is stopped"),
     ],
 )  # fmt: skip
 def test_it_is_said_whom_it_waits_for_and_what_happens_when(
@@ -83,6 +87,8 @@ def test_code_that_has_stopped_to_check_is_named_with_the_time() -> None:
          "paused"),
         ({"num_unsaved": 1}, "pause_at_once",
          "end its ranks: 1 batch is lost, all that it has trained; it stays paused"),
+        ({"then": "queues", "preempted_by": 9}, "pause_at_once",
+         "end its ranks: nothing is lost; its experiment is paused then"),
         ({"then": "ends", "saved_at": 8}, "kill",
          "kill its experiment: nothing is lost"),
     ],
@@ -92,8 +98,16 @@ def test_the_end_at_once_says_what_is_lost(changes: dict[str, Any], verb: str, t
     assert (remedy.verb, remedy.target, remedy.text) == (verb, [7], text)
 
 
-@pytest.mark.parametrize("changes", [{"then": "queues"}, {"then": "rests"}, {"asked_at": None}])
-def test_what_goes_on_by_itself_or_is_being_killed_has_no_such_remedy(
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"then": "queues", "num_trials": 2},
+        {"then": "rests"},
+        {"asked_at": None},
+        {"unreached": "agent a is stopped"},
+    ],
+)
+def test_what_goes_on_by_itself_or_cannot_be_ended_has_no_such_remedy(
     changes: dict[str, Any],
 ) -> None:
     assert end_now(leaving(**changes)) == []

@@ -103,13 +103,15 @@ def test_a_trial_that_was_trained_to_its_end_is_done(events: Any, progress: floa
     world = World()
     world.tell(registered(), submitted(), *events)
     view = trial_view(
-        world.experiment(), world.trial(), {1: (7, 0.5)}, reasons_of(world.machine).sentence
+        world.machine.state, world.trial(), {1: (7, 0.5)}, reasons_of(world.machine).sentence
     )
     assert (view.steps_completed, view.progress, view.is_resting) == (7, progress, False)
     world.trial().was_stopped = True
-    unheard = trial_view(world.experiment(), world.trial(), {}, reasons_of(world.machine).sentence)
+    unheard = trial_view(
+        world.machine.state, world.trial(), {}, reasons_of(world.machine).sentence
+    )
     assert (unheard.steps_completed, unheard.progress) == (0, 0.0)
     world.trial().is_resting = True
     is_over = world.trial().state.is_terminal
-    view = trial_view(world.experiment(), world.trial(), {}, reasons_of(world.machine).sentence)
+    view = trial_view(world.machine.state, world.trial(), {}, reasons_of(world.machine).sentence)
     assert view.is_resting is not is_over

@@ -150,3 +150,10 @@ def test_tasks_are_those_with_slots_and_then_the_fronts_of_the_queues(world: Wor
     assert [task.registered_at for task in tasks] == [
         world.allocation(trial_id).queued_at for trial_id in (1, 4, 2, 5)
     ]
+
+
+def test_the_agents_of_a_pool_are_sorted_by_name_and_not_as_they_came() -> None:
+    world = World()
+    world.tell(*(registered(slots=1, agent_id=name) for name in ("node-10", "node-2", "box")))
+    [pool] = seen(world, 9).pools
+    assert [agent.id for agent in pool.agents] == ["box", "node-2", "node-10"]

@@ -19,7 +19,7 @@ from det_jupyter.contract.messages import (
     SetPools,
     SwitchSlots,
 )
-from det_jupyter.master.machine.model.events import DevicesReported, Event
+from det_jupyter.master.machine.model.events import AgentAway, DevicesReported, Event
 from det_jupyter.master.views.wait_reasons import WaitReasons
 from tests.unit.master.machine_world import (
     World,
@@ -36,6 +36,7 @@ from tests.unit.master.machine_world import (
 PAUSE = Pause(experiment_id=1)
 CANCEL = Cancel(experiment_id=1)
 KILL = Kill(experiment_id=1)
+AWAY = AgentAway(agent_id="box", problem="its version is older")
 ASKED = (
     "asked 0 s ago to save its state; frees 2 slots then; killed at 01:01 (in 60 min) otherwise"
 )
@@ -97,7 +98,8 @@ LEAVES_REST: list[Event] = [validated(4, 0.5), reached(4)]
         (world_of(*running(), CANCEL, exited()), "over", "is over (canceled)", [], None),
         (world_of(*running(), *completed(), exited()), "over", "is over (completed)", [], None),
         (preempted(), "leaving",
-         f"making room for experiment 2: {ASKED}; then it queues again", [], ...),
+         f"making room for experiment 2: {ASKED}; then it queues again",
+         [("pause_at_once", f"end its ranks: {NOTHING}; its experiment is paused then")], ...),
         (searching(*LEAVES_REST), "leaving",
          f"going to rest: {ASKED.replace('2 slots', '1 slot')}", [], RUNG),
         (searching(*LEAVES_REST, exited(codes={0: 0})), "resting", RUNG, [], ...),
@@ -267,3 +269,19 @@ def test_nobody_waits_until_what_is_killed_has_saved(before: list[Event]) -> Non
     assert whys(world).of(world.trial(1)).sentence == (
         "stopping: it is being killed, which frees 2 slots"
     )
+
+
+@pytest.mark.parametrize(
+    ("events", "sentence"),
+    [
+        ([AWAY, PAUSE], "pausing: its ranks cannot be asked to leave now: its version is older"),
+        ([AWAY, KILL], "stopping: its ranks cannot be killed now: its version is older"),
+        ([PAUSE, AWAY], "its version is older"),  # they were asked before
+    ],
+)
+def test_ranks_of_an_agent_that_is_away_are_not_said_to_be_asked(
+    events: list[Event], sentence: str
+) -> None:
+    world = world_of(*running(), *events)
+    assert whys(world).of(world.trial()).sentence == sentence
+    assert whys(world).sentence(world.trial()) == sentence

@@ -115,6 +115,7 @@ def test_a_start_on_slots_that_are_gone_is_placed_anew() -> None:
         (Cancel(experiment_id=1),
          SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)),
         (Kill(experiment_id=1), KillGang(allocation_id="1.1.1")),
+        (Pause(experiment_id=1, at_once=True), KillGang(allocation_id="1.1.1")),
     ],
 )  # fmt: skip
 def test_an_order_to_leave_is_repeated_to_an_agent_that_comes_back(
@@ -249,7 +250,7 @@ def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World
     assert world.waiting_for(1) == PROBLEM
     assert (world.waiting_for(2) or "").endswith(f"; {PROBLEM}")
     world.tell(Kill(experiment_id=1))
-    assert world.waiting_for(1) == PROBLEM  # why it is not killed yet
+    assert world.waiting_for(1) == f"stopping: its ranks cannot be killed now: {PROBLEM}"
     world.tell(registered(slots=2, runs={"1.1.1": True}))
     assert world.machine.changes().trials >= {1}
     assert world.waiting_for(1) == "stopping: it is being killed, which frees 2 slots"
