@@ -1,6 +1,14 @@
 /** Why a trial waits, when it is expected to start, and the remedies. */
 import type { IRemedy, IWait } from '../model/state.js';
-import { h, rebuilder, setAttribute, setHidden, setProse, setText, smallButton } from '../dom/dom.js';
+import {
+  h,
+  rebuilder,
+  setAttribute,
+  setHidden,
+  setProse,
+  setText,
+  smallButton
+} from '../dom/dom.js';
 import { copyText } from '../dom/copy.js';
 import { icon } from '../dom/icons.js';
 import { Notice, type IRequestContext } from '../dom/notice.js';
