@@ -13,6 +13,7 @@ _ABSENT = re.compile(r"no module (?:named ')?(\w+)", re.IGNORECASE)
 # What interpreters.py does not install. Anything else that is absent is a fault: a module that
 # later Pythons no longer have, or a package that pyproject.toml does not declare.
 _OPTIONAL = {
+    "accelerate",
     "lightning",
     "optuna",
     "pandas",
@@ -22,6 +23,7 @@ _OPTIONAL = {
     "sklearn",
     "tensorboard",
     "torch",
+    "transformers",
 }
 Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
 

@@ -16,18 +16,23 @@ continues exactly only from the beginning of an epoch, so nothing is saved withi
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from det_jupyter import core
 from det_jupyter.errors import DetError
 from det_jupyter.integrations import require
+from det_jupyter.integrations.common import (
+    Operations,
+    current_context,
+    generators_file,
+    restore_generators,
+    save_generators,
+)
 
 require("lightning", "2.4")
 
@@ -38,7 +43,6 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
 _STATE = "lightning.ckpt"
-_GENERATORS = "generators-{rank}.pt"
 
 
 class DetLogger(Logger):
@@ -90,11 +94,10 @@ class DetCallback(Checkpoint):
     """
 
     def __init__(self, context: core.Context | None = None) -> None:
-        self._context = _current(context, "DetCallback")
+        self._context = current_context(context, "DetCallback")
         self._open = ExitStack()
         self._folder: Path | None = None
-        self._operations: Iterator[core.SearcherOperation] = iter(())
-        self._operation: core.SearcherOperation | None = None
+        self._operations: Operations | None = None
         self._saved_at = -1
         self._total: float = 0
         self._is_leaving = False
@@ -136,12 +139,9 @@ class DetCallback(Checkpoint):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the random generators, before the order of the data is drawn."""
-        searcher = self._context.searcher
-        if not searcher.is_last:  # the search compares this trial with others on the way
-            self._operations = searcher.operations()
-            self._operation = next(self._operations)
+        self._operations = Operations(self._context, "DetCallback", "validation_step")
         if self._folder is not None:
-            _restore_generators(self._folder / _GENERATORS.format(rank=self._rank))
+            restore_generators(generators_file(self._folder, self._context.distributed.rank))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Release the checkpoint that was read.
@@ -195,10 +195,6 @@ class DetCallback(Checkpoint):
             for counts in (progress["total"], progress["current"]):
                 counts["ready"] -= 1
 
-    @property
-    def _rank(self) -> int:
-        return self._context.distributed.rank
-
     def _save(self, trainer: Trainer) -> None:
         if trainer.global_step == self._saved_at:
             return
@@ -207,39 +203,16 @@ class DetCallback(Checkpoint):
         shard = self._context.distributed.size > 1
         with self._context.checkpoint.store_path(metadata, shard=shard) as (folder, _):
             trainer.save_checkpoint(folder / _STATE)
-            torch.save(_generators(), folder / _GENERATORS.format(rank=self._rank))
+            save_generators(generators_file(folder, self._context.distributed.rank))
 
     def _leaves(self, trainer: Trainer) -> bool:
         """Return whether the trial leaves now. Collective."""
-        self._is_leaving = self._context.preempt.should_preempt() or not self._goes_on(trainer)
+        assert self._operations is not None
+        _, validated = self._context.train.get_validated()
+        self._is_leaving = self._context.preempt.should_preempt() or not self._operations.go_on(
+            trainer.current_epoch, validated
+        )
         return self._is_leaving
-
-    def _goes_on(self, trainer: Trainer) -> bool:
-        """Return whether the search lets the trial train on; it may wait for others first."""
-        operation = self._operation
-        while operation is not None and trainer.current_epoch >= operation.length:
-            if self._context.distributed.is_chief:
-                operation.report_completed(self._metric(trainer))
-            self._operation = operation = next(self._operations, None)
-            if operation is None:
-                return False
-        return True
-
-    def _metric(self, trainer: Trainer) -> float:
-        """Return the searcher metric of the last validation.
-
-        Raises:
-            DetError: The LightningModule has not logged it.
-        """
-        name = self._context.searcher.metric
-        _, metrics = self._context.train.get_validated()
-        if name not in metrics:
-            found = ", ".join(sorted(metrics)) or "none"
-            raise DetError(
-                f"DetCallback: searcher.metric is {name}, which validation_step has not logged; "
-                f"it has logged: {found}"
-            )
-        return float(metrics[name])
 
 
 class DetEnvironment(ClusterEnvironment):
@@ -308,7 +281,7 @@ class DetStrategy(DDPStrategy):
     """
 
     def __init__(self, context: core.Context | None = None, **options: Any) -> None:
-        self._context = _current(context, "DetStrategy")
+        self._context = current_context(context, "DetStrategy")
         environment = DetEnvironment(self._context.distributed)
         super().__init__(cluster_environment=environment, **options)
 
@@ -323,31 +296,3 @@ class DetStrategy(DDPStrategy):
         """The share of the data that this rank trains on."""
         distributed = self._context.distributed
         return {"num_replicas": distributed.size, "rank": distributed.rank}
-
-
-def _current(context: core.Context | None, who: str) -> core.Context:
-    found = context or core.current()
-    if found is None:
-        raise DetError(
-            f"{who}: there is no context of the Core API; write it inside of "
-            "`with core.init() as context:`"
-        )
-    return found
-
-
-def _generators() -> dict[str, Any]:
-    return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def _restore_generators(file: Path) -> None:
-    state = torch.load(file, weights_only=False)
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])

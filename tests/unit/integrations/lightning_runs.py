@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as L
@@ -35,12 +32,6 @@ class Net(L.LightningModule):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
-
-
-def new_context(folder: Path, latest: str | None = None, **parts: Any) -> core.Context:
-    context = core.init(checkpoint_storage=folder, sink=core.RecordList())
-    info: Any = SimpleNamespace(latest_checkpoint=latest, trial_id=1, device=torch.device("cpu"))
-    return dataclasses.replace(context, info=info, **parts)
 
 
 def fit(context: core.Context, callbacks: list[Any] | None = None, **arguments: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 from collections.abc import Iterator
@@ -12,24 +11,11 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
-from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, Progress
-from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.run.journal import MetricsReported, Progress
 from det_jupyter.errors import DetError
+from tests.unit.integrations.contexts import metrics, new_context, records, saved, searched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own
-
-
-class Targets:
-    """A control page with the targets of a search, which are there at once."""
-
-    def __init__(self, *targets: tuple[int, bool]) -> None:
-        self._targets = list(targets)
-
-    def target(self) -> tuple[int, bool] | None:
-        return self._targets.pop(0) if self._targets else None
-
-    def check(self, name: str) -> bool:
-        return not self._targets  # the search has no more for this trial: it is asked to leave
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +30,7 @@ def runs() -> Iterator[Any]:
 
 @pytest.fixture
 def context(tmp_path: Path, runs: Any) -> core.Context:
-    made: core.Context = runs.new_context(tmp_path)
-    return made
-
-
-def records(context: core.Context, kind: type) -> list[Any]:
-    sink: Any = context.sink
-    return [each for each in sink.records if isinstance(each, kind)]
-
-
-def metrics(context: core.Context) -> list[tuple[str, int, dict[str, float]]]:
-    reported = records(context, MetricsReported)
-    return [(each.group, each.steps_completed, dict(each.metrics)) for each in reported]
+    return new_context(tmp_path)
 
 
 def test_metrics_progress_and_checkpoints_are_those_of_the_training(
@@ -72,7 +47,7 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
         ("validation", 4, ["val_loss"]),
         ("training", 4, ["loss_epoch"]),
     ]
-    assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12, 16]
+    assert [each.steps_completed for each in saved(context)] == [4, 8, 12, 16]
     assert records(context, Progress)[-1].fraction == 1.0
 
 
@@ -80,38 +55,23 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     runs: Any, tmp_path: Path, context: core.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = runs.fit(context)
-    first = runs.new_context(tmp_path / "paused")
+    first = new_context(tmp_path / "paused")
     answers = iter([False, False, True])
     monkeypatch.setattr(first.preempt, "should_preempt", lambda: next(answers))
     assert runs.fit(first).global_step == 2 * runs.NUM_BATCHES
-    uuid = records(first, CheckpointSaved)[-1].uuid
-    second = runs.new_context(tmp_path / "paused", uuid)
+    uuid = saved(first)[-1].uuid
+    second = new_context(tmp_path / "paused", uuid)
     runs.torch.manual_seed(99)  # of another process
     trainer = runs.fit(second)
     assert runs.torch.equal(runs.weights(trainer), runs.weights(undisturbed))
     assert metrics(first) + metrics(second) == metrics(context)
-    assert [each.steps_completed for each in records(second, CheckpointSaved)] == [12, 16]
-
-
-def search(context: core.Context, unit: Any, metric: str, *targets: tuple[int, bool]) -> Any:
-    """Return the context in a search whose first target is 1."""
-    page: Any = Targets(*targets)
-    searcher = core.SearcherContext(
-        Length(unit, 1),
-        is_last=False,
-        page=page,
-        distributed=context.distributed,
-        sink=context.sink,
-        train=context.train,
-        metric=metric,
-    )
-    return dataclasses.replace(context, searcher=searcher)
+    assert [each.steps_completed for each in saved(second)] == [12, 16]
 
 
 def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> None:
-    searched = search(context, "epochs", "val_loss", (3, False))
-    assert runs.fit(searched).global_step == 3 * runs.NUM_BATCHES
-    assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12]
+    runs_to = searched(context, "epochs", "val_loss", (3, False))
+    assert runs.fit(runs_to).global_step == 3 * runs.NUM_BATCHES
+    assert [each.steps_completed for each in saved(context)] == [4, 8, 12]
 
 
 @pytest.mark.parametrize(
@@ -125,13 +85,13 @@ def test_search_that_cannot_be_followed_is_refused(
     runs: Any, context: core.Context, unit: str, metric: str, problem: str
 ) -> None:
     with pytest.raises(DetError, match=problem):
-        runs.fit(search(context, unit, metric, (3, False)))
+        runs.fit(searched(context, unit, metric, (3, False)))
 
 
 @pytest.fixture
 def continued(runs: Any, tmp_path: Path, context: core.Context) -> core.Context:
     runs.fit(context)
-    return runs.new_context(tmp_path, records(context, CheckpointSaved)[0].uuid)
+    return new_context(tmp_path, saved(context)[0].uuid)
 
 
 def test_run_that_continues_does_not_begin_anew(runs: Any, continued: core.Context) -> None:

@@ -1,0 +1,125 @@
+"""What several integrations need: the context, the operations of a search, random generators."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from det_jupyter import core
+from det_jupyter.errors import DetError
+
+
+def current_context(context: core.Context | None, who: str) -> core.Context:
+    """Return the given context, else the current one.
+
+    Args:
+        context: That of the Core API; None: the current one.
+        who: Name of the class that needs it, for the message.
+
+    Raises:
+        DetError: There is none.
+    """
+    found = context or core.current()
+    if found is None:
+        raise DetError(
+            f"{who}: there is no context of the Core API; write it inside of "
+            "`with core.init() as context:`"
+        )
+    return found
+
+
+class Operations:
+    """The operations of a search that compares the trial with others on its way.
+
+    There are none if the trial's length is its own (`single`, `random`, `grid`, a last rung).
+
+    Args:
+        context: The Core API's.
+        who: Name of the callback, for messages.
+        source: What evaluates the model, for messages.
+    """
+
+    def __init__(self, context: core.Context, who: str, source: str) -> None:
+        self._context = context
+        self._who = who
+        self._source = source
+        searcher = context.searcher
+        self._rest: Iterator[core.SearcherOperation] = iter(())
+        self._operation: core.SearcherOperation | None = None
+        if not searcher.is_last:
+            self._rest = searcher.operations()
+            self._operation = next(self._rest)
+
+    @property
+    def unit(self) -> core.Unit | None:
+        """The unit of the lengths; None if there are no operations."""
+        return self._operation.unit if self._operation is not None else None
+
+    def is_reached(self, length: float) -> bool:
+        """Return whether the trial has trained up to the length of its operation."""
+        return self._operation is not None and length >= self._operation.length
+
+    def go_on(self, length: float, metrics: Mapping[str, Any]) -> bool:
+        """Return whether the trial trains on. It may wait for others first. Collective.
+
+        Args:
+            length: How far it has trained, in the unit of the operations.
+            metrics: Those of the last validation; read on the chief.
+
+        Raises:
+            DetError: The searcher metric is not among them.
+        """
+        while self.is_reached(length):
+            assert self._operation is not None
+            if self._context.distributed.is_chief:
+                self._operation.report_completed(self.check_metric(metrics))
+            self._operation = next(self._rest, None)
+            if self._operation is None:
+                return False
+        return True
+
+    def check_metric(self, metrics: Mapping[str, Any]) -> float:
+        """Return the searcher metric.
+
+        Raises:
+            DetError: It is not among these.
+        """
+        name = self._context.searcher.metric
+        if name not in metrics:
+            found = ", ".join(sorted(metrics)) or "none"
+            raise DetError(
+                f"{self._who}: searcher.metric is {name}, which {self._source} has not logged; "
+                f"it has logged: {found}"
+            )
+        return float(metrics[name])
+
+
+def generators_file(folder: Path, rank: int) -> Path:
+    """Return the file of a checkpoint with the states of a rank's random generators."""
+    return folder / f"generators-{rank}.pt"
+
+
+def save_generators(file: Path) -> None:
+    """Save the states of Python's, NumPy's and torch's random generators."""
+    state = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+    torch.save(state, file)
+
+
+def restore_generators(file: Path) -> None:
+    """Restore the states that `save_generators` has saved."""
+    state = torch.load(file, weights_only=False)
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,92 @@
+"""TrainingArguments of transformers: made from hyperparameters, and checked for a trial."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import TrainingArguments
+
+from det_jupyter import core
+from det_jupyter.errors import DetError
+
+
+def training_arguments(hparams: Mapping[str, Any], **fixed: Any) -> TrainingArguments:
+    """Return TrainingArguments with hyperparameters and fixed arguments, by their names.
+
+    In a trial, `seed` is the trial's, and `use_cpu` is set where its ranks have no GPUs, if they
+    are not given. The states of callbacks are restored after a pause.
+
+    Args:
+        hparams: Hyperparameters, all of which are arguments of TrainingArguments.
+        fixed: Other arguments.
+
+    Raises:
+        DetError: A name is no argument, or is given twice; all of them are in the message.
+    """
+    names = {each.name for each in dataclasses.fields(TrainingArguments) if each.init}
+    problems = []
+    for name in sorted({*hparams, *fixed}):
+        if name in hparams and name in fixed:
+            problems.append(f"{name}: is a hyperparameter and a fixed argument; give one of them")
+        elif name not in names:
+            close = difflib.get_close_matches(name, names, 3)
+            meant = f"did you mean {' or '.join(close)}? If" if close else "if"
+            problems.append(
+                f"{name}: TrainingArguments has no such argument; {meant} it is yours, take it "
+                f"out before: hparams.pop({name!r})"
+            )
+    if problems:
+        raise DetError("\n".join(f"training_arguments: {problem}" for problem in problems))
+    return TrainingArguments(**{**_defaults(), **hparams, **fixed})
+
+
+def _defaults() -> dict[str, Any]:
+    info = core.get_cluster_info()
+    if info is None:
+        return {}
+    return {
+        "seed": info.trial_seed,
+        "use_cpu": info.device.type == "cpu",
+        "disable_tqdm": True,
+        "restore_callback_states_from_checkpoint": True,
+    }
+
+
+def check_arguments(args: TrainingArguments, size: int) -> None:
+    """Check that a Trainer with these arguments can train a trial of `size` ranks.
+
+    Raises:
+        DetError: It cannot.
+    """
+    problems = []
+    if args.world_size != size:
+        remedy = (
+            "write TrainingArguments(use_cpu=True): without it, ranks without GPUs train alone"
+        )
+        known = (
+            remedy
+            if args.world_size == 1 and args.device.type == "cpu"
+            else ("start it by the trial's ranks only")
+        )
+        problems.append(
+            f"the Trainer has {args.world_size} processes, and the trial {size}; {known}"
+        )
+    if args.n_gpu > 1:
+        problems.append(
+            f"the Trainer has {args.n_gpu} GPUs in one process; write resources: "
+            f"{{slots_per_trial: {args.n_gpu}}}, which starts a process for each"
+        )
+    if args.save_strategy == "best":
+        problems.append(
+            "save_strategy is best, and a paused trial needs its last state; write epoch or "
+            "steps: experiment.best_checkpoint() is the best"
+        )
+    if args.save_only_model:
+        problems.append(
+            "save_only_model is set, and a paused trial needs more than its model; leave it out"
+        )
+    if problems:
+        raise DetError("\n".join(f"DetCallback: {problem}" for problem in problems))

@@ -1,0 +1,363 @@
+"""transformers: a `Trainer` reports to its experiment, is paused and resumed, follows its search.
+
+    det = DetCallback()
+    trainer = Trainer(model, training_arguments(hparams, max_steps=800), callbacks=[det], ...)
+    trainer.train(resume_from_checkpoint=det.resume_from_checkpoint)
+
+on_step_end, on_epoch_end   whether the trial leaves here, or is compared with others here: then
+                            the Trainer saves, and evaluates for a comparison
+on_log, on_evaluate         metrics
+on_save                     what the Trainer has saved becomes a checkpoint of the trial
+
+A run that goes on has the same order of data and log history as one that was never paused, since
+
+- a trial leaves where the Trainer logs: the logged loss is an average since the log before, which
+  no checkpoint contains. Where that would take too long it logs and leaves at once;
+- at the last step of an epoch the Trainer saves after it has evaluated the epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from det_jupyter import core
+from det_jupyter.errors import CheckpointError, DetError
+from det_jupyter.integrations import require
+from det_jupyter.integrations.common import Operations, current_context
+
+require("transformers", "5.0")
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from det_jupyter.integrations.training_arguments import check_arguments, training_arguments
+
+__all__ = ["DetCallback", "training_arguments"]
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 10.0  # how long a request to leave waits for the next log
+_EXCHANGE_S = 0.2  # between two exchanges of the ranks about such requests
+_PROGRESS_S = 1.0  # between two reports of progress
+_GROUPS = {"eval_": "validation", "test_": "test"}  # by the beginnings of metrics' names
+_SUMMARY = "train_runtime"  # is logged when `train` ends, also for a pause
+_NOT_METRICS = ("_per_second", "_runtime", "total_flos", "epoch")
+_BEST = "best_checkpoint"  # in the metadata: uuid of the Trainer's best; "" is this one
+_HAS_CALLBACK = "_has_det_callback"  # an attribute of the TrainerState
+
+
+class DetCallback(TrainerCallback):
+    """Makes a Trainer's training a trial: metrics, progress, checkpoints, pauses, search.
+
+    All ranks must have it.
+
+    Args:
+        context: The Core API's; by default the current one.
+
+    Raises:
+        DetError: There is no context.
+    """
+
+    def __init__(self, context: core.Context | None = None) -> None:
+        self._context = current_context(context, "DetCallback")
+        self._open = ExitStack()
+        self._folder: Path | None = None  # of the checkpoint that training continues from
+        self._is_prepared = False
+        self._followed: Operations | None = None
+        self._pace = _Pace(0)
+        self._asks_at = 0  # step of the next exchange
+        self._leaves_at: int | None = None  # step from which on the trial leaves; None: it stays
+        self._saves_later = False  # whether the Trainer saves at the end of the epoch
+        self._is_compared = False  # whether the search compares the trial when that is saved
+        self._is_leaving = False
+        self._has_left = False
+        self._logged_at = -1
+        self._evaluated_at = -1
+        self._evaluated: dict[str, Any] = {}
+        self._reported: set[tuple[int, frozenset[str]]] = set()
+        self._stored_at = -1
+        self._best: str | None = None
+
+    @property
+    def resume_from_checkpoint(self) -> str | None:
+        """The state to continue from, for `Trainer.train`; None if the trial begins."""
+        if self._folder is None and self._latest is not None:
+            opened = self._context.checkpoint.restore_path(self._latest)
+            self._folder = self._open.enter_context(opened)
+        return None if self._folder is None else str(self._folder)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether `train` has returned since the trial is paused; it continues in another run."""
+        return self._has_left
+
+    def on_init_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Check the Trainer (called by it, as all of these methods).
+
+        Raises:
+            DetError: It does not fit the trial: its callbacks, processes or arguments.
+        """
+        self._prepare(args, state)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Begin to follow the search.
+
+        Raises:
+            DetError: As in `on_init_end`; or training begins anew in a run that continues.
+        """
+        self._prepare(args, state)
+        if self._latest is not None and state.global_step == 0:
+            raise DetError(
+                "DetCallback: this trial continues, and Trainer.train was called without its "
+                "checkpoint; write trainer.train(resume_from_checkpoint="
+                "callback.resume_from_checkpoint)"
+            )
+        self._followed = Operations(self._context, "DetCallback", "the Trainer's evaluation")
+        if self._followed.unit is core.Unit.RECORDS:
+            raise DetError(
+                "DetCallback: searcher.max_length is in records, and a Trainer counts steps and "
+                "epochs; write max_length: {batches: N}, in optimizer steps, or {epochs: N}"
+            )
+        self._pace = _Pace(state.global_step)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Check that the search has its metric, when the model was evaluated.
+
+        Raises:
+            DetError: The metric is not among what was evaluated.
+        """
+        if self._evaluated_at == state.global_step and self._operations.unit is not None:
+            self._operations.check_metric(self._evaluated)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> TrainerControl:
+        """Save and leave here, if that is to be. Collective from time to time."""
+        if state.global_step >= self._asks_at:
+            self._ask(args, state)
+        if float(state.epoch).is_integer():  # the last step of an epoch
+            self._saves_later, control.should_save = control.should_save, False
+        else:
+            self._end_here(args, state, control)
+        return control
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> TrainerControl:
+        """Save and leave here, if that is to be; do nothing if training has left within it."""
+        if self._is_leaving:
+            control.should_log = control.should_evaluate = control.should_save = False
+            return control
+        control.should_save = control.should_save or self._saves_later
+        self._saves_later = False
+        self._end_here(args, state, control)
+        return control
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Report what the Trainer logs, but not after the trial has left."""
+        values = _metrics(logs)
+        if not values or _SUMMARY in (logs or {}) or self._has_left:
+            return
+        step = state.global_step
+        if "loss" in values:
+            self._logged_at = step
+        report = (step, frozenset(values))
+        if not self._context.distributed.is_chief or report in self._reported:
+            return
+        self._reported = {each for each in self._reported if each[0] == step} | {report}
+        group = _GROUPS.get(min(values)[:5], "training")
+        trained = {"batches": float(step), "epochs": float(state.epoch or 0)}
+        self._context.train.report_metrics(group, step, values, trained)
+        self._report_progress(state)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Keep the metrics of this step's evaluations: there is one for each data set."""
+        before = self._evaluated if self._evaluated_at == state.global_step else {}
+        self._evaluated = before | _metrics(metrics)
+        self._evaluated_at = state.global_step
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> TrainerControl:
+        """Store what the Trainer has saved; then leave if the search ends here. Collective."""
+        if state.global_step != self._stored_at:
+            self._store(args, state)
+        if self._is_compared:
+            self._is_compared = False
+            if not self._operations.go_on(self._length(state), self._evaluated):
+                self._is_leaving = control.should_training_stop = True
+        return control
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Report the last progress, and release the checkpoint that was read."""
+        self._report_progress(state)
+        self._has_left = self._is_leaving and self._context.preempt.is_acknowledged
+        self._open.close()
+        with suppress(OSError):  # there is more in it, or another rank has removed it
+            Path(args.output_dir).rmdir()
+
+    @property
+    def _latest(self) -> str | None:
+        info = self._context.info
+        return info.latest_checkpoint if info is not None else None
+
+    @property
+    def _operations(self) -> Operations:
+        assert self._followed is not None
+        return self._followed
+
+    def _prepare(self, args: TrainingArguments, state: TrainerState) -> None:
+        if _HAS_CALLBACK in vars(state):
+            raise DetError("DetCallback: the Trainer has it twice; give it once")
+        setattr(state, _HAS_CALLBACK, True)
+        if self._is_prepared:
+            return
+        self._is_prepared = True
+        check_arguments(args, self._context.distributed.size)
+        info = self._context.info
+        if info is not None:  # trials that train at once may have the same folder
+            args.output_dir = str(Path(args.output_dir, f"trial-{info.trial_id}"))
+        if args.load_best_model_at_end and self._latest is not None:
+            self._fetch_best(Path(args.output_dir), self._latest)
+
+    def _fetch_best(self, folder: Path, latest: str) -> None:
+        """Copy the Trainer's best checkpoint to where it was before the pause. Collective."""
+        checkpoint = self._context.checkpoint
+        found = checkpoint.get_metadata(latest).get(_BEST)
+        if found is None:
+            return
+        self._best = found or latest
+        try:
+            steps = checkpoint.get_metadata(self._best)["steps_completed"]
+            checkpoint.download(self._best, folder / f"checkpoint-{steps}")
+        except CheckpointError as error:
+            logger.warning("load_best_model_at_end: the best model so far is gone: %s", error)
+
+    def _ask(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Exchange when the trial leaves, and when to exchange that again. Collective."""
+        step, distributed = state.global_step, self._context.distributed
+        found: tuple[int, int | None] = (0, None)
+        if distributed.is_chief:
+            asks_at = step + self._pace.steps_in(_EXCHANGE_S, step)
+            leaves_at = self._leaves_at
+            if leaves_at is None and self._context.preempt.was_asked():
+                leaves_at = _find_log(args, state, self._pace.step_s)
+            found = asks_at, leaves_at
+        self._asks_at, self._leaves_at = distributed.broadcast(found)
+        if self._pace.is_progress_due():
+            self._report_progress(state)
+
+    def _end_here(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl
+    ) -> None:
+        """Have the Trainer evaluate and save for the search, or save and end for a pause."""
+        step = state.global_step
+        if self._operations.is_reached(self._length(state)):
+            self._is_compared = control.should_save = True
+            if self._evaluated_at != step:
+                control.should_evaluate = True
+        elif self._leaves_at is not None and not control.should_training_stop:
+            is_log = control.should_log or self._logged_at == step
+            if is_log or step >= self._leaves_at:
+                self._is_leaving = control.should_save = control.should_training_stop = True
+                control.should_log = args.logging_strategy != "no"
+                self._context.preempt.acknowledge_preemption_signal()
+
+    def _length(self, state: TrainerState) -> int:
+        """Return how far the trial has trained, in the unit of its operations."""
+        is_epochs = self._operations.unit is core.Unit.EPOCHS
+        return math.floor(state.epoch) if is_epochs else state.global_step
+
+    def _store(self, args: TrainingArguments, state: TrainerState) -> None:
+        step, distributed = state.global_step, self._context.distributed
+        self._stored_at = step
+        keeps = bool(args.load_best_model_at_end)
+        is_best = keeps and state.best_global_step == step
+        folder = Path(args.output_dir, f"checkpoint-{step}")
+        metadata = {"steps_completed": step, _BEST: "" if is_best else self._best}
+        distributed.barrier()  # every rank may have written files
+        uuid = self._context.checkpoint.upload(folder, metadata, shard=distributed.size > 1)
+        if is_best:
+            self._best = uuid
+        if not keeps and distributed.local_rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _report_progress(self, state: TrainerState) -> None:
+        if self._context.distributed.is_chief and state.max_steps > 0:
+            fraction = min(1.0, state.global_step / state.max_steps)
+            self._context.train.report_progress(fraction, state.global_step)
+
+
+class _Pace:
+    """How long steps take.
+
+    Args:
+        step: That at which it begins.
+    """
+
+    def __init__(self, step: int) -> None:
+        self._step, self._at = step, time.monotonic()
+        self._progress_at = self._at
+        self.step_s = 0.0
+
+    def steps_in(self, seconds: float, step: int) -> int:
+        """Return how many steps take about so long, at least 1, by those since the last call."""
+        now, num = time.monotonic(), max(1, step - self._step)
+        self.step_s = max((now - self._at) / num, 1e-6)
+        self._step, self._at = step, now
+        return max(1, min(int(seconds / self.step_s), 2 * num))  # they may become slower
+
+    def is_progress_due(self) -> bool:
+        """Return whether to report progress, which is so once a second."""
+        if time.monotonic() - self._progress_at < _PROGRESS_S:
+            return False
+        self._progress_at = time.monotonic()
+        return True
+
+
+def _find_log(args: TrainingArguments, state: TrainerState, step_s: float) -> int:
+    """Return the step of the Trainer's next log, or the present one if that is far away."""
+    step, epoch = state.global_step, state.epoch
+    if args.logging_strategy == "epoch":
+        num_steps = (math.ceil(epoch) - epoch) * step / epoch
+        found = sys.maxsize  # the end of the epoch is a log
+    elif args.logging_strategy == "steps":
+        num_steps = -step % state.logging_steps
+        found = step + num_steps
+    else:
+        return step
+    return int(found) if num_steps * step_s <= _PATIENCE_S else step
+
+
+def _metrics(logs: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = (logs or {}).items()
+    return {name: value for name, value in found if not name.endswith(_NOT_METRICS)}

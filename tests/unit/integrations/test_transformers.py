@@ -1,0 +1,243 @@
+"""The callback for transformers: what it reports and saves, and that a pause changes nothing."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter import core
+from det_jupyter.contract.run.journal import Progress
+from det_jupyter.errors import DetError
+from tests.unit.integrations.contexts import metrics, new_context, records, saved, searched
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Any]:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    environment = dict(os.environ)
+    yield importlib.import_module("tests.unit.integrations.transformers_runs")
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+@pytest.fixture
+def context(tmp_path: Path, runs: Any) -> core.Context:
+    return new_context(tmp_path / "storage")
+
+
+def ask(context: core.Context, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Request the trial to leave in this step; the ranks exchange that after each step."""
+    calls = iter(range(1, 1000))
+    monkeypatch.setattr("det_jupyter.integrations.transformers._EXCHANGE_S", 0)
+    monkeypatch.setattr(context.preempt, "was_asked", lambda: next(calls) >= step)
+
+
+def test_metrics_progress_and_checkpoints_are_those_of_the_training(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    alone = runs.train(context, tmp_path / "out", callbacks=[], save_strategy="no")
+    assert metrics(context) == []
+    made = runs.train(context, tmp_path / "out")
+    assert runs.torch.equal(runs.weights(made), runs.weights(alone))
+    assert runs.history(made) == runs.history(alone)
+    names = [(group, at, sorted(values)) for group, at, values in metrics(context)]
+    training = ["grad_norm", "learning_rate", "loss"]
+    assert names[:4] == [
+        ("training", 2, training),
+        ("training", 4, training),
+        ("validation", 5, ["eval_loss"]),
+        ("training", 6, training),
+    ]
+    assert [each.steps_completed for each in saved(context)] == [5, 10, 15]
+    assert records(context, Progress)[-1].fraction == 1.0
+    assert not (tmp_path / "out" / "trial-1").exists()  # what was saved there is stored once
+
+
+def test_a_checkpoint_has_the_trained_model(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    made = runs.train(context, tmp_path / "out")
+    with context.checkpoint.restore_path(saved(context)[-1].uuid) as folder:
+        loaded = runs.GPT2LMHeadModel.from_pretrained(folder)
+    assert runs.torch.equal(loaded.lm_head.weight, made.model.lm_head.weight)
+
+
+@pytest.mark.parametrize(
+    ("asked", "left", "strategy"),
+    [
+        (3, 4, {}),  # at the next log
+        (4, 4, {}),
+        (9, 10, {}),  # at the end of an epoch, after its evaluation
+        (7, 10, {"logging_strategy": "epoch"}),
+        (7, 7, {"logging_strategy": "no"}),
+        (6, 6, {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no"}),
+        (9, 10, {"save_strategy": "steps", "save_steps": 5}),
+    ],
+)
+def test_paused_training_goes_on_as_if_it_had_not_been_paused(
+    runs: Any,
+    context: core.Context,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: int,
+    left: int,
+    strategy: dict[str, Any],
+) -> None:
+    undisturbed = runs.train(context, tmp_path / "out", **strategy)
+    first = new_context(tmp_path / "paused")
+    ask(first, asked, monkeypatch)
+    assert runs.train(first, tmp_path / "out", **strategy).state.global_step == left
+    assert first.preempt.is_acknowledged
+    assert saved(first)[-1].steps_completed == left
+    second = new_context(tmp_path / "paused", saved(first)[-1].uuid)
+    runs.torch.manual_seed(99)  # of another process
+    made = runs.train(second, tmp_path / "out", **strategy)
+    assert runs.torch.equal(runs.weights(made), runs.weights(undisturbed))
+    assert runs.history(made) == runs.history(undisturbed)
+    assert metrics(first) + metrics(second) == metrics(context)
+
+
+def test_pause_does_not_wait_long_for_a_log(
+    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_jupyter.integrations.transformers._PATIENCE_S", -1)
+    ask(context, 3, monkeypatch)
+    runs.train(context, tmp_path / "out", logging_steps=500)
+    assert [(at, "loss" in values) for _, at, values in metrics(context)] == [(3, True)]
+
+
+def test_what_is_logged_after_a_pause_is_not_reported(
+    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(context, 2, monkeypatch)
+    callback = None
+    with context:
+        callback = runs.DetCallback()
+    made = runs.train(context, tmp_path / "out", [callback])
+    assert callback.has_left
+    made.evaluate()
+    assert [group for group, _, _ in metrics(context)] == ["training"]
+
+
+def test_best_model_is_loaded_at_the_end_also_if_it_was_best_before_a_pause(
+    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = {
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "loss",
+        "greater_is_better": True,  # so that the first one is the best
+    }
+    undisturbed = runs.train(context, tmp_path / "out", **best)
+    assert undisturbed.state.best_global_step == 5
+    first = new_context(tmp_path / "paused")
+    ask(first, 7, monkeypatch)
+    runs.train(first, tmp_path / "first", **best)
+    second = new_context(tmp_path / "paused", saved(first)[-1].uuid)
+    made = runs.train(second, tmp_path / "first", **best)
+    assert runs.torch.equal(runs.weights(made), runs.weights(undisturbed))
+
+
+@pytest.mark.parametrize(
+    ("unit", "first", "targets", "ends"),
+    [
+        ("batches", 3, [(7, False)], 7),
+        ("epochs", 1, [(2, False)], 10),
+        ("batches", 3, [(7, False), (15, True)], 15),
+    ],
+)
+def test_search_compares_a_trial_where_it_asks_to(
+    runs: Any,
+    context: core.Context,
+    tmp_path: Path,
+    unit: str,
+    first: int,
+    targets: list[tuple[int, bool]],
+    ends: int,
+) -> None:
+    runs_to = searched(context, unit, "eval_loss", *targets, first=first)
+    strategies = {"eval_strategy": "no", "save_strategy": "no"}
+    made = runs.train(runs_to, tmp_path / "out", **strategies)
+    assert made.state.global_step == ends
+    per_unit = 1 if unit == "batches" else runs.STEPS_PER_EPOCH
+    compared = [per_unit * each for each in (first, *(target for target, _ in targets))]
+    validated = [at for group, at, _ in metrics(context) if group == "validation"]
+    assert validated == [each.steps_completed for each in saved(context)] == compared
+
+
+def test_searcher_metric_that_is_not_evaluated_is_said_after_the_first_evaluation(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs_to = searched(context, "batches", "accuracy", (7, False), first=12)
+    problem = "searcher.metric is accuracy, .* evaluation has not logged; it has logged: eval_loss"
+    with pytest.raises(DetError, match=problem):
+        runs.train(runs_to, tmp_path / "out")
+    assert records(context, Progress)[-1].steps_completed == 5
+
+
+def test_search_in_records_is_refused(runs: Any, context: core.Context, tmp_path: Path) -> None:
+    with pytest.raises(DetError, match=r"max_length is in records, .*write max_length: \{batches"):
+        runs.train(searched(context, "records", "eval_loss", (7, False)), tmp_path / "out")
+
+
+def test_run_that_continues_does_not_begin_anew(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs.train(context, tmp_path / "out")
+    made = runs.trainer(
+        new_context(tmp_path / "storage", saved(context)[0].uuid), tmp_path / "out"
+    )
+    with pytest.raises(DetError, match=r"write trainer\.train\(resume_from_checkpoint=callback"):
+        made.train()
+
+
+def test_bad_uses_are_refused_when_the_trainer_is_made(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    core.set_current(None)
+    with pytest.raises(DetError, match=r"DetCallback: .* inside of `with core\.init\(\)"):
+        runs.DetCallback()
+    with context:
+        callbacks = [runs.DetCallback(), runs.DetCallback()]
+    with pytest.raises(DetError, match="it twice"):
+        runs.trainer(context, tmp_path / "out", callbacks)
+    with pytest.raises(DetError, match="it twice"):
+        runs.trainer(context, tmp_path / "out", callbacks[:1] * 2)
+    two = new_context(tmp_path / "storage", distributed=TwoRanks())
+    never = {
+        "save_strategy": "best",
+        "metric_for_best_model": "loss",
+        "save_only_model": True,
+    }
+    with pytest.raises(DetError) as raised:
+        runs.trainer(two, tmp_path / "out", **never)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("DetCallback: the Trainer has 1 processes, and the trial 2; ")
+
+
+class TwoRanks:
+    """The ranks of a trial, of which this is the chief."""
+
+    size, rank, local_rank, is_chief = 2, 0, 0, True
+
+
+def test_hyperparameters_are_arguments_by_name(runs: Any, tmp_path: Path) -> None:
+    made = runs.training_arguments({"learning_rate": 0.5}, max_steps=7, output_dir=str(tmp_path))
+    assert (made.learning_rate, made.max_steps) == (0.5, 7)
+    with pytest.raises(DetError) as raised:
+        runs.training_arguments({"learning_rat": 0.5, "width": 3, "seed": 1}, seed=2)
+    assert str(raised.value).splitlines() == [
+        "training_arguments: learning_rat: TrainingArguments has no such argument; did you mean "
+        "learning_rate? If it is yours, take it out before: hparams.pop('learning_rat')",
+        "training_arguments: seed: is a hyperparameter and a fixed argument; give one of them",
+        "training_arguments: width: TrainingArguments has no such argument; if it is yours, take "
+        "it out before: hparams.pop('width')",
+    ]

@@ -1,0 +1,78 @@
+"""Trains a small transformer with a Trainer, whose import takes seconds and sets variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+from transformers.trainer_callback import PrinterCallback
+
+from det_jupyter import core
+from det_jupyter.integrations.transformers import DetCallback, training_arguments
+
+__all__ = ["DetCallback", "GPT2LMHeadModel", "TrainingArguments", "torch", "training_arguments"]
+
+STEPS_PER_EPOCH, NUM_STEPS = 5, 15
+CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=16, n_positions=8)
+
+
+def data(num: int) -> list[dict[str, Any]]:
+    tokens = torch.randint(0, 16, (num, 8), generator=torch.Generator().manual_seed(1))
+    return [{"input_ids": each, "labels": each} for each in tokens]
+
+
+def trainer(
+    context: core.Context, folder: Path, callbacks: list[Any] | None = None, **arguments: Any
+) -> Any:
+    """Return a Trainer of 3 epochs of 5 steps, and its DetCallback."""
+    set_seed(5)
+    usual = {
+        "max_steps": NUM_STEPS,
+        "logging_steps": 2,
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "per_device_train_batch_size": 4,
+        "learning_rate": 0.01,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "output_dir": str(folder),
+    }
+    with context:
+        callbacks = [DetCallback()] if callbacks is None else callbacks
+        made = Trainer(
+            GPT2LMHeadModel(CONFIG),
+            TrainingArguments(**{**usual, **arguments}),
+            train_dataset=data(4 * STEPS_PER_EPOCH),
+            eval_dataset=data(4),
+            callbacks=callbacks,
+        )
+    made.remove_callback(PrinterCallback)
+    return made
+
+
+def train(
+    context: core.Context, folder: Path, callbacks: list[Any] | None = None, **arguments: Any
+) -> Any:
+    """Train as users do, and return the Trainer."""
+    made = trainer(context, folder, callbacks, **arguments)
+    given = made.callback_handler.callbacks
+    callback = next((each for each in given if isinstance(each, DetCallback)), None)
+    with context:
+        made.train(resume_from_checkpoint=callback and callback.resume_from_checkpoint)
+    return made
+
+
+def weights(made: Any) -> Any:
+    return torch.cat([each.detach().flatten() for each in made.model.parameters()])
+
+
+def history(made: Any) -> list[dict[str, Any]]:
+    """Return the Trainer's log without times, and without the summary at the end."""
+    times = ("runtime", "per_second")
+    return [
+        {name: value for name, value in each.items() if not name.endswith(times)}
+        for each in made.state.log_history
+        if "train_loss" not in each
+    ]
