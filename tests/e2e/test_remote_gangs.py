@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,6 +19,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import RankFailed
 from det_jupyter.master.service.agent_access import AgentAccess
+from tests.e2e.test_hangs import let_go_on, reason_that_names_both, stalling
 from tests.e2e.test_remote_agents import Node, final_weights, losses, running_nodes
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
@@ -96,6 +98,15 @@ def test_trial_that_loses_one_of_its_agents_goes_on_bit_identical(
     node.wait_until_connected(client)
     assert experiment.view.trials[0].restarts == 0
     assert_same(experiment, undisturbed)
+
+
+def test_a_hang_names_the_rank_of_another_computer(client: Client, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    experiment = submit(client, spread(hang={"after_s": 4}), stalling(fifo))
+    reason = reason_that_names_both(experiment)
+    assert "; rank 0 waits for it in all_reduce, batch 7" in reason.sentence
+    let_go_on(experiment, fifo)
 
 
 def pids_of(experiment: Experiment) -> list[int]:
