@@ -83,11 +83,16 @@ def submit(
 
 
 def capture_trial(
-    client: Client, entrypoint: str, source: str, cwd: Path | None = None
+    client: Client,
+    entrypoint: str,
+    source: str,
+    cwd: Path | None = None,
+    *,
+    file: str = "<cells>",
 ) -> Capsule:
-    """Capture a class or function that source text defines."""
+    """Capture a class or function that source text defines; `file` is the file of its code."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(source, "<cells>", "exec"), namespace)
+    exec(compile(source, file, "exec"), namespace)
     blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
     return capture(entrypoint, namespace, blobs=blobs, cwd=cwd or _own_folder(client))
 

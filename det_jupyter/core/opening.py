@@ -163,6 +163,7 @@ def _context_of_run(run: managed.Run, distributed: DistributedContext | None) ->
         joined = process.join() if process is not None and process.join is not None else None
         distributed = joined or _single_process(run)
     rank = distributed.rank
+    give_evidence(run.folder, rank)
     # The master takes the journals of the gang's ranks; a script may have started more processes.
     of_rank = min(rank, len(run.plan.slots) - 1)
     if process is not None and process.rank == distributed.rank:
@@ -179,7 +180,6 @@ def _context_of_run(run: managed.Run, distributed: DistributedContext | None) ->
     if rank == 0:
         managed.read_written_events(run, journal, counter.note)
     if process is None:
-        give_evidence(run.folder, rank)
         report_uncaught(run, rank, journal, counter)
     return context
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import linecache
 import os
 import signal
 import subprocess
@@ -33,11 +32,9 @@ from typing import NamedTuple
 import psutil
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.front.notebook.capture.capture import capture
 from tests.benchmarks.hang_kinds import AT, CELL, LOOK_ALIKES, STALLS, Kind
+from tests.placed_trial import submit_cell
 from tests.processes import DetHome, det_home
-from tests.trials import create
 
 _PATIENCE_S = 60.0  # for a stall to be named
 _LOOK_ALIKE_S = 12.0
@@ -53,19 +50,8 @@ class Said(NamedTuple):
 
 def submit(client: Client, kind: Kind, **config: object) -> Experiment:
     """Submit the trial of a kind, as the cell 12 of a notebook."""
-    lines = kind.source.splitlines(keepends=True)
-    linecache.cache[CELL] = (len(kind.source), None, lines, CELL)
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    exec(compile(kind.source, CELL, "exec"), namespace)
-    info = client.session.info
-    folder = Path(info.data_dir).parent / "notebook"
-    folder.mkdir(exist_ok=True)
-    capsule = capture(
-        kind.entrypoint, namespace, blobs=BlobStore(Path(info.data_dir) / "blobs"), cwd=folder
-    )
     document = {
         "name": kind.name,
-        "entrypoint": kind.entrypoint,
         "hyperparameters": {"global_batch_size": 16},
         "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 4 * AT}},
         "min_validation_period": {"batches": 4 * AT},
@@ -74,7 +60,7 @@ def submit(client: Client, kind: Kind, **config: object) -> Experiment:
         **kind.config,
         **config,
     }
-    return create(client, document, capsule)
+    return submit_cell(client, kind.source, CELL, document, kind.entrypoint)
 
 
 def watch(experiment: Experiment, kind: Kind) -> Said:

@@ -5,71 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.placed_trial import placed
+
 AT = 30  # the batch in which it happens
 CELL = "<ipython-input-12-hang>"  # the file of the cell, as IPython names it
 
-_HEAD = """
-import ctypes
-import os
-import pdb
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-
-import torch
-import torch.distributed as dist
-from torch import nn
-from det_jupyter.pytorch import DataLoader, PyTorchTrial
-
-inputs = torch.randn(512, 8)
-targets = inputs.sum(dim=1, keepdim=True)
-
-
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, rank=0):
-        self.rank, self.lock, self.num = rank, threading.Lock(), 0
-
-    def __len__(self):
-        return len(inputs)
-
-    def __getitem__(self, index):
-        self.num += 1
-        {item}
-        return inputs[index], targets[index]
-
-
-class HangTrial(PyTorchTrial):
-    def __init__(self, context):
-        self.context = context
-        self.model = context.wrap_model(nn.Linear(8, 1))
-        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.01))
-        self.rank = context.distributed.rank
-
-    def build_training_data_loader(self):
-        size = self.context.get_per_slot_batch_size()
-        return DataLoader(Rows(self.rank), size, num_workers={workers})
-
-    def build_validation_data_loader(self):
-        return DataLoader(Rows(), 64)
-
-    def train_batch(self, batch, epoch_idx, batch_idx):
-        time.sleep(0.02)
-        {act}
-        x, y = batch
-        loss = nn.functional.mse_loss(self.model(x), y)
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {{"loss": loss}}
-
-    def evaluate_batch(self, batch, batch_idx):
-        x, y = batch
-        return {{"error": nn.functional.mse_loss(self.model(x), y)}}
-
-
+_GLOBALS = """
 def busy(seconds):
     end = time.time() + seconds
     while time.time() < end:
@@ -108,25 +49,24 @@ class Kind:
     item: str = "pass"
     workers: int = 0
     words: tuple[str, ...] = ()
-    entrypoint: str = "HangTrial"
+    entrypoint: str = "PlacedTrial"
     freezes: str = ""
     config: dict[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         """The cell."""
-        who = "" if self.by is None else f"self.rank == {self.by} and "
-        act = f"if {who}batch_idx == {AT}:\n{self.act}"
-        return _HEAD.format(
-            act=act.replace("\n", f"\n{' ' * 12}"),
-            item=self.item.replace("\n", f"\n{' ' * 12}"),
-            workers=self.workers,
-            at=AT,
-        )
+        code = {
+            "globals": _GLOBALS.format(at=AT),
+            "each batch": "time.sleep(0.02)",
+            "train_batch": self.act,
+            "record": self.item,
+        }
+        return placed(code, batch=AT, rank=self.by, workers=self.workers, size=512)
 
 
 _WAITS = ("rank 0 waits for it in all_reduce", f"batch {AT}")
-_IN_WORKER = "if self.rank == 1 and self.num == 300:\n"
+_IN_WORKER = "if self.rank == 1 and self.num == 300:\n "
 
 STALLS = [
     Kind(
@@ -136,11 +76,11 @@ STALLS = [
     ),
     Kind(
         name="deadlocked loader",
-        item=f"{_IN_WORKER}self.lock.acquire()\nself.lock.acquire()",
+        item=f"{_IN_WORKER}lock = threading.Lock(); lock.acquire()\n lock.acquire()",
         workers=1,
         words=(
             "rank 1 has been waiting for its data loader, whose worker (process ",
-            "is in `self.lock.acquire` (cell 12, line ",
+            "is in `lock.acquire` (cell 12, line ",
             "rank 0 waits for it",
         ),
     ),

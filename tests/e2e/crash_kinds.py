@@ -1,90 +1,20 @@
 """The kinds of end that a trial can come to, and what has to be said about each.
 
-A row replaces comments of CRASHING, such as `# train_batch`, with code. The line of it that ends
-in `# here` is the one that has to be named.
+A row puts code into `tests/placed_trial.py`. The line of it that ends in `# here` is the one that
+has to be named.
 """
 
 from __future__ import annotations
 
-import re
 import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.placed_trial import placed
+
 BATCH = 3  # in which the code at train_batch runs
 FILE = "<ipython-input-5-crashing>"
 LABEL = "Cell In[5]"
-
-CRASHING = """
-import ctypes, faulthandler, os, resource, signal, sys, threading, time
-import torch
-from torch import nn
-from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial
-
-# globals
-
-class Records(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        # record
-        return torch.ones(2), torch.zeros(1)
-
-
-class Callback(PyTorchCallback):
-    def on_training_epoch_start(self, epoch_idx):
-        # callback
-        pass
-
-    def on_validation_end(self, metrics):
-        # callback after validation
-        pass
-
-    def state_dict(self):
-        # checkpoint
-        return {"seen": 1}
-
-    def load_state_dict(self, state):
-        # load
-        pass
-
-
-class Crashing(PyTorchTrial):
-    def __init__(self, context):
-        # init
-        self.context = context
-        self.model = context.wrap_model(nn.Linear(2, 1))
-        sgd = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        self.optimizer = context.wrap_optimizer(sgd)
-
-    def build_callbacks(self):
-        return {"callback": Callback()}
-
-    def build_training_data_loader(self):
-        # build training
-        return DataLoader(Records(), self.context.get_per_slot_batch_size(), num_workers=WORKERS)
-
-    def build_validation_data_loader(self):
-        # build validation
-        return DataLoader(Records(), 32)
-
-    def train_batch(self, batch, epoch_idx, batch_idx):  # method
-        rank = self.context.distributed.rank
-        x, y = batch
-        if batch_idx == BATCH and rank == RANK:
-            pass
-            # train_batch
-        loss = nn.functional.mse_loss(self.model(x), y)
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {"loss": loss}
-
-    def evaluate_batch(self, batch, batch_idx):
-        x, y = batch
-        # evaluate_batch
-        return {"error": nn.functional.mse_loss(self.model(x), y)}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +23,7 @@ class Crash:
 
     Args:
         name: The kind.
-        code: Code by the comment that it replaces.
+        code: Code by its place.
         error: Pattern of the error; None: the trial completes.
         where: The function whose line `# here` is named; "": no line is named.
         exit_code: Exit code of the rank that is named.
@@ -124,16 +54,7 @@ class Crash:
     @property
     def source(self) -> str:
         """The trial."""
-        text = CRASHING
-        for place, code in self.code.items():
-            found = re.search(rf"^( *)# {place}$", text, re.MULTILINE)
-            assert found is not None, place
-            lines = "\n".join(found[1] + line for line in code.strip("\n").splitlines())
-            text = text[: found.start()] + lines + text[found.end() :]
-        numbers = {"BATCH": BATCH, "RANK": self.rank, "WORKERS": self.workers}
-        for name, number in numbers.items():
-            text = re.sub(rf"\b{name}\b", str(number), text)
-        return text
+        return placed(self.code, batch=BATCH, rank=self.rank, workers=self.workers)
 
     @property
     def place(self) -> str:
@@ -150,7 +71,6 @@ class Crash:
         """The configuration: 8 batches of 4 records for each rank."""
         return {
             "name": self.name,
-            "entrypoint": "Crashing",
             "hyperparameters": {"global_batch_size": 4 * self.ranks},
             "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 8}},
             "min_validation_period": {"batches": 8},
@@ -243,7 +163,7 @@ def in_thread(act: str, sleep_s: float) -> tuple[str, ...]:
 # torch's own text where its handler of SIGCHLD raises outside of the loader.
 WORKER = r"^(loader worker 0 of rank 0|RuntimeError: DataLoader worker) \(pid(\(s\))? \d+\)"
 UNSENT = (
-    "return DataLoader(Records(), 4, num_workers=1, collate_fn=lambda records: threading.Lock())"
+    "return DataLoader(Records(0), 4, num_workers=1, collate_fn=lambda records: threading.Lock())"
 )
 KINDS = [
     raising("init", "__init__", restarts=5),

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import State
 from det_jupyter.errors import RankFailed
-from det_jupyter.front.notebook.capture.capture import capture
 from tests.e2e.crash_kinds import FILE, KINDS, Crash
+from tests.placed_trial import submit_cell
 from tests.processes import DetHome
-from tests.trials import create
 
 pytestmark = pytest.mark.e2e
 
 
 def submit(client: Client, kind: Crash) -> Experiment:
     """Submit the trial, as if a notebook's cell 5 had defined it."""
-    data_dir = Path(client.session.info.data_dir)
-    folder = data_dir.parent / "notebook"
-    folder.mkdir(exist_ok=True)
-    source = kind.source
-    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(source, FILE, "exec"), namespace)
-    capsule = capture("Crashing", namespace, blobs=BlobStore(data_dir / "blobs"), cwd=folder)
-    return create(client, kind.config, capsule, folder)
+    return submit_cell(client, kind.source, FILE, kind.config)
 
 
 @pytest.fixture(scope="module")

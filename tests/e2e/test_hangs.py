@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.host.rundir import run_dir
 from det_jupyter.contract.messages import ExperimentQuery, HangReport, Reason
+from det_jupyter.contract.run.evidence_page import EvidencePage
 from tests.e2e.test_scripts import start
 from tests.processes import wait_until
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -124,3 +127,28 @@ def test_a_worker_of_a_launcher_that_stands_still_is_named(
     assert reason.sentence.startswith("rank 1 has been in `open` (train.py, line 13)")
     assert f"; rank 0 waits for it in {collective}" in reason.sentence
     let_go_on(experiment, fifo)
+
+
+ALONE = """
+import sys
+from det_jupyter import core
+
+with core.init() as context:
+    context.train.report_training_metrics(1, {"loss": 1.0})
+    open(sys.argv[1])
+"""
+
+
+def test_a_script_without_a_launcher_is_watched(
+    client: Client, fifo: Path, tmp_path: Path
+) -> None:
+    """A process that holds up no other is said to hang after a minute only."""
+    experiment = start(client, tmp_path, f"python3 train.py {fifo}", {"train.py": ALONE})
+    wait_for_steps(experiment, 1)
+    run = experiment.view.trials[0].allocation
+    assert run is not None
+    folder = run_dir(Path(client.session.info.data_dir), run.id)
+    with closing(EvidencePage(folder.evidence)) as page:
+        assert page.get(0, "pid") == run.ranks[0].pid
+    fifo.open("w").close()
+    assert experiment.wait(60) == "COMPLETED"
