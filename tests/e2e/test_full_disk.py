@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from det_jupyter.contract.messages import AllocationState
 from det_jupyter.contract.values.reader import SHELL
 from tests.e2e.test_scripts import start
 from tests.processes import DetHome, det_home, wait_until
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -32,13 +33,14 @@ def fill(disk):
     import os
     if not os.path.exists(f"{disk}/trigger"):
         return
-    with open(f"{disk}/much", "ab") as file:
-        size = 1 << 24
-        while size >= 1 << 12:
+    # All at once: the master gives its reserve back while less is left, and needs that room.
+    with open(f"{disk}/much", "wb") as file:
+        while (room := os.statvfs(disk)).f_bavail:
             try:
-                os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, size)
-            except OSError:
-                size //= 2
+                os.posix_fallocate(file.fileno(), 0, room.f_frsize * room.f_bavail)
+                break
+            except OSError:  # something was written in between
+                pass
 
 
 class SmallTrial""",
@@ -181,3 +183,18 @@ def test_checkpoints_that_code_of_the_core_api_writes_wait_for_room(
     assert (trial.restarts, trial.steps_completed) == (0, 4)
     assert [each.steps_completed for each in experiment.checkpoints()] == [1, 2, 3, 4]
     client.session.close()
+
+
+def test_everything_ends_though_nothing_can_be_stored(home: DetHome, disk: Path) -> None:
+    client = home.client()
+    experiment = submit(client, slow(0.2))
+    wait_for_steps(experiment, 1)
+    client.session.close()
+    reserve = home.path / "data" / "reserve"
+    with open(disk / "much", "wb") as file:  # takes the reserve, too, when it is given back
+        while reserve.exists() or os.statvfs(disk).f_bavail:
+            with suppress(OSError):
+                file.write(bytes(os.statvfs(disk).f_frsize))
+                file.flush()
+    home.stop()
+    home.assert_nothing_left()

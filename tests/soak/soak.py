@@ -146,7 +146,7 @@ class Soak:
             faults: In this order.
             kinds: Of the experiments that are compared.
             pause_s: How long a batch of these takes, at least.
-            patience_s: How long to wait for a process that a fault can hit.
+            patience_s: How long to wait for a process that a fault can hit, while they train.
         """
         self._server.keep()
         onlooker, waiting = Onlooker(self._server), Waiting(self._folder)
@@ -160,7 +160,7 @@ class Soak:
             acting = threads.submit(self._act, over)
             try:
                 for fault in faults:
-                    was_hit = self._inject(fault, patience_s)
+                    was_hit = self._inject(fault, over, patience_s)
                     if over.wait(self._rng.uniform(0.1, 0.8) if was_hit else _ABSENT_S):
                         break
             finally:
@@ -188,12 +188,11 @@ class Soak:
                 if all(views[number].state.is_terminal for number in self._user.compared):
                     over.set()
 
-    def _inject(self, fault: Fault, patience_s: float) -> bool:
+    def _inject(self, fault: Fault, over: threading.Event, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
         while (hit := self._faults.inject(fault)) is None:
-            if time.monotonic() > deadline:
+            if over.wait(0.02) or time.monotonic() > deadline:
                 return False
-            time.sleep(0.02)
         self.report.faults[fault] += 1
         self.report.hits[hit.role, hit.kind, hit.signal] += 1
         return True

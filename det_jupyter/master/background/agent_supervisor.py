@@ -158,7 +158,11 @@ async def shut_down(
 
 async def _end_experiments(service: Service) -> None:
     for experiment in service.machine.state.unfinished_experiments():
-        service.apply(Kill(experiment_id=experiment.id))
+        try:
+            service.apply(Kill(experiment_id=experiment.id))
+        except Exception:  # a disk is full, for example: the ranks end with their agents
+            logger.exception("experiment %d could not be killed", experiment.id)
+            return
     deadline = asyncio.get_running_loop().time() + _GANGS_S
     while service.machine.indexes.any_holds_slots and service.links.connected():
         left_s = deadline - asyncio.get_running_loop().time()
