@@ -191,10 +191,9 @@ def test_everything_ends_though_nothing_can_be_stored(home: DetHome, disk: Path)
     wait_for_steps(experiment, 1)
     client.session.close()
     reserve = home.path / "data" / "reserve"
-    with open(disk / "much", "wb") as file:  # takes the reserve, too, when it is given back
+    with open(disk / "much", "wb", buffering=0) as file:  # also takes the reserve
         while reserve.exists() or os.statvfs(disk).f_bavail:
             with suppress(OSError):
                 file.write(bytes(os.statvfs(disk).f_frsize))
-                file.flush()
     home.stop()
     home.assert_nothing_left()
