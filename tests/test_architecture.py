@@ -40,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "master": {
         "config", "connection", "diagnosis", "engine", "scheduler", "searcher", "storage",
     },
+    "trackers": {"client", "config", "connection"},  # a client of the master, started by it
     "agent": set(),
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
@@ -154,6 +155,17 @@ def test_only_the_training_library_and_the_ranks_import_torch() -> None:
         if TORCH_IS_ALLOWED_IN.isdisjoint({part_of(path), f"{part_of(path)}.{room_of(path)}"})
         for name, where in imports_of(path)
         if name.split(".")[0] == "torch"
+    ]
+    assert not wrong
+
+
+def test_only_the_senders_import_libraries_of_trackers() -> None:
+    wrong = [
+        where
+        for path in modules()
+        if part_of(path) != "trackers"
+        for name, where in imports_of(path)
+        if name.split(".")[0] in ("mlflow", "wandb")
     ]
     assert not wrong
 

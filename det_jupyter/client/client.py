@@ -49,12 +49,16 @@ from det_jupyter.contract.messages import (
     Reason,
     RemovedCluster,
     RoomForecast,
+    SendTo,
     SeriesPage,
     SeriesQuery,
     SetTemplate,
     TaskEntry,
     TemplateView,
     TimingsView,
+    TrackerProgress,
+    TrackerState,
+    TrackerWork,
     TrialView,
     TryAlerts,
     Wire,
@@ -357,6 +361,42 @@ class Client:
         request = TryAlerts(name=name, experiment_id=experiment_id)
         answer = self.session.post("/alerts/test", _body(request))
         return [AlertTested.model_validate(each) for each in answer]
+
+    def send_to(self, experiment_id: int, request: SendTo) -> list[TrackerState]:
+        """Send an experiment to trackers; return how far each of them is.
+
+        Raises:
+            ConfigError: Everything that is wrong with the tracker.
+            NotFound: There is none of this name, or none at all.
+        """
+        answer = self.session.post(
+            f"/experiments/{experiment_id}/trackers", _body(request), repeatable=True
+        )
+        return [TrackerState.model_validate(each) for each in answer]
+
+    def trackers(self, experiment_id: int) -> list[TrackerState]:
+        """Return how far an experiment is sent to each of its trackers."""
+        return self._get_all(TrackerState, f"/experiments/{experiment_id}/trackers")
+
+    def tracker_work(self, group: str) -> list[TrackerWork]:
+        """Return what the process of a tracker is to send now.
+
+        Raises:
+            NotFound: The master has started another one in its place.
+        """
+        return self._get_all(TrackerWork, "/trackers/work", group=group)
+
+    def advance_tracker(self, number: int, progress: TrackerProgress) -> None:
+        """Store how far the process of a tracker is, and its problem."""
+        self.session.put(f"/trackers/{number}", _body(progress))
+
+    def items(self, experiment_id: int, *, after: int) -> Generator[FeedItem, None, None]:
+        """Yield the feed items of an experiment that are there, numbers above `after`."""
+        query = {"after": after, "experiment_id": experiment_id}
+        with closing(self.session.stream("/feed", **query)) as lines:
+            for line in lines:
+                if line is not None:
+                    yield FeedItem.model_validate(line)
 
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         """Yield the feed items of an experiment, numbers above `after`; None is a heartbeat."""

@@ -2,6 +2,7 @@
 
     environment: {environment_variables: [HF_TOKEN]}
     alerts: [{slack: "${SLACK_WEBHOOK}"}]
+    trackers: [{type: mlflow, tracking_uri: "${MLFLOW_TRACKING_URI}"}]
 
 Their values are in no configuration, view, log or checkpoint: only in a blob of the data folder,
 which only its owner can read, and in the ranks: there, only those of environment_variables.
@@ -24,7 +25,7 @@ def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobS
     """Return the capsule with the values of variables that the configuration names without one."""
     values, of_alerts = (
         {name: os.environ[name] for name in names if name in os.environ}
-        for names in (_names(document), _names_of_alerts(document))
+        for names in (_names(document), _names_of_services(document))
     )
     if not values and not of_alerts:
         return capsule
@@ -60,11 +61,30 @@ def _names(document: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(line for line in _lines(document) if "=" not in line))
 
 
-def _names_of_alerts(document: Mapping[str, Any]) -> list[str]:
-    """Return the variables that hold addresses of alerts; ranks do not get them."""
-    alerts = [each for each in document.get("alerts") or () if isinstance(each, Mapping)]
-    texts = [value for each in alerts for value in each.values() if isinstance(value, str)]
-    return [name for text in texts if (name := variable_of(text)) is not None]
+# What the libraries of trackers read, which a configuration need not name.
+_OF_TRACKERS = {
+    "mlflow": (
+        "MLFLOW_TRACKING_URI",
+        "MLFLOW_TRACKING_USERNAME",
+        "MLFLOW_TRACKING_PASSWORD",
+        "MLFLOW_TRACKING_TOKEN",
+    ),
+    "wandb": ("WANDB_API_KEY",),
+}
+
+
+def _names_of_services(document: Mapping[str, Any]) -> list[str]:
+    """Return the variables that alerts and trackers need; ranks do not get them."""
+    entries = [
+        each
+        for section in ("alerts", "trackers")
+        for each in document.get(section) or ()
+        if isinstance(each, Mapping)
+    ]
+    texts = [value for each in entries for value in each.values() if isinstance(value, str)]
+    named = [name for text in texts if (name := variable_of(text)) is not None]
+    of_types = [name for each in entries for name in _OF_TRACKERS.get(str(each.get("type")), ())]
+    return list(dict.fromkeys([*named, *of_types]))
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:

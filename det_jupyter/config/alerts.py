@@ -20,8 +20,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from det_jupyter.config.sections import Alert
-from det_jupyter.config.user_files import find_repeated, parse_file
-from det_jupyter.config.yaml_text import read_yaml, with_lines
+from det_jupyter.config.user_files import find_repeated, parse_file, read_file
 from det_jupyter.contract.schema.fields import Section, Text
 from det_jupyter.contract.schema.key_paths import sort_problems
 from det_jupyter.contract.values.alerts import AlertKind
@@ -54,16 +53,7 @@ def read_alerts(text: str) -> AlertsFile:
     Raises:
         ConfigError: All problems; none contains an address.
     """
-    if all(line.lstrip()[:1] in ("", "#") for line in text.splitlines()):
-        return AlertsFile()
-    reading = read_yaml(text)
-    problems = with_lines(reading.problems, reading.lines)
-    if not reading.is_document:  # a problem without a line quotes all of the text
-        problems = [each for each in problems if each.line]
-        raise ConfigError(problems or [Problem("", "expected `alerts:`, and a list below it")])
-    if problems:
-        raise ConfigError(problems)
-    return parse_alerts(reading.document)
+    return read_file(text, "alerts", parse_alerts) or AlertsFile()
 
 
 def parse_alerts(document: Mapping[str, Any]) -> AlertsFile:

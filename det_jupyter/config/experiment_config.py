@@ -23,6 +23,7 @@ from det_jupyter.config.sections import (
     RetentionPolicy,
 )
 from det_jupyter.config.storages import CheckpointStorage, SharedFs
+from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.schema.fields import (
     Bool,
     Count,
@@ -99,6 +100,8 @@ class ExperimentConfig(Section):
     """What to do when a rank prints something."""
     alerts: Annotated[list[Alert], Field(max_length=20)] | None = None
     """Messages to people who are elsewhere, besides those in alerts.yaml."""
+    trackers: Annotated[list[Tracker], Field(max_length=20)] | None = None
+    """Services that get parameters, metrics and results, besides those in trackers.yaml."""
     retention_policy: RetentionPolicy | None = None
     """How long things are kept."""
     workspace: Ignored = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from det_jupyter.config.tracker_section import open_address
 from det_jupyter.contract.schema.key_paths import enclosing_paths
 from det_jupyter.contract.values.alerts import HIDDEN, shown
 from det_jupyter.searcher.methods import FREE_FIELDS
@@ -71,6 +72,7 @@ _SECRET = re.compile(
     r"|integrations\.pachyderm\.dataset\.token"
 )
 _ADDRESS = re.compile(r"alerts(\[\d+\](\.(slack|ntfy|webhook|command))?)?")
+_TRACKER = re.compile(r"trackers(\[\d+\](\..*)?)?")
 
 
 def masked(path: str, value: Any) -> Any:
@@ -84,4 +86,12 @@ def masked(path: str, value: Any) -> Any:
             return HIDDEN if isinstance(value, (list, dict)) else value
         is_address = "://" in value or ("/" in value and not path.endswith(".name"))
         return shown(value) if is_address else value
+    if _TRACKER.fullmatch(path):
+        return HIDDEN if isinstance(value, (list, dict)) else _tracker_value(path, value)
     return HIDDEN if _SECRET.fullmatch(path) else value
+
+
+def _tracker_value(path: str, value: Any) -> Any:
+    """Return a value of a tracker as it may be shown; an address may be in the wrong place."""
+    is_address = isinstance(value, str) and (path.endswith("api_key") or "://" in value)
+    return open_address(value) if is_address else value

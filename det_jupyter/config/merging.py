@@ -6,6 +6,7 @@
     entrypoint                      the configuration's if there is one, as text or as a list
     labels                          a set
     alerts                          entries of one name are one; an address replaces the other's
+    trackers                        the configuration's entry replaces one of the same name
     bind_mounts, devices, ports     the template's entries except those that the configuration
                                     has too (by container_path, ...), then the configuration's
     length, hyperparameter          all of it from one side; nested hyperparameters key by key,
@@ -42,6 +43,7 @@ _KEYED_BY: dict[str, tuple[str, ...]] = {
     "environment.proxy_ports": ("proxy_port",),
     "log_policies": ("name",),
     "alerts": ("name",),
+    "trackers": ("name",),
 }
 _VARIABLES = "environment.environment_variables"
 

@@ -30,6 +30,7 @@ _GONE = {
 }
 _NOT_HERE = {
     "alerts.command": "only alerts.yaml has commands; name it there, and write {name: ...} here",
+    "trackers.pools": "only trackers.yaml has it: these are trackers of one experiment",
     "alerts.pools": "only alerts.yaml has it: these are alerts of one experiment",
 }
 _MOST_LISTED = 16
@@ -88,7 +89,7 @@ def _path_of(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
         return (*_VARIABLES, *loc[3:])
     if loc[0] == "entrypoint":
         return (loc[0], *loc[2:])
-    if loc[0] == "alerts":  # an address in the place of a key
+    if loc[0] in ("alerts", "trackers"):  # an address in the place of a key
         return tuple(HIDDEN if "://" in str(part) else part for part in loc)
     if len(loc) > 1 and loc[0] in TAGS and loc[1] in kinds(str(loc[0])):
         return (loc[0], *loc[2:])

@@ -1,19 +1,43 @@
-"""Parses the files that hold for all experiments: pools.yaml and alerts.yaml."""
+"""Parses the files that hold for all experiments: pools, alerts and trackers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from det_jupyter.config.parsing import without_nulls
 from det_jupyter.config.problems import describe
+from det_jupyter.config.yaml_text import read_yaml, with_lines
 from det_jupyter.contract.schema.fields import Section
 from det_jupyter.contract.schema.key_paths import sort_problems
 from det_jupyter.errors import ConfigError, Problem
 
 File = TypeVar("File", bound=Section)
+
+
+def read_file(text: str, key: str, parse: Callable[[Mapping[str, Any]], File]) -> File | None:
+    """Parse the text of a file; None if it has only comments.
+
+    Args:
+        text: The text.
+        key: The key of its list.
+        parse: Parses the document.
+
+    Raises:
+        ConfigError: All problems; none quotes the whole text.
+    """
+    if all(line.lstrip()[:1] in ("", "#") for line in text.splitlines()):
+        return None
+    reading = read_yaml(text)
+    problems = with_lines(reading.problems, reading.lines)
+    if not reading.is_document:  # a problem without a line quotes all of the text
+        problems = [each for each in problems if each.line]
+        raise ConfigError(problems or [Problem("", f"expected `{key}:`, and a list below it")])
+    if problems:
+        raise ConfigError(problems)
+    return parse(reading.document)
 
 
 def parse_file(file: type[File], document: Mapping[str, Any]) -> File:

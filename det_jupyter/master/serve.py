@@ -33,6 +33,8 @@ from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.consult import consult
 from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.background.disks import DiskWatch
+from det_jupyter.master.background.tracking import LOG as TRACKERS_LOG
+from det_jupyter.master.background.tracking import Tracking
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
@@ -40,6 +42,7 @@ from det_jupyter.master.http.routes_alerts import alert_routes
 from det_jupyter.master.http.routes_checks import check_routes
 from det_jupyter.master.http.routes_disks import disk_routes
 from det_jupyter.master.http.routes_joined import joined_cluster_routes
+from det_jupyter.master.http.routes_trackers import tracker_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
@@ -130,6 +133,7 @@ class _Program:
             service, access, self._agent_listener.open, self._agent_listener.close_unneeded
         )
         self._alerting = Alerting(service)
+        self._tracking = Tracking(service)
         self._app = create_app(
             service,
             self._info,
@@ -140,6 +144,7 @@ class _Program:
                 joined_cluster_routes(self._clusters),
                 check_routes(self._agent_listener.checks),
                 alert_routes(service, self._alerting),
+                tracker_routes(service, self._tracking),
                 disk_routes(service),
             ],
         )
@@ -163,10 +168,13 @@ class _Program:
             asyncio.create_task(self._stop_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
             asyncio.create_task(self._follow_clock(ClockWatch())),
-            asyncio.create_task(keep_trimmed(paths.master_output().name, "bridge-*.log")),
+            asyncio.create_task(
+                keep_trimmed(paths.master_output().name, "bridge-*.log", TRACKERS_LOG)
+            ),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
             asyncio.create_task(self._alerting.run()),
+            asyncio.create_task(self._tracking.run()),
             asyncio.create_task(clean_up(self._service)),
             asyncio.create_task(keep_series(self._service)),
             asyncio.create_task(DiskWatch(self._service).run()),

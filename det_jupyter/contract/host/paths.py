@@ -19,6 +19,7 @@ from det_jupyter.errors import DetError
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
 ALERTS_FILE = "alerts.yaml"
+TRACKERS_FILE = "trackers.yaml"
 
 
 def _private(folder: Path) -> Path:
@@ -125,6 +126,11 @@ def pools_file() -> Path:
 def alerts_file() -> Path:
     """Return the file in which the user says where alerts of all experiments go."""
     return data_dir() / ALERTS_FILE
+
+
+def trackers_file() -> Path:
+    """Return the file in which the user names the trackers of all experiments."""
+    return data_dir() / TRACKERS_FILE
 
 
 def find_full_folder() -> str:

@@ -201,6 +201,13 @@ from det_jupyter.contract.messages.resources import (
     TaskEntry,
 )
 from det_jupyter.contract.messages.status import AllocationState, State
+from det_jupyter.contract.messages.trackers import (
+    SendTo,
+    TrackerOrder,
+    TrackerProgress,
+    TrackerState,
+    TrackerWork,
+)
 from det_jupyter.contract.messages.views import (
     AgentView,
     Alarm,

@@ -86,7 +86,7 @@ class Curves(dict[CurveKey, Curve]):
         or the next run has repeated a validation that was due at the checkpoint.
         """
         steps_per_epoch = steps_per_epoch_of(record)
-        for group, name, step, value in _points(record):
+        for group, name, step, value in points_of(record):
             key = (trial_id, group, name)
             if key not in self:
                 self[key] = Curve(
@@ -126,7 +126,7 @@ def steps_per_epoch_of(record: dict[str, Any]) -> float | None:
     return record["steps_completed"] / epochs if epochs else None
 
 
-def _points(record: dict[str, Any]) -> Iterator[tuple[str, str, int, Any]]:
+def points_of(record: dict[str, Any]) -> Iterator[tuple[str, str, int, Any]]:
     """Yield group, name, step and value of each point."""
     if record["kind"] == "batch_metrics":
         for name, values in record["values"].items():

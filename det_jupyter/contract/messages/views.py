@@ -13,6 +13,7 @@ from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
 from det_jupyter.contract.messages.requests import Submission
 from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
+from det_jupyter.contract.messages.trackers import TrackerState
 from det_jupyter.contract.messages.wire import Kept, Wire
 from det_jupyter.contract.values.bounds import Fraction, Rank, Timestamp
 from det_jupyter.contract.values.device_memory import DeviceShortage
@@ -325,6 +326,7 @@ class ExperimentView(StoredExperiment):
     progress: float
     search: SearchView | None = None
     trials: list[TrialView] = []
+    trackers: list[TrackerState] = []  # services that it is sent to
     last_seq: int = 0  # number of the last feed item about it
 
     @property

@@ -1,5 +1,7 @@
 """What alerts are about, and where they go: an address is a secret, or names one.
 
+Addresses of trackers have the same forms.
+
     ${NAME}                            the value of a variable
     file:/path, file:~/path            the first line of a file
     https://host/********-3            an address that the master stores, as it is shown
@@ -62,6 +64,16 @@ def is_url(address: str) -> bool:
         return bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, for example
         return False
+
+
+def has_secret(url: str) -> bool:
+    """Return whether a URL contains more than a place: a user, a password, or a query.
+
+    >>> has_secret("https://ann:x@example.org"), has_secret("http://localhost:5000/mlflow")
+    (True, False)
+    """
+    parts = urlsplit(url)
+    return "@" in parts.netloc or bool(parts.query or parts.fragment)
 
 
 def shown(address: str, number: int | None = None) -> str:

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.handle_text import state_name
-from det_jupyter.contract.messages import CheckpointView, Curve, ExperimentView, State, TrialView
+from det_jupyter.contract.messages import (
+    CheckpointView,
+    Curve,
+    ExperimentView,
+    State,
+    TrackerState,
+    TrialView,
+)
 from det_jupyter.contract.values.text import date, one_line
 from det_jupyter.errors import DetError
 from det_jupyter.front.verbs.experiment_list import numbers_of
@@ -23,6 +30,8 @@ from det_jupyter.front.verbs.listings import Listing, page_of, render
 _EXPERIMENT = ("Experiment ID", "State", "Progress", "Started", "Ended", "Name", "Description",
                "Archived", "Resource Pool", "Labels")  # fmt: skip
 _TRIAL = ("Trial ID", "Experiment ID", "State", "Started", "Ended", "H-Params")
+_TRACKER = ("Experiment ID", "Tracker", "State", "Records Behind", "Since", "Problem",
+            "Next Attempt")  # fmt: skip
 _WORKLOAD = ("Trial ID", "# of Batches", "State", "Report Time", "Checkpoint", "Checkpoint Time",
              "Validation", "Validation Time")  # fmt: skip
 _ROWS = ("Trial ID", "State", "H-Params", "Started", "Ended", "# of Batches")
@@ -39,8 +48,12 @@ def describe(call: Call) -> str:
         ("Trials", [_trial_row(trial) for view in views for trial in view.trials]),
         ("Workloads", [row for view in views for row in _workloads_of(call, view)]),
     ]
+    headers: list[Sequence[str]] = [_EXPERIMENT, _TRIAL, _WORKLOAD]
+    if trackers := [_tracker_row(view, each) for view in views for each in view.trackers]:
+        tables.append(("Trackers", trackers))
+        headers.append(_TRACKER)
     reasons = [line for view in views for line in _reasons(view)]
-    return _written(call, tables, (_EXPERIMENT, _TRIAL, _WORKLOAD), reasons)
+    return _written(call, tables, headers, reasons)
 
 
 def describe_trial(call: Call) -> str:
@@ -96,6 +109,18 @@ def _trial_row(trial: TrialView) -> dict[str, Any]:
         "Started": date(trial.created_at),
         "Ended": _when(trial.ended_at),
         "H-Params": trial.hparams,
+    }
+
+
+def _tracker_row(view: ExperimentView, tracker: TrackerState) -> dict[str, Any]:
+    return {
+        "Experiment ID": view.id,
+        "Tracker": tracker.label,
+        "State": "caught up" if tracker.is_current else "behind",
+        "Records Behind": tracker.behind,
+        "Since": _when(tracker.since),
+        "Problem": tracker.problem,
+        "Next Attempt": _when(tracker.next_at),
     }
 
 

@@ -79,6 +79,12 @@ _EXPORT = (
              help="every value of every metric (default), a row for each trial, "
                   "where its time went, or what machines and processes did"),
 )  # fmt: skip
+_TRACKERS = (
+    argument("--to", metavar="TRACKER",
+             help="http://HOST:PORT of an MLflow, the name of a tracker, or "
+                  "'{type: wandb, ...}'; by default those of its configuration"),
+    flag("--stop", help="send it there no more"),
+)  # fmt: skip
 _FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
 _LOG_FILTERS = (
     argument("--trial", type=whole, metavar="N", dest="trial_id", help="only this trial"),
@@ -182,6 +188,8 @@ MEMBERS: tuple[Verb | Group, ...] = (
          verbs.showing.show_config, (ID,)),
     Verb("export", "write its metrics or trials to a file",
          verbs.exporting.export, (ID, *_EXPORT)),
+    Verb("sync", "send it to trackers, such as MLflow, and wait until they have it",
+         verbs.tracking.sync, (ID, *_TRACKERS), starts_master=True),
     Verb("code", "print the code that it was made with",
          verbs.exporting.show_code, (ID, _FOLDER)),
     Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,

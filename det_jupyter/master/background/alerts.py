@@ -157,7 +157,7 @@ class Alerting:
         self, kind: AlertKind | None, experiment: Experiment | None, pool: str
     ) -> list[Destination]:
         """Return where alerts go; without an experiment, the user's destinations of all pools."""
-        mine, theirs = self._addresses.own().alerts, list[UserAlert]()
+        mine, theirs = self._addresses.file.content.alerts, list[UserAlert]()
         environment = None
         if experiment is not None:
             mine, theirs = destinations(kind, mine, experiment.settings.alerts or [], pool)

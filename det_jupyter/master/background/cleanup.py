@@ -108,13 +108,14 @@ async def _clean_up_database(service: Service, *, since: float, now: float) -> N
 
 
 def _sweep_alerts(service: Service, now: float) -> None:
-    """Delete old alerts, and addresses that no experiment, template or alert refers to."""
+    """Delete old alerts, and addresses that no experiment, template, alert or tracker has."""
     store, state = service.store, service.machine.state
     store.alerts.prune()
     configs = [experiment.config for experiment in state.experiments.values()]
     configs += [template.config for template in store.templates()]
     used = {number for config in configs for number in addresses_in(config)}
-    store.alert_addresses.sweep(used | store.alerts.addresses(), now)
+    used |= store.alerts.addresses() | store.tracked.addresses()
+    store.alert_addresses.sweep(used, now)
 
 
 def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:

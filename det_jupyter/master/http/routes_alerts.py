@@ -23,14 +23,14 @@ def alert_routes(service: Service, alerting: Alerting) -> APIRouter:
     async def alerts() -> Response:
         """Return where alerts go, and the last ones; addresses without what is secret."""
         addresses = service.store.alert_addresses
-        found = [_view(alert, None) for alert in addresses.own().alerts]
+        found = [_view(alert, None) for alert in addresses.file.content.alerts]
         for experiment in service.machine.state.unfinished_experiments():
             own = experiment.config.get("alerts") and experiment.settings.alerts
             found += [_view(alert, experiment.id) for alert in own or ()]
         return JsonResponse(
             AlertsView(
                 file=str(paths.alerts_file()),
-                problems=addresses.own_problems(),
+                problems=addresses.file.problems,
                 destinations=found,
                 deliveries=service.store.alerts.deliveries(_SHOWN),
             )

@@ -67,8 +67,9 @@ def experiment_routes(service: Service) -> APIRouter:
         if changes:
             seed = experiment.settings.reproducibility.experiment_seed
             config, _ = resolve_config(changes, experiment.config, default_seed=seed)
-            if config.alerts != experiment.settings.alerts:
-                await service.check_alerts(config, experiment.capsule)
+            before = experiment.settings
+            if (config.alerts, config.trackers) != (before.alerts, before.trackers):
+                await service.check_services(config, experiment.capsule)
             await check_patterns(config)
             document = config.to_document()
         else:

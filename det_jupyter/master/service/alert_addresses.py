@@ -1,8 +1,9 @@
-"""Where alerts go: addresses behind references, and the user's alerts.yaml.
+"""Where alerts and trackers are: addresses behind references, and the user's alerts.yaml.
 
-Addresses of webhooks are secrets. One in a configuration or template is stored here, and replaced
-by a reference before the document is stored, so that events, snapshots, views, exports and
-checkpoints have only the reference. The table is as private as the database: mode 0600.
+Addresses of webhooks are secrets, and so are those of trackers with a password. One in a
+configuration or template is stored here, and replaced by a reference before the document is
+stored, so that events, snapshots, views, exports and checkpoints have only the reference. The
+table is as private as the database: mode 0600.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.values.alerts import (
     file_of,
+    has_secret,
     is_url,
     shown,
     stored_number,
     variable_of,
 )
-from det_jupyter.errors import ConfigError, DetError, Problem
+from det_jupyter.errors import DetError, Problem
+from det_jupyter.master.service.user_file import UserFile
 
 _LONGEST_FILE = 10_000  # bytes
 _FILE_S = 5.0
@@ -45,18 +47,17 @@ class AlertAddresses:
     def __init__(self, db: sqlite3.Connection, data_dir: Path) -> None:
         self._db = db
         self._blobs = BlobStore(data_dir / "blobs")
-        self._file = data_dir / paths.ALERTS_FILE
-        self._read: tuple[tuple[int, int, int], AlertsFile, list[Problem]] | None = None
+        self.file = UserFile(data_dir / paths.ALERTS_FILE, read_alerts, AlertsFile())
 
     # references
 
     def hide(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration, or a part of one, with references in the place of addresses."""
-        alerts = document.get("alerts")
-        if not isinstance(alerts, list):
-            return dict(document)
-        hidden = [self._hidden(each) if isinstance(each, dict) else each for each in alerts]
-        return {**document, "alerts": hidden}
+        hidden = dict(document)
+        for section, hide in (("alerts", self._hidden), ("trackers", self.hidden_tracker)):
+            if isinstance(entries := document.get(section), list):
+                hidden[section] = [hide(e) if isinstance(e, dict) else e for e in entries]
+        return hidden
 
     def _hidden(self, alert: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -65,6 +66,13 @@ class AlertAddresses:
             else value
             for key, value in alert.items()
         }
+
+    def hidden_tracker(self, tracker: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an entry of `trackers` with a reference in the place of an address."""
+        address = tracker.get("tracking_uri")
+        if isinstance(address, str) and is_url(address) and has_secret(address):
+            return {**tracker, "tracking_uri": self._reference(address)}
+        return dict(tracker)
 
     def hidden_alert(self, alert: UserAlert) -> UserAlert:
         """Return an alert with a reference in the place of its address."""
@@ -107,22 +115,31 @@ class AlertAddresses:
         Raises:
             DetError: There is none; the message has no secret.
         """
-        if (name := variable_of(address)) is not None:
-            found = self._variables(environment).get(name) or os.environ.get(name, "")
-            if not found:
-                raise DetError(
-                    f"{name} is not set where the experiment was submitted, nor where the master "
-                    "was started; set it there, or write file:/PATH of a file with the address"
-                )
-        elif (path := file_of(address)) is not None:
-            found = _first_line(path)
-        else:
-            found = address
+        found = self.value_of(address, environment)
         if not is_url(found):
             raise DetError(f"{shown(address)} holds no address; expected https://...")
         return found
 
-    def _variables(self, environment: str | None) -> dict[str, str]:
+    def value_of(self, reference: str, environment: str | None) -> str:
+        """Return what a reference names, any other text as it is; may be called in a thread.
+
+        Raises:
+            DetError: It names nothing; the message has no secret.
+        """
+        if (name := variable_of(reference)) is not None:
+            found = self.variables(environment).get(name) or os.environ.get(name, "")
+            if not found:
+                raise DetError(
+                    f"{name} is not set where the experiment was submitted, nor where the master "
+                    "was started; set it there, or write file:/PATH of a file that has it"
+                )
+            return found
+        if (path := file_of(reference)) is not None:
+            return _first_line(path)
+        return reference
+
+    def variables(self, environment: str | None) -> dict[str, str]:
+        """Return the variables of the user's that an experiment was submitted with."""
         if environment is None:
             return {}
         try:
@@ -135,7 +152,7 @@ class AlertAddresses:
         self, alerts: Iterable[Alert], environment: str | None
     ) -> list[Problem]:
         """Return the problems of an experiment's alerts whose addresses cannot be found."""
-        known = {each.name for each in self.own().alerts if each.name}
+        known = {each.name for each in self.file.content.alerts if each.name}
         found = []
         for index, alert in enumerate(alerts):
             if not alert.way:
@@ -162,40 +179,12 @@ class AlertAddresses:
         gone = [(number,) for (number,) in rows.fetchall() if number not in kept]
         self._db.executemany("DELETE FROM alert_addresses WHERE id = ?", gone)
 
-    # alerts.yaml
-
-    def own(self) -> AlertsFile:
-        """Return the content of alerts.yaml as it is now; none of it if something is wrong."""
-        return self._own()[0]
-
-    def own_problems(self) -> list[Problem]:
-        """Return the problems of alerts.yaml, because of which nothing in it counts."""
-        return self._own()[1]
-
-    def _own(self) -> tuple[AlertsFile, list[Problem]]:
-        try:
-            stat = self._file.stat()
-        except OSError:
-            return AlertsFile(), []
-        version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if self._read is None or self._read[0] != version:
-            try:
-                text = paths.read_private(self._file)
-                self._read = version, read_alerts(text), []
-            except ConfigError as error:
-                named = [replace(each, source=self._file.name) for each in error.problems]
-                self._read = version, AlertsFile(), named
-            except (OSError, DetError) as error:
-                problem = Problem("", f"cannot be read: {error}", source=self._file.name)
-                self._read = version, AlertsFile(), [problem]
-        return self._read[1], self._read[2]
-
 
 def addresses_in(config: Mapping[str, Any]) -> Iterator[int]:
     """Yield the numbers of the stored addresses that a configuration refers to."""
-    alerts = config.get("alerts")
-    for alert in alerts if isinstance(alerts, list) else ():
-        for value in alert.values() if isinstance(alert, Mapping) else ():
+    lists = [config.get(section) for section in ("alerts", "trackers")]
+    for entry in (each for some in lists if isinstance(some, list) for each in some):
+        for value in entry.values() if isinstance(entry, Mapping) else ():
             if isinstance(value, str) and (number := stored_number(value)) is not None:
                 yield number
 

@@ -88,6 +88,7 @@ class Views:
             sentence=reasons.sentence,
             verdict_of=self._store.verdict,
             last_seq=self._store.feed.last_seq,
+            trackers=self._store.tracked.states(experiment.id),
         )
 
     def trial(self, trial_id: int) -> TrialView:

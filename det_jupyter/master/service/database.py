@@ -159,6 +159,25 @@ CREATE TABLE IF NOT EXISTS alert_addresses (
     address TEXT NOT NULL UNIQUE
 );
 CREATE INDEX IF NOT EXISTS alerts_open ON alerts (next_at) WHERE state IN ('raised', 'waiting');
+CREATE TABLE IF NOT EXISTS tracked (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    experiment_id INTEGER NOT NULL,
+    tracker TEXT NOT NULL,
+    environment TEXT,
+    key TEXT NOT NULL,
+    seq INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next_at REAL NOT NULL DEFAULT 0,
+    problem TEXT NOT NULL DEFAULT '',
+    is_over INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (experiment_id, tracker)
+);
+CREATE TABLE IF NOT EXISTS tracked_runs (
+    tracked_id INTEGER NOT NULL,
+    trial_id INTEGER NOT NULL,
+    json TEXT NOT NULL,
+    PRIMARY KEY (tracked_id, trial_id)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS verdicts (trial_id INTEGER PRIMARY KEY, json TEXT NOT NULL);
 DROP INDEX IF EXISTS logs_of_trial;
 CREATE INDEX IF NOT EXISTS logs_found ON logs (trial_id, id, rank, level, at);

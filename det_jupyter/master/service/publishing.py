@@ -171,6 +171,11 @@ class Publisher:
                 text=checkpoint.model_dump_json(),
             )
 
+    def announce_experiment(self, experiment_id: int) -> None:
+        """Publish what has changed of an experiment outside of the machine's state."""
+        if experiment_id in self._machine.state.experiments:
+            self._publish_experiment(experiment_id, is_passing=True)
+
     def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
         state = self._machine.state
         experiment = state.experiments[experiment_id]
@@ -182,6 +187,7 @@ class Publisher:
             living=self._machine.indexes.unfinished_trials(experiment_id),
             sentence=self._sentence,
             with_trials=False,
+            trackers=self._store.tracked.states(experiment_id),
         )
         is_whole = self._published.add("experiment", experiment_id, experiment.config)
         self._publish_view("experiment", view, experiment_id, None, is_passing, is_whole)

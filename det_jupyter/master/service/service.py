@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import assert_never
 
 from det_jupyter.config import ExperimentConfig
@@ -70,6 +71,7 @@ from det_jupyter.master.service.reserve import Reserve
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.tracker_orders import find_tracker_problems
 from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -144,6 +146,10 @@ class Service:
     def announce_cluster(self) -> None:
         """Make followers fetch the cluster again: the part that is not in the machine's state."""
         self._with_reserve(lambda transaction: transaction.publisher.publish_cluster())
+
+    def announce_experiment(self, experiment_id: int) -> None:
+        """Publish an experiment's view again: the part that is not in the machine's state."""
+        self._with_reserve(lambda each: each.publisher.announce_experiment(experiment_id))
 
     def _with_reserve(self, handle: Callable[[Transaction], object]) -> Transaction:
         """Return the transaction in which `handle` was called.
@@ -226,7 +232,7 @@ class Service:
         capsule = request.capsule
         if request.parent_id is not None:  # a fork uses its parent's, which views shorten
             capsule = self.machine.state.experiment(request.parent_id).capsule
-        await self.check_alerts(config, capsule)
+        await self.check_services(config, capsule)
         await check_patterns(config)
         await check_sampler(config)
         await self.wait_for_first_agent()
@@ -241,14 +247,18 @@ class Service:
         )
         return self.views.experiment(self.machine.state.last_experiment_id)
 
-    async def check_alerts(self, config: ExperimentConfig, capsule: Capsule) -> None:
-        """Check that the addresses of an experiment's alerts can be found.
+    async def check_services(self, config: ExperimentConfig, capsule: Capsule) -> None:
+        """Check that an experiment's alerts and trackers can be reached, as far as is known here.
 
         Raises:
             ConfigError: The problems of all of them.
         """
-        alerts, environment = config.alerts or (), capsule.environment
-        if problems := await self.store.alert_addresses.find_problems(alerts, environment):
+        addresses, environment = self.store.alert_addresses, capsule.environment
+        problems = await addresses.find_problems(config.alerts or (), environment)
+        for index, tracker in enumerate(config.trackers or ()):
+            found = await find_tracker_problems(addresses, tracker, environment)
+            problems += [replace(each, path=f"trackers[{index}].{each.path}") for each in found]
+        if problems:
             raise ConfigError(problems)
 
     async def wait_for_first_agent(self) -> None:
@@ -407,14 +417,18 @@ class Service:
             "traceback"
             for name, error in stuck.items()
         ]
-        files = [*self.file_problems, *self.store.alert_addresses.own_problems()]
+        files = [
+            *self.file_problems,
+            *self.store.alert_addresses.file.problems,
+            *self.store.tracked.file.problems,
+        ]
         of_files = [f"not followed: {problem}" for problem in files]
-        of_alerts = self.store.alerts.problems()
+        of_services = [*self.store.alerts.problems(), *self.store.tracked.problems()]
         others = [line for line in (self.engine_problem, self.listener_problem) if line]
         return [
             *of_files,
             *others,
-            *of_alerts,
+            *of_services,
             *dict.fromkeys(of_agents),
             *refused,
             *undecided,

@@ -10,6 +10,7 @@
     templates   parts of configurations, by name
     timings     durations of the parts of batches, by trial
     series      measured numbers over time (stored_series.py)
+    trackers    how far experiments are sent to trackers (tracked.py)
     verdicts    the last verdict on each trial: what limits its speed
 
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
@@ -39,6 +40,7 @@ from det_jupyter.master.service.quarantine import Quarantine
 from det_jupyter.master.service.stored_logs import Logs
 from det_jupyter.master.service.stored_rows import as_template, as_timings, readable, truncate_rows
 from det_jupyter.master.service.stored_series import StoredSeries
+from det_jupyter.master.service.tracked import TrackedExperiments
 
 _KEPT_SNAPSHOTS = 2
 _TRIALS_AT_ONCE = 500
@@ -61,6 +63,7 @@ class Store:
         self._db = open_database(path)
         self.alerts = AlertOutbox(self._db)
         self.alert_addresses = AlertAddresses(self._db, path.parent)
+        self.tracked = TrackedExperiments(self._db, self.alert_addresses, path.parent)
         self.history = History(self._db)
         self.feed = Feed(self._db)
         self.logs = Logs(self._db)
@@ -173,6 +176,7 @@ class Store:
             for table in ("log_sizes", "progress", "verdicts"):
                 yield from delete_in_parts(self._db, table, "trial_id", which, some)
             yield from self.series.delete(some)
+        self.tracked.delete(experiment_id)
         runs = "allocation_id >= ? AND allocation_id < ?"  # "7." to "7/", which comes after "."
         with self.transaction():
             self._db.execute(

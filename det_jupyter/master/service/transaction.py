@@ -28,7 +28,7 @@ from det_jupyter.master.machine.model.commands import (
     ToAgent,
     TruncateMetrics,
 )
-from det_jupyter.master.machine.model.events import Event, Request
+from det_jupyter.master.machine.model.events import ContinueRequested, Event, Request
 from det_jupyter.master.machine.model.turn import HandlerFailed
 from det_jupyter.master.machine.rules.giving_up import experiment_of, make_news
 from det_jupyter.master.service.log_patterns import Matcher
@@ -236,6 +236,9 @@ class Transaction:
         for alert in changes.alerts:
             self.store.alerts.add(state, alert, self.now)
             self.has_alerts = True
+        for experiment_id in sorted(changes.experiments & state.experiments.keys()):
+            if experiment_id > numbers[0] or isinstance(event, ContinueRequested):
+                self.store.tracked.add_own(state, state.experiments[experiment_id])
         self.publisher.publish(changes)
         self._take_snapshot_if_due(seq)
 

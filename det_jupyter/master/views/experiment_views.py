@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from det_jupyter.contract.messages import (
@@ -12,6 +12,7 @@ from det_jupyter.contract.messages import (
     ExperimentView,
     SlotView,
     State,
+    TrackerState,
     TrialView,
     Verdict,
 )
@@ -45,6 +46,7 @@ def experiment_view(
     verdict_of: VerdictOf | None = None,
     last_seq: int = 0,
     with_trials: bool = True,
+    trackers: Sequence[TrackerState] = (),
 ) -> ExperimentView:
     """Return the view of an experiment.
 
@@ -52,6 +54,7 @@ def experiment_view(
         living: Its trials that are not over.
         sentence: Returns why a trial does not run.
         last_seq: Number of the newest feed item, from which a client follows.
+        trackers: Where it is sent, and how far it is.
     """
     trials = state.trials_of(experiment) if with_trials else []
     num_older = len(trials) - _MOST_VERDICTS
@@ -67,6 +70,7 @@ def experiment_view(
             trial_view(state, trial, progress, sentence, None if i < num_older else verdict_of)
             for i, trial in enumerate(trials)
         ],
+        trackers=list(trackers),
         last_seq=last_seq,
     )
 

@@ -117,6 +117,7 @@ def build_view_state(
         num_captured=len(captured),
         notices=[
             *experiment.capsule.notices,
+            *(f"{each.sentence}." for each in experiment.trackers if each.problem),
             *_of_trials(experiment, lambda trial: trial.notices),
         ],
         alarms=[

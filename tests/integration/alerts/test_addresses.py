@@ -88,8 +88,8 @@ def test_an_address_that_cannot_be_found_is_refused_at_submission(
         submit(bench, alerts=[*own, {"name": "phone", "on": []}])
     assert [str(problem) for problem in raised.value.problems] == [
         "alerts[0].slack: NOT_SET_ANYWHERE is not set where the experiment was submitted, nor "
-        "where the master was started; set it there, or write file:/PATH of a file with the "
-        "address",
+        "where the master was started; set it there, or write file:/PATH of a file that has "
+        "it",
         "alerts[1].slack: /absent cannot be read: No such file or directory",
         f"alerts[2].slack: file:{tmp_path}/fifo holds no address; expected https://...",
         f"alerts[3].slack: file:{tmp_path}/text holds no address; expected https://...",

@@ -1,0 +1,91 @@
+"""The user's own trackers, of all experiments: `trackers.yaml` in the data folder.
+
+    trackers:
+      - type: mlflow
+        tracking_uri: http://localhost:5000
+      - {type: wandb, project: digits, mode: offline, pools: [night]}
+
+An experiment's own `trackers` are added to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from det_jupyter.config.tracker_section import Tracker, find_foreign_keys
+from det_jupyter.config.user_files import find_repeated, parse_file, read_file
+from det_jupyter.contract.schema.fields import Section, Text
+from det_jupyter.contract.schema.key_paths import sort_problems
+from det_jupyter.errors import ConfigError
+
+_MOST = 20
+
+
+class UserTracker(Tracker):
+    """An entry of trackers.yaml."""
+
+    pools: list[Text] | None = None
+    """Only experiments in these pools; all if not given."""
+
+    @property
+    def tracker(self) -> Tracker:
+        """The tracker, of any experiment."""
+        return Tracker.model_validate(self.model_dump(exclude={"pools"}))
+
+
+class TrackersFile(Section):
+    """The whole file."""
+
+    trackers: Annotated[list[UserTracker], Field(max_length=_MOST)] = []
+    """Services that get what experiments report."""
+
+
+def read_trackers(text: str) -> TrackersFile:
+    """Parse the text of trackers.yaml; one of comments only has no entries.
+
+    Raises:
+        ConfigError: All problems; none contains a secret.
+    """
+    return read_file(text, "trackers", parse_trackers) or TrackersFile()
+
+
+def parse_trackers(document: Mapping[str, Any]) -> TrackersFile:
+    """Parse the document of trackers.yaml.
+
+    Raises:
+        ConfigError: All problems.
+    """
+    problems = list(find_foreign_keys(document))
+    try:
+        parsed = parse_file(TrackersFile, document)
+    except ConfigError as error:
+        problems += error.problems
+    else:
+        names = [(f"trackers[{i}].name", each.name) for i, each in enumerate(parsed.trackers)]
+        problems += find_repeated(names)
+    if problems:
+        raise ConfigError(sort_problems(problems))
+    return parsed
+
+
+def trackers_of(
+    own: Sequence[UserTracker], of_experiment: Sequence[Tracker], pool: str
+) -> tuple[list[Tracker], list[Tracker]]:
+    """Return where an experiment is sent, each place once: of the user's, and of its own.
+
+    Args:
+        own: The user's, from trackers.yaml.
+        of_experiment: The experiment's own.
+        pool: The pool of the experiment.
+    """
+    mine = [each.tracker for each in own if each.pools is None or pool in each.pools]
+    theirs = list(of_experiment)
+    places = {_identity(each) for each in theirs}
+    return [each for each in mine if _identity(each) not in places], theirs
+
+
+def _identity(tracker: Tracker) -> str:
+    return tracker.model_dump_json(exclude={"name"})

@@ -1,0 +1,76 @@
+"""Trackers: where an experiment is sent, how far that is, and what their process is given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from det_jupyter.contract.messages.wire import Wire
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.contract.values.text import count, date
+
+COUNTED = 10_000  # records that wait are counted up to this many
+
+
+class TrackerState(Wire):
+    """How far an experiment is sent to one tracker."""
+
+    id: int
+    label: str  # its name, or its type and place; without secrets
+    behind: int = 0  # records of metrics that were not sent; COUNTED: that many, or more
+    since: float | None = None  # when the oldest of them was reported; UTC seconds
+    problem: str = ""  # why the last attempt failed
+    next_at: float | None = None  # of the next attempt, after one that failed
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the tracker has all that was reported."""
+        return not self.behind and not self.problem
+
+    @property
+    def sentence(self) -> str:
+        """The state in words, without a full stop."""
+        if self.is_current:
+            return f"{self.label}: caught up"
+        more = " or more" if self.behind >= COUNTED else ""
+        since = "" if self.since is None else f" since {date(self.since)}"
+        waiting = f"{count(self.behind, 'record')}{more} behind{since}" if self.behind else ""
+        why = f"{self.problem}; it is tried again" if self.problem else ""
+        return f"{self.label}: {'; '.join(filter(None, (waiting, why)))}"
+
+
+class TrackerWork(Wire):
+    """An experiment of which a tracker has not got everything."""
+
+    id: int
+    experiment_id: int
+    key: str  # unique for this experiment and tracker
+    seq: int  # number of the last item of the feed that was sent
+    runs: dict[int, dict[str, Any]]  # what the process has stored of each trial
+
+
+class TrackerProgress(Wire):
+    """What a tracker has got, or why it could not."""
+
+    seq: Whole | None = None  # number of the last item of the feed that it has; None: unchanged
+    runs: dict[int, dict[str, Any]] = {}  # what is to be stored of these trials
+    problem: Annotated[str, Field(max_length=1000)] = ""
+
+
+class TrackerOrder(Wire):
+    """What the process of a tracker gets on its standard input, in a line. It has secrets."""
+
+    group: str  # names what it asks for
+    tracker: dict[str, Any]  # a Tracker of the configuration, without references
+    folder: str  # for files of its own
+    environment: dict[str, str]  # variables that its library reads
+
+
+class SendTo(Wire):
+    """A request to send an experiment to trackers: again, or for the first time."""
+
+    # A Tracker of the configuration; None: those of the experiment, and of trackers.yaml.
+    tracker: dict[str, Any] | None = None
+    name: str | None = None  # only the one of this name
+    is_over: bool = False  # send it there no more, instead

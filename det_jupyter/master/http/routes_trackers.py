@@ -1,0 +1,105 @@
+"""Routes for trackers: where experiments are sent, and what the processes that send ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import APIRouter, Response
+
+from det_jupyter.config.tracker_section import Tracker
+from det_jupyter.config.trackers import parse_trackers
+from det_jupyter.contract.messages import SendTo, TrackerProgress, TrackerState, TrackerWork
+from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.http.responses import JsonResponse, new_routes
+from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.tracker_orders import find_tracker_problems
+
+
+def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
+    """Return the routes."""
+    routes = new_routes()
+    tracked = service.store.tracked
+
+    @routes.get("/experiments/{experiment_id}/trackers", response_model=list[TrackerState])
+    async def states(experiment_id: Whole) -> Response:
+        """Return how far an experiment is sent to each of its trackers."""
+        service.machine.state.experiment(experiment_id)
+        return JsonResponse(tracked.states(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/trackers", response_model=list[TrackerState])
+    async def send_to(experiment_id: Whole, body: SendTo) -> Response:
+        """Send an experiment to trackers, and return how far each of them is."""
+        experiment = service.machine.state.experiment(experiment_id)
+        chosen = _chosen(service, experiment, body)
+        if body.is_over:
+            for tracker, _ in chosen:
+                tracked.end(experiment_id, tracker)
+            service.announce_experiment(experiment_id)
+            return JsonResponse(tracked.states(experiment_id))
+        addresses, problems = service.store.alert_addresses, []
+        for tracker, environment in chosen:
+            problems += await find_tracker_problems(addresses, tracker, environment)
+        if problems:
+            raise ConfigError(problems)
+        numbers = {tracked.add(experiment_id, *each) for each in chosen}
+        tracking.look()
+        states = tracked.states(experiment_id)
+        return JsonResponse([each for each in states if each.id in numbers])
+
+    @routes.get("/trackers/work", response_model=list[TrackerWork])
+    async def work(group: str) -> Response:
+        """Return what the process of a tracker is to send now."""
+        found = tracking.work(group)
+        if found is None:
+            raise NotFound("this process was replaced by another one")
+        return JsonResponse(found)
+
+    @routes.put("/trackers/{number}", response_model=TrackerProgress)
+    async def advance(number: Whole, body: TrackerProgress) -> Response:
+        """Store how far the process of a tracker is, and its problem."""
+        tracking.advance(number, body)
+        return JsonResponse(TrackerProgress(seq=body.seq))
+
+    return routes
+
+
+def _chosen(
+    service: Service, experiment: Experiment, body: SendTo
+) -> list[tuple[Tracker, str | None]]:
+    """Return trackers, each with the blob of the variables that it is given.
+
+    Raises:
+        ConfigError: The entry in the request is wrong.
+        NotFound: There is none of the name, or none at all.
+    """
+    if body.tracker is not None:
+        return [(_parsed(body.tracker), None)]
+    tracked, own = service.store.tracked, experiment.capsule.environment
+    mine, theirs = tracked.trackers_of(service.machine.state, experiment)
+    found = {each: None for each in mine} | dict.fromkeys(theirs, own)
+    found |= {each.tracker: each.environment for each in tracked.of(experiment.id)}
+    named = {
+        each: value for each, value in found.items() if body.name in (None, each.name, each.label)
+    }
+    if not named:
+        what = "there is no tracker" + (f" {body.name!r}" if body.name else "")
+        known = ", ".join(each.label for each in found)
+        raise NotFound(
+            f"{what}; there are {known}"
+            if known
+            else f"{what}: experiment {experiment.id} names none, nor does {tracked.file.path}; "
+            "name one"
+        )
+    return list(named.items())
+
+
+def _parsed(entry: dict[str, object]) -> Tracker:
+    try:
+        return parse_trackers({"trackers": [entry]}).trackers[0].tracker
+    except ConfigError as error:
+        prefix = "trackers[0]."
+        problems = [replace(each, path=each.path.removeprefix(prefix)) for each in error.problems]
+        raise ConfigError(problems) from None

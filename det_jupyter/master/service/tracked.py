@@ -1,0 +1,241 @@
+"""Which experiments go to which trackers, and how far they are sent: trackers have no outbox.
+
+What a tracker gets is in the feed already, so only a position is stored: the number of the last
+item that it has, for each experiment and tracker. The process that sends advances it after the
+tracker has taken what is before it (`det_jupyter/trackers/`).
+
+A row is added in the transaction in which its experiment is submitted or continued.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.config.tracker_section import Tracker
+from det_jupyter.config.trackers import TrackersFile, read_trackers, trackers_of
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import TrackerProgress, TrackerState, TrackerWork
+from det_jupyter.contract.messages.trackers import COUNTED
+from det_jupyter.contract.values.alerts import stored_number
+from det_jupyter.master.machine.model.state import Experiment, MachineState
+from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.database import transaction
+from det_jupyter.master.service.stored_rows import readable
+from det_jupyter.master.service.user_file import UserFile
+
+_FIRST_RETRY_S, _FACTOR, _LONGEST_RETRY_S = 5.0, 2.0, 300.0
+_SOME_ATTEMPTS = 3  # after which a tracker counts as a problem
+_WAITS = (
+    "SELECT 1 FROM feed "
+    "WHERE feed.experiment_id = tracked.experiment_id AND feed.seq > tracked.seq"
+)
+_FIELDS = "id, experiment_id, tracker, environment, key, seq, attempts, next_at, problem"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """An experiment at a tracker.
+
+    Args:
+        tracker: Its entry, with references in the place of secrets.
+        environment: The blob with the variables that the experiment was submitted with.
+        key: Unique for this experiment and tracker.
+        seq: Number of the last item of the feed that it has.
+        attempts: How many have failed since the last one that did not.
+        next_at: When to try again.
+        problem: Why the last attempt failed.
+    """
+
+    id: int
+    experiment_id: int
+    tracker: Tracker
+    environment: str | None
+    key: str
+    seq: int
+    attempts: int
+    next_at: float
+    problem: str
+
+
+class TrackedExperiments:
+    """The tables `tracked` and `tracked_runs`, and the user's trackers.yaml.
+
+    Args:
+        addresses: Keeps addresses that contain secrets.
+        data_dir: The folder with trackers.yaml.
+    """
+
+    def __init__(self, db: sqlite3.Connection, addresses: AlertAddresses, data_dir: Path) -> None:
+        self._db = db
+        self._addresses = addresses
+        self.file = UserFile(data_dir / paths.TRACKERS_FILE, read_trackers, TrackersFile())
+
+    def add_own(self, state: MachineState, experiment: Experiment) -> None:
+        """Add the trackers of an experiment, its own and those of trackers.yaml.
+
+        Experiments that only try or measure something have none: `is_quiet`.
+        """
+        if experiment.is_quiet:
+            return
+        mine, theirs = self.trackers_of(state, experiment)
+        for tracker in mine:
+            self.add(experiment.id, tracker, None)
+        for tracker in theirs:
+            self.add(experiment.id, tracker, experiment.capsule.environment)
+
+    def trackers_of(
+        self, state: MachineState, experiment: Experiment
+    ) -> tuple[list[Tracker], list[Tracker]]:
+        """Return the trackers of trackers.yaml, and those of the experiment's configuration."""
+        has_own = experiment.config.get("trackers")
+        theirs = experiment.settings.trackers or [] if has_own else []
+        return trackers_of(self.file.content.trackers, theirs, state.pool_of(experiment))
+
+    def add(self, experiment_id: int, tracker: Tracker, environment: str | None) -> int:
+        """Send an experiment to a tracker from now on, and return the number of the row.
+
+        If it goes there already, it is tried at once.
+        """
+        query = (
+            "INSERT INTO tracked (experiment_id, tracker, environment, key) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (experiment_id, tracker) DO UPDATE SET next_at = 0, is_over = 0 "
+            "RETURNING id"
+        )
+        row = (experiment_id, self._document(tracker), environment, uuid.uuid4().hex)
+        (number,) = self._db.execute(query, row).fetchone()
+        return int(number)
+
+    def end(self, experiment_id: int, tracker: Tracker) -> None:
+        """Send an experiment to a tracker no more; `add` goes on with it."""
+        self._db.execute(
+            "UPDATE tracked SET is_over = 1, problem = '', attempts = 0 "
+            "WHERE experiment_id = ? AND tracker = ?",
+            (experiment_id, self._document(tracker)),
+        )
+
+    def _document(self, tracker: Tracker) -> str:
+        document = tracker.model_dump(exclude_none=True)
+        return json.dumps(self._addresses.hidden_tracker(document), sort_keys=True)
+
+    def of(self, experiment_id: int) -> list[Tracked]:
+        """Return where an experiment is sent."""
+        rows = self._db.execute(
+            f"SELECT {_FIELDS} FROM tracked WHERE experiment_id = ? AND NOT is_over ORDER BY id",
+            (experiment_id,),
+        )
+        return list(readable(rows.fetchall(), _as_tracked))
+
+    def behind(self) -> list[Tracked]:
+        """Return what was not sent whole, the oldest experiments first."""
+        rows = self._db.execute(
+            f"SELECT {_FIELDS} FROM tracked WHERE NOT is_over AND EXISTS ({_WAITS}) "
+            "ORDER BY experiment_id, id"
+        )
+        return list(readable(rows.fetchall(), _as_tracked))
+
+    def work_of(self, tracked: Tracked) -> TrackerWork:
+        """Return what the process of a tracker needs to go on with an experiment."""
+        rows = self._db.execute(
+            "SELECT trial_id, json FROM tracked_runs WHERE tracked_id = ?", (tracked.id,)
+        )
+        runs: dict[int, dict[str, Any]] = dict(
+            readable(rows.fetchall(), lambda row: (row[0], json.loads(row[1])))
+        )
+        return TrackerWork(
+            id=tracked.id,
+            experiment_id=tracked.experiment_id,
+            key=tracked.key,
+            seq=tracked.seq,
+            runs=runs,
+        )
+
+    def advance(self, number: int, progress: TrackerProgress, now: float) -> bool:
+        """Store what a tracker has got, or why it could not; return whether its problem changed.
+
+        A number that is not there any more is ignored: its experiment was deleted.
+        """
+        with transaction(self._db):
+            query = "SELECT problem, attempts FROM tracked WHERE id = ?"
+            row: tuple[str, int] | None = self._db.execute(query, (number,)).fetchone()
+            if row is None:
+                return False
+            before, attempts = row
+            attempts = attempts + 1 if progress.problem else 0
+            pause_s = _FIRST_RETRY_S * _FACTOR ** min(attempts - 1, 20)
+            next_at = now + min(pause_s, _LONGEST_RETRY_S) if attempts else 0.0
+            self._db.execute(
+                "UPDATE tracked SET seq = max(seq, ?), attempts = ?, next_at = ?, problem = ? "
+                "WHERE id = ?",
+                (progress.seq or 0, attempts, next_at, progress.problem, number),
+            )
+            self._db.executemany(
+                "INSERT OR REPLACE INTO tracked_runs VALUES (?, ?, ?)",
+                [(number, trial_id, json.dumps(run)) for trial_id, run in progress.runs.items()],
+            )
+        return before != progress.problem
+
+    def experiment_of(self, number: int) -> int | None:
+        """Return the experiment of a row; None if there is no such row."""
+        query = "SELECT experiment_id FROM tracked WHERE id = ?"
+        row: tuple[int] | None = self._db.execute(query, (number,)).fetchone()
+        return row[0] if row else None
+
+    def states(self, experiment_id: int) -> list[TrackerState]:
+        """Return how far an experiment is sent to each of its trackers."""
+        return [self._state(each) for each in self.of(experiment_id)]
+
+    def _state(self, tracked: Tracked) -> TrackerState:
+        waiting = (
+            "FROM feed WHERE experiment_id = ? AND seq > ? AND kind = 'metrics' ORDER BY seq LIMIT"
+        )
+        values = (tracked.experiment_id, tracked.seq)
+        behind: int = self._db.execute(
+            f"SELECT count(*) FROM (SELECT 1 {waiting} {COUNTED})", values
+        ).fetchone()[0]
+        first = self._db.execute(f"SELECT at {waiting} 1", values).fetchone()
+        return TrackerState(
+            id=tracked.id,
+            label=tracked.tracker.label,
+            behind=behind,
+            since=first[0] if first else None,
+            problem=tracked.problem,
+            next_at=tracked.next_at if tracked.problem else None,
+        )
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each tracker that repeatedly could not be reached."""
+        rows = self._db.execute(
+            f"SELECT {_FIELDS} FROM tracked WHERE attempts >= ? GROUP BY tracker, problem",
+            (_SOME_ATTEMPTS,),
+        )
+        return [
+            f"tracker {each.tracker.label}: {each.problem}; it is tried again"
+            for each in readable(rows.fetchall(), _as_tracked)
+        ]
+
+    def addresses(self) -> set[int]:
+        """Return the numbers of the stored addresses that trackers refer to."""
+        rows = self._db.execute("SELECT DISTINCT tracker FROM tracked").fetchall()
+        found: Iterable[str] = (str(json.loads(text).get("tracking_uri", "")) for (text,) in rows)
+        return {number for each in found if (number := stored_number(each)) is not None}
+
+    def delete(self, experiment_id: int) -> None:
+        """Delete the rows of an experiment; what trackers have stays there."""
+        with transaction(self._db):
+            self._db.execute(
+                "DELETE FROM tracked_runs WHERE tracked_id IN "
+                "(SELECT id FROM tracked WHERE experiment_id = ?)",
+                (experiment_id,),
+            )
+            self._db.execute("DELETE FROM tracked WHERE experiment_id = ?", (experiment_id,))
+
+
+def _as_tracked(row: tuple[Any, ...]) -> Tracked:
+    fields = dict(zip(_FIELDS.split(", "), row, strict=True))
+    return Tracked(**{**fields, "tracker": Tracker.model_validate_json(fields["tracker"])})

@@ -1,0 +1,59 @@
+"""A file that the user writes, in the data folder: read again whenever it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from det_jupyter.contract.host import paths
+from det_jupyter.errors import ConfigError, DetError, Problem
+
+Content = TypeVar("Content")
+
+
+class UserFile(Generic[Content]):
+    """The file and its content.
+
+    Args:
+        path: The file; it may be absent.
+        parse: Parses its text.
+        empty: The content if the file is absent or wrong.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[str], Content], empty: Content) -> None:
+        self.path = path
+        self._parse = parse
+        self._empty = empty
+        self._version: tuple[int, int, int] | None = None
+        self._read: tuple[Content, list[Problem]] = (empty, [])
+
+    @property
+    def content(self) -> Content:
+        """The content as it is now; none of it if something is wrong."""
+        return self._current()[0]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The problems because of which nothing in it counts."""
+        return self._current()[1]
+
+    def _current(self) -> tuple[Content, list[Problem]]:
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return self._empty, []
+        version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if self._version != version:
+            self._version, self._read = version, self._parsed()
+        return self._read
+
+    def _parsed(self) -> tuple[Content, list[Problem]]:
+        try:
+            return self._parse(paths.read_private(self.path)), []
+        except ConfigError as error:
+            return self._empty, [replace(each, source=self.path.name) for each in error.problems]
+        except (OSError, DetError) as error:
+            problem = Problem("", f"cannot be read: {error}", source=self.path.name)
+            return self._empty, [problem]

@@ -1,0 +1,116 @@
+"""`python -m det_jupyter.trackers`: sends experiments to one tracker, started by the master.
+
+stdin     one line of JSON: a TrackerOrder; its end ends the program
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from det_jupyter.client.client import Client
+from det_jupyter.config.tracker_section import Tracker, open_address
+from det_jupyter.connection import Session, find_master
+from det_jupyter.contract.messages import TrackerOrder
+from det_jupyter.errors import MasterUnreachable, NotFound
+from det_jupyter.trackers.service import Refused, Sender, Source, Unreachable
+
+logger = logging.getLogger("det_jupyter.trackers")
+
+_PERIOD_S = 2.0
+_IDLE_S = 30.0
+
+
+def main() -> int:
+    """Send until there has been nothing to send for a while, or standard input ends."""
+    order = TrackerOrder.model_validate_json(sys.stdin.readline())
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    _keep_log()
+    os.environ.update(order.environment)
+    if (info := find_master()) is None:
+        return 0
+    source = Source(Client(Session(info)), info.host)
+    try:
+        send_all(_sender_of(order, source), source, order.group)
+    except (MasterUnreachable, NotFound):  # it ends, or has started another in our place
+        return 0
+    except Exception as error:  # its text may have a secret
+        places = "".join(traceback.format_tb(error.__traceback__))
+        logger.error("%s\n%s", type(error).__name__, places)
+        return 1
+    return 0
+
+
+def _keep_log() -> None:
+    """Write our own lines to standard error, and nothing of libraries: they print addresses."""
+    handler = logging.StreamHandler(os.fdopen(os.dup(sys.stderr.fileno()), "w"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.propagate = False
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nothing, stream.fileno())
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+def _sender_of(order: TrackerOrder, source: Source) -> Sender:
+    tracker = Tracker.model_validate(order.tracker)
+    if tracker.type == "wandb":
+        from det_jupyter.trackers.wandb_sender import WandbSender
+
+        return WandbSender(
+            folder=Path(order.folder),
+            project=tracker.group,
+            entity=tracker.entity,
+            source=source,
+        )
+    from det_jupyter.trackers.mlflow_sender import MlflowSender
+
+    address = order.tracker["tracking_uri"]
+    return MlflowSender(
+        tracking_uri=address,
+        shown_as=open_address(address),
+        experiment=tracker.group,
+        source=source,
+        secrets=list(order.environment.values()),
+    )
+
+
+def send_all(sender: Sender, source: Source, group: str) -> None:
+    """Send what the master has to be sent, until it has had nothing for a while."""
+    idle_since = time.monotonic()
+    while time.monotonic() < idle_since + _IDLE_S:
+        works = source.work(group)
+        for index, work in enumerate(works):
+            try:
+                sender.send(work)
+            except Refused as refused:
+                source.report(work, str(refused))
+            except Unreachable as problem:
+                for each in works[index:]:
+                    source.report(each, str(problem))
+                return
+            except MasterUnreachable:
+                raise
+            except NotFound:  # the experiment was deleted meanwhile
+                continue
+            except Exception as error:  # of the library: one experiment must not stop the others
+                places = "".join(traceback.format_tb(error.__traceback__))
+                logger.error("%s\n%s", type(error).__name__, places)
+                source.report(work, f"it could not be sent ({type(error).__name__})")
+        if works:
+            idle_since = time.monotonic()
+        time.sleep(_PERIOD_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

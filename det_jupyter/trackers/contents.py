@@ -1,0 +1,202 @@
+"""What a tracker gets of a trial: parameters, tags, state and end, and points of metrics. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from det_jupyter.client.handle_text import flattened
+from det_jupyter.contract.messages import (
+    AllocationState,
+    CheckpointView,
+    Curve,
+    ExperimentView,
+    FeedItem,
+    State,
+    TrialView,
+)
+from det_jupyter.contract.messages.curves import points_of
+from det_jupyter.contract.values.text import shortened
+
+RunStatus = Literal["waiting", "running", "completed", "canceled", "failed"]
+_LONGEST = 1000  # characters of a sentence
+_LONGEST_NAME = 250
+_STRANGE = re.compile(r"[^\w.\- :/]", re.ASCII)
+_ENDS: Mapping[State, RunStatus] = {
+    State.COMPLETED: "completed",
+    State.CANCELED: "canceled",
+    State.ERROR: "failed",
+}
+
+
+class Point(NamedTuple):
+    """A value of a metric."""
+
+    key: str  # group/name
+    step: int
+    at: float  # UTC seconds
+    value: float  # may be NaN or infinite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """A trial without its metrics.
+
+    Args:
+        name: How the run is called.
+        params: Hyperparameters by dotted path.
+        facts: Ids, state, verdict, places of checkpoints, and so on, by name; none is empty.
+        labels: The user's.
+        description: The user's.
+        notebook: The file that it was submitted from, or the entrypoint.
+        status: Of the trial.
+        began_at: UTC seconds.
+        ended_at: UTC seconds; None: it has not ended.
+    """
+
+    name: str
+    params: dict[str, Any]
+    facts: dict[str, str]
+    labels: list[str]
+    description: str
+    notebook: str
+    status: RunStatus
+    began_at: float
+    ended_at: float | None
+
+
+def facts_of(
+    experiment: ExperimentView,
+    trial: TrialView,
+    checkpoints: Iterable[CheckpointView],
+    *,
+    computer: str,
+) -> RunFacts:
+    """Return what a tracker gets of a trial, apart from its metrics.
+
+    Args:
+        checkpoints: The checkpoints of the experiment.
+        computer: The master's, where the experiment can be looked at.
+    """
+    own = [c for c in checkpoints if c.trial_id == trial.id and c.state != "DELETED"]
+    facts = {
+        "experiment_id": str(experiment.id),
+        "trial_id": str(trial.id),
+        "name": experiment.name,
+        "computer": computer,
+        "entrypoint": experiment.capsule.entrypoint,
+        "seed": str(trial.seed),
+        "state": "STOPPED_EARLY" if trial.was_stopped else trial.state.value,
+        "labels": ", ".join(experiment.labels),
+        "metric": experiment.metric,
+        "best_metric": "" if trial.best_metric is None else f"{trial.best_metric:.6g}",
+        "verdict": trial.verdict.sentence if trial.verdict is not None else "",
+        "failure": trial.failure.error if trial.failure is not None else "",
+        "best_checkpoint": _place(_best(experiment, own)),
+        "last_checkpoint": _place(max(own, key=lambda c: c.steps_completed, default=None)),
+    }
+    return RunFacts(
+        name=f"{experiment.name} {trial.id}",
+        params=dict(flattened(trial.hparams)),
+        facts={name: shortened(text, _LONGEST) for name, text in facts.items() if text},
+        labels=experiment.labels,
+        description=experiment.description,
+        notebook=experiment.notebook or experiment.capsule.entrypoint,
+        status=_status(trial),
+        began_at=trial.created_at,
+        ended_at=trial.ended_at,
+    )
+
+
+def _status(trial: TrialView) -> RunStatus:
+    if trial.state in _ENDS:
+        return _ENDS[trial.state]
+    run = trial.allocation
+    is_running = run is not None and run.state is AllocationState.RUNNING
+    return "running" if is_running else "waiting"
+
+
+def _best(experiment: ExperimentView, own: Sequence[CheckpointView]) -> CheckpointView | None:
+    judged = [each for each in own if each.searcher_metric is not None]
+    loss = experiment.direction.loss
+    return min(judged, key=lambda each: loss(each.searcher_metric), default=None)
+
+
+def _place(checkpoint: CheckpointView | None) -> str:
+    if checkpoint is None:
+        return ""
+    return f"{checkpoint.path} (after {checkpoint.steps_completed} batches)"
+
+
+def points_in(item: FeedItem) -> Iterator[Point]:
+    """Yield the points of a feed item; an item that is not of metrics has none."""
+    if item.kind != "metrics":
+        return
+    at = float(item.data["at"])
+    for group, name, step, value in points_of(item.data):
+        number = _to_number(value)
+        if number is not None:
+            yield Point(f"{group}/{name}", step, at, number)
+
+
+def _to_number(value: Any) -> float | None:
+    """Return a metric's value; JSON has NaN and infinite values as text. None: it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def take_new(points: Iterable[Point], steps: dict[str, int]) -> list[Point]:
+    """Return the points after the last step of their metric, and update `steps`.
+
+    A trial that restarts from a checkpoint reports some steps again: with the same values, as it
+    goes on bit for bit. Trackers cannot delete points, so they keep the first.
+    """
+    new = []
+    for point in points:
+        if point.step > steps.get(point.key, -1):
+            steps[point.key] = point.step
+            new.append(point)
+    return new
+
+
+def rows_of(curves: Iterable[Curve]) -> list[tuple[int, dict[str, float]]]:
+    """Return a row for each step, in their order: values by `group/name`, NaN if not finite.
+
+    `_timestamp` is when the last of them was reported, in UTC seconds.
+    """
+    rows: dict[int, dict[str, float]] = {}
+    for curve in curves:
+        key = f"{curve.group}/{curve.name}"
+        for step, value, at in zip(curve.steps, curve.values, curve.times, strict=True):
+            row = rows.setdefault(step, {"_timestamp": at})
+            row[key] = math.nan if value is None else value
+            row["_timestamp"] = max(row["_timestamp"], at)
+    return sorted(rows.items(), key=lambda pair: pair[0])
+
+
+def plain_name(name: str) -> str:
+    """Return a name of a metric or parameter that MLflow accepts.
+
+    >>> plain_name("validation/top 5%"), plain_name("/a/../b")
+    ('validation/top 5_', 'a/_/b')
+    """
+    return _as_path(_STRANGE.sub("_", name))[:_LONGEST_NAME]
+
+
+def code_file(name: str) -> str:
+    """Return the path of a source file in a folder of the code.
+
+    >>> code_file("Cell In[5]"), code_file("nets/wide.py")
+    ('Cell_In_5_', 'nets/wide.py')
+    """
+    return _as_path(re.sub(r"[^\w.\-/]", "_", name, flags=re.ASCII))
+
+
+def _as_path(name: str) -> str:
+    parts = [part for part in name.split("/") if part]
+    return "/".join("_" if part in (".", "..") else part for part in parts) or "_"

@@ -1,0 +1,120 @@
+"""What the senders of all trackers share: reading from the master, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any, Protocol
+
+from det_jupyter.client.client import Client
+from det_jupyter.contract.messages import (
+    CheckpointView,
+    Curve,
+    ExperimentView,
+    FeedItem,
+    TrackerProgress,
+    TrackerWork,
+)
+from det_jupyter.contract.values.text import shortened
+from det_jupyter.trackers.contents import RunFacts, facts_of
+
+_ITEMS_AT_ONCE = 500
+_LONGEST = 300
+
+
+class Unreachable(Exception):
+    """The tracker cannot be reached, or refuses everything; the text says why."""
+
+
+class Refused(Exception):
+    """The tracker refuses what it got of one experiment; the text says why."""
+
+
+class Sender(Protocol):
+    """Sends experiments to one tracker. What it sends twice must arrive once.
+
+    It raises Unreachable or Refused; other exceptions are faults.
+    """
+
+    def send(self, work: TrackerWork) -> None:
+        """Send what is new of an experiment, and have its position advanced."""
+
+
+class Source:
+    """Reads from the master, and reports to it.
+
+    Args:
+        client: The master's.
+        computer: The master's.
+    """
+
+    def __init__(self, client: Client, computer: str) -> None:
+        self._client = client
+        self._computer = computer
+        self._experiments: dict[int, ExperimentView] = {}
+        self._checkpoints: dict[int, list[CheckpointView]] = {}
+
+    def pages(self, experiment_id: int, after: int) -> Iterator[list[FeedItem]]:
+        """Yield the feed items of an experiment after a number, some at a time."""
+        while True:
+            with closing(self._client.items(experiment_id, after=after)) as found:
+                items = list(islice(found, _ITEMS_AT_ONCE))
+            if not items:
+                return
+            self._drop_outdated(experiment_id, items)
+            yield items
+            after = items[-1].seq
+
+    def _drop_outdated(self, experiment_id: int, items: Iterable[FeedItem]) -> None:
+        for item in items:
+            if item.kind == "experiment" and "config" in item.data:
+                self._experiments.pop(experiment_id, None)
+            elif item.kind == "checkpoint":
+                self._checkpoints.pop(experiment_id, None)
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        """Return an experiment; its trials may be older than those of `facts`."""
+        if experiment_id not in self._experiments:
+            self._experiments[experiment_id] = self._client.experiment(experiment_id)
+        return self._experiments[experiment_id]
+
+    def facts(self, experiment_id: int, trial_id: int) -> RunFacts:
+        """Return what a tracker gets of a trial now, apart from its metrics."""
+        if experiment_id not in self._checkpoints:
+            self._checkpoints[experiment_id] = self._client.checkpoints(experiment_id)
+        return facts_of(
+            self.experiment(experiment_id),
+            self._client.trial(trial_id),
+            self._checkpoints[experiment_id],
+            computer=self._computer,
+        )
+
+    def curves(self, experiment_id: int) -> list[Curve]:
+        """Return every metric of every trial of an experiment."""
+        return self._client.curves(experiment_id)
+
+    def code(self, experiment_id: int) -> dict[str, str]:
+        """Return the source code of an experiment by name."""
+        return self._client.code(experiment_id)
+
+    def advance(
+        self, work: TrackerWork, seq: int, runs: dict[int, dict[str, Any]] | None = None
+    ) -> None:
+        """Store that the tracker has everything up to a feed item, and what runs need later."""
+        self._client.advance_tracker(work.id, TrackerProgress(seq=seq, runs=runs or {}))
+
+    def report(self, work: TrackerWork, problem: str) -> None:
+        """Store why the tracker could not be sent to."""
+        self._client.advance_tracker(work.id, TrackerProgress(problem=problem))
+
+    def work(self, group: str) -> list[TrackerWork]:
+        """Return what is to be sent now."""
+        return self._client.tracker_work(group)
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a library's message on one line, shortened, with these texts masked."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, "********")
+    return shortened(text, _LONGEST)

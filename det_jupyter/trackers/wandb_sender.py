@@ -1,0 +1,162 @@
+"""Writes experiments as offline runs of Weights & Biases, a folder for each trial.
+
+    FOLDER/offline-run-20261128_141503-KEY-12/run-KEY-12.wandb
+
+`wandb sync FOLDER/offline-run-*` sends them. W&B appends nothing to a run that is offline, so a
+folder is written whole, from all that the master has, beside the former one and then in its place:
+it is complete at any moment, and nothing is in it twice. While a trial trains that happens once a
+minute, or more seldom if it takes long; and at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ["WANDB_ERROR_REPORTING"] = "false"  # it would report to W&B
+os.environ["WANDB_SILENT"] = "true"
+
+import wandb
+
+from det_jupyter.contract.messages import Curve, TrackerWork
+from det_jupyter.errors import NotFound
+from det_jupyter.trackers.contents import RunFacts, code_file, rows_of
+from det_jupyter.trackers.service import Refused, Source, Unreachable, without_secrets
+
+_PERIOD_S = 60.0
+_SHARE = 20  # at most 1/20 of the time is spent on writing
+_LONGEST_TAG = 64
+_EXIT_CODES = {"failed": 1, "canceled": 255}
+
+
+class WandbSender:
+    """Writes runs of one project below a folder.
+
+    Args:
+        folder: The folder; made if it is absent.
+        project: Name of the project.
+        entity: Name of the user or team; None: that of the key that `wandb sync` uses.
+        source: The master.
+    """
+
+    def __init__(self, *, folder: Path, project: str, entity: str | None, source: Source) -> None:
+        self._folder = folder
+        self._project = project
+        self._entity = entity
+        self._source = source
+        self._not_before: dict[int, float] = {}  # by work, on the monotonic clock
+
+    def send(self, work: TrackerWork) -> None:
+        """Write the trials of which there is something new, and have the position advanced."""
+        seq, touched = work.seq, set[int]()
+        for items in self._source.pages(work.experiment_id, work.seq):
+            seq = items[-1].seq
+            touched |= {item.trial_id for item in items if item.trial_id is not None}
+        facts = dict(self._facts(work.experiment_id, sorted(touched)))
+        is_running = any(each.status == "running" for each in facts.values())
+        began = time.monotonic()
+        if is_running and began < self._not_before.get(work.id, 0.0):
+            return
+        try:
+            self._write_all(work, facts)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise Unreachable(f"{self._folder} cannot be written: {why}") from None
+        except wandb.Error as error:
+            raise Refused(f"W&B refuses: {without_secrets(str(error), ())}") from None
+        ended = time.monotonic()
+        self._not_before[work.id] = ended + max(_PERIOD_S, _SHARE * (ended - began))
+        self._source.advance(work, seq)
+
+    def _facts(
+        self, experiment_id: int, trial_ids: Iterable[int]
+    ) -> Iterable[tuple[int, RunFacts]]:
+        for trial_id in trial_ids:
+            try:
+                yield trial_id, self._source.facts(experiment_id, trial_id)
+            except NotFound:  # deleted meanwhile
+                continue
+
+    def _write_all(self, work: TrackerWork, facts: dict[int, RunFacts]) -> None:
+        if not facts:
+            return
+        curves = self._source.curves(work.experiment_id)
+        code = self._source.code(work.experiment_id)
+        group = f"experiment {work.experiment_id}"
+        for trial_id, each in facts.items():
+            own = [curve for curve in curves if curve.trial_id == trial_id]
+            self._write(f"{work.key}-{trial_id}", group, each, own, code)
+
+    def _write(
+        self,
+        run_id: str,
+        group: str,
+        facts: RunFacts,
+        curves: Sequence[Curve],
+        code: dict[str, str],
+    ) -> None:
+        """Write the folder of a trial beside the former one, and then in its place."""
+        scratch = self._folder / f".writing-{run_id}"
+        shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+        scratch.mkdir(parents=True)
+        run = wandb.init(
+            id=run_id,
+            project=self._project,
+            entity=self._entity,
+            name=facts.name,
+            group=group,
+            tags=[label[:_LONGEST_TAG] for label in facts.labels if label],
+            notes=facts.description or None,
+            config=facts.params,
+            mode="offline",
+            dir=scratch,
+            settings=_settings(),
+        )
+        for step, row in rows_of(curves):
+            at = row.pop("_timestamp")
+            run.log({**row, "_timestamp": at, "_runtime": at - facts.began_at}, step=step)
+        run.summary.update({f"det_jupyter/{name}": text for name, text in facts.facts.items()})
+        _add_code(run, code)
+        run.finish(exit_code=_EXIT_CODES.get(facts.status, 0))
+        (made,) = scratch.glob("wandb/offline-run-*")
+        began = time.strftime("%Y%m%d_%H%M%S", time.localtime(facts.began_at))
+        target = self._folder / f"offline-run-{began}-{run_id}"
+        former = scratch / "former"
+        if target.exists():
+            target.rename(former)
+        made.rename(target)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _settings() -> Any:
+    """Return W&B's settings: the run holds what the trial has reported, nothing of this process.
+
+    It is not the process that trains, so its output, its packages and its use of the machine would
+    mislead.
+    """
+    return wandb.Settings(
+        silent=True,
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        disable_job_creation=True,
+        save_code=False,
+        x_disable_machine_info=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+
+
+def _add_code(run: Any, code: dict[str, str]) -> None:
+    """Add source files to a run: in its own folder, as W&B would link others."""
+    root = Path(run.dir)
+    for name, text in code.items():
+        path = root / "code" / code_file(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        run.save(str(path), base_path=str(root), policy="end")

@@ -1,0 +1,210 @@
+"""A real MLflow on SQLite gets everything once, whatever is down or killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from det_jupyter.contract.messages import ExperimentView, RunReport, TrackerState
+from det_jupyter.contract.run.journal import Record, to_line
+from tests.integration.master_support import (
+    RUN,
+    MasterProcess,
+    batches,
+    first_step,
+    gang_exited,
+    gang_started,
+    last_words,
+    make_chunk,
+    make_client,
+    make_request,
+    master_process,
+    started,
+    validation,
+)
+from tests.processes import find, wait_until
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(find_spec("alembic") is None, reason="no mlflow with its server"),
+    pytest.mark.filterwarnings("default"),  # MLflow's own
+]
+
+STEPS = 100
+_SERVER_S = 90.0
+
+
+class MlflowServer:
+    """`mlflow server` on an SQLite file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        with open(self.folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mlflow", "server", "--workers", "1",
+                 "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db",
+                 "--artifacts-destination", str(self.folder / "artifacts"),
+                 "--host", "127.0.0.1", "--port", str(self.port)],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+            )  # fmt: skip
+        wait_until(self._answers, "MLflow answers", _SERVER_S)
+
+    def _answers(self) -> bool:
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/health", trust_env=False).status_code == 200
+        return False
+
+    def stop(self) -> None:
+        """Kill it with all of its workers."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+            self._process = None
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    server = MlflowServer(tmp_path_factory.mktemp("mlflow"))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class Run:
+    """A master as a process, and the only run of a trial, which reports what a test says."""
+
+    def __init__(self, master: MasterProcess) -> None:
+        self.master = master
+        self._offset = 0
+        self._start([])
+
+    def _start(self, runs: list[RunReport]) -> None:
+        info = self.master.start()
+        self.http = make_client(info)
+        self.agent = self.master.agent(info, runs)
+
+    def submit(self, url: str) -> None:
+        trackers = [{"type": "mlflow", "tracking_uri": url, "experiment": "digits"}]
+        request = make_request(trackers=trackers, labels=["mine"])
+        answer = self.http.post("/experiments", json=request.model_dump(mode="json"))
+        assert answer.status_code == 201, answer.text
+        self.agent.report(gang_started())
+        self.report([started(), first_step()])
+
+    def report(self, records: list[Record]) -> None:
+        answer = self.agent.report(make_chunk(records, offset=self._offset))
+        assert answer.status_code == 200, answer.text
+        self._offset += len("".join(map(to_line, records)))
+
+    def train(self, first: int, last: int) -> None:
+        for step in range(first, last + 1):
+            self.report([batches(step, [1 / step]), validation(step, 2 / step)])
+
+    def complete(self) -> None:
+        self.report(last_words(STEPS))
+        self.agent.report(gang_exited())
+
+    def kill_master(self) -> None:
+        self.http.close()
+        self.master.kill()
+        self._start([RunReport(allocation_id=RUN, alive=True)])
+
+    def kill_sender(self) -> None:
+        if (process := find(self.master.home, "det_jupyter.trackers")) is not None:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def view(self) -> ExperimentView:
+        return ExperimentView.model_validate(self.http.get("/experiments/1").json())
+
+    def tracker(self) -> TrackerState:
+        return self.view().trackers[0]
+
+    def sync(self) -> None:
+        """Have everything sent now, and wait until it is."""
+        self.http.post("/experiments/1/trackers", json={}).raise_for_status()
+        wait_until(lambda: self.tracker().is_current, "it is caught up", _SERVER_S)
+
+
+@contextmanager
+def running(tmp_path: Path, url: str) -> Iterator[Run]:
+    with master_process(tmp_path) as master:
+        run = Run(master)
+        run.submit(url)
+        yield run
+        run.http.close()
+
+
+def runs_at(server: MlflowServer) -> list[Any]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(server.url)
+    experiment = client.get_experiment_by_name("digits")
+    return [] if experiment is None else list(client.search_runs([experiment.experiment_id]))
+
+
+def steps_at(server: MlflowServer, key: str) -> list[int]:
+    from mlflow import MlflowClient
+
+    (run,) = runs_at(server)
+    return [row.step for row in MlflowClient(server.url).get_metric_history(run.info.run_id, key)]
+
+
+def test_nothing_is_lost_or_doubled_when_server_sender_and_master_are_killed(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    with running(tmp_path, server.url) as run:
+        run.train(1, 20)
+        wait_until(lambda: run.tracker().problem, "the problem is shown")
+        state = run.tracker()
+        assert state.problem == f"{server.url} cannot be reached"
+        assert state.behind == 40
+        server.start()
+        run.sync()
+        for first in range(21, 61, 10):
+            run.train(first, first + 4)
+            run.kill_sender()
+            run.train(first + 5, first + 9)
+        run.kill_master()
+        run.train(61, 80)
+        server.stop()
+        run.train(81, STEPS)
+        run.complete()
+        server.start()
+        run.sync()
+    everything = list(range(1, STEPS + 1))
+    assert steps_at(server, "batches/loss") == everything
+    assert steps_at(server, "validation/error") == everything
+    (mlflow_run,) = runs_at(server)
+    assert mlflow_run.info.status == "FINISHED"
+    assert mlflow_run.data.params == {"global_batch_size": "8"}
+    assert mlflow_run.data.tags["det_jupyter.labels"] == "mine"
+    assert mlflow_run.data.tags["det_jupyter.state"] == "COMPLETED"

@@ -1,0 +1,241 @@
+"""How far experiments are sent to trackers: positions, problems, and the processes that send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from det_jupyter.config.tracker_section import Tracker
+from det_jupyter.contract.messages import TrackerOrder, TrackerProgress
+from det_jupyter.errors import ConfigError
+from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.service import tracker_orders
+from tests.integration.alerts.support import complete, opened, submit
+from tests.integration.master_support import (
+    Bench,
+    gang_started,
+    make_chunk,
+    started,
+    validation,
+)
+
+SECRET = "QzSecretzQ"
+PLACE = "http://127.0.0.1:1"
+MLFLOW = {"type": "mlflow", "tracking_uri": PLACE}
+
+
+@pytest.fixture(autouse=True)
+def _libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the master find the libraries; nothing imports them here."""
+    monkeypatch.setattr(tracker_orders, "find_spec", lambda name: ModuleType(name))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with opened(tmp_path) as bench:
+        bench.register()
+        yield bench
+
+
+class Processes:
+    """Stands for the processes: runs until a test ends it."""
+
+    def __init__(self) -> None:
+        self.orders: list[TrackerOrder] = []
+        self.ends: dict[str, asyncio.Future[int]] = {}
+
+    async def __call__(self, order: TrackerOrder) -> int:
+        self.orders.append(order)
+        self.ends[order.group] = asyncio.get_running_loop().create_future()
+        return await self.ends[order.group]
+
+
+def play(bench: Bench, scene: Callable[[Tracking, Processes], Any]) -> None:
+    """Run a scene with processes that are not real, at the bench's time."""
+
+    async def run() -> None:
+        processes = Processes()
+        tracking = Tracking(bench.service, clock=lambda: bench.now, run=processes)
+        await scene(tracking, processes)
+        for sender in tracking._senders.values():
+            assert sender.task is not None
+            sender.task.cancel()
+
+    asyncio.run(run())
+
+
+def report_validation(bench: Bench, steps: int = 50) -> None:
+    bench.report(gang_started(), make_chunk([started(), validation(steps, 0.5)]))
+
+
+def test_an_experiment_is_behind_until_the_position_is_advanced(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    report_validation(bench)
+    (state,) = bench.service.views.experiment(1).trackers
+    assert (state.label, state.behind, state.is_current) == (f"mlflow {PLACE}", 1, False)
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        await tracking.start_due()
+        await asyncio.sleep(0)
+        (order,) = processes.orders
+        assert order.tracker == MLFLOW
+        (work,) = tracking.work(order.group) or []
+        assert (work.experiment_id, work.seq, work.runs) == (1, 0, {})
+        last = bench.store.feed.last_seq
+        tracking.advance(work.id, TrackerProgress(seq=last, runs={1: {"run_id": "r"}}))
+        assert tracking.work(order.group) == []
+        await tracking.start_due()
+        report_validation(bench, 60)
+        (work,) = tracking.work(order.group) or []
+        assert (work.seq, work.runs) == (last, {1: {"run_id": "r"}})
+        assert len(processes.orders) == 1
+        assert tracking.work("another") is None
+
+    play(bench, scene)
+
+
+def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    report_validation(bench)
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        pauses = []
+        for _ in range(9):
+            await tracking.start_due()
+            await asyncio.sleep(0)
+            order = processes.orders[-1]
+            (work,) = tracking.work(order.group) or []
+            tracking.advance(work.id, TrackerProgress(problem="it is down"))
+            processes.ends[order.group].set_result(0)
+            await asyncio.sleep(0.01)
+            (state,) = bench.service.views.experiment(1).trackers
+            assert state.next_at is not None
+            pauses.append(state.next_at - bench.now)
+            bench.now = state.next_at - 0.1
+            await tracking.start_due()
+            assert len(processes.orders) == len(pauses)
+            bench.now = state.next_at
+        assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+        in_feed = [data for kind, data in bench.feed() if kind == "experiment"][-1]
+        assert in_feed["trackers"][0]["problem"] == "it is down"
+        assert bench.service.problems == [f"tracker mlflow {PLACE}: it is down; it is tried again"]
+        await tracking.start_due()
+        await asyncio.sleep(0)
+        (work,) = tracking.work(processes.orders[-1].group) or []
+        tracking.advance(work.id, TrackerProgress(seq=bench.store.feed.last_seq))
+        (state,) = bench.service.views.experiment(1).trackers
+        assert state.is_current
+        assert bench.service.problems == []
+
+    play(bench, scene)
+
+
+def test_a_process_that_is_killed_is_a_problem_of_what_it_had_to_send(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        await tracking.start_due()
+        await asyncio.sleep(0)
+        processes.ends[processes.orders[0].group].set_result(-9)
+        await asyncio.sleep(0.01)
+        (state,) = bench.service.views.experiment(1).trackers
+        assert state.problem == (
+            "the process that sends to it was ended by signal 9; trackers.log has more"
+        )
+
+    play(bench, scene)
+
+
+def test_experiments_of_one_place_share_a_process(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "trackers.yaml").write_text(
+        f"trackers:\n- {{type: mlflow, tracking_uri: '{PLACE}'}}\n"
+        "- {type: mlflow, tracking_uri: 'http://127.0.0.1:2', pools: [night]}\n"
+    )
+    submit(bench)
+    submit(bench, trackers=[{**MLFLOW, "name": "mine"}])
+    submit(bench, trackers=[{**MLFLOW, "experiment": "other"}])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        await tracking.start_due()
+        await asyncio.sleep(0)
+        works = {
+            order.tracker.get("experiment"): [
+                work.experiment_id for work in tracking.work(order.group) or []
+            ]
+            for order in processes.orders
+        }
+        assert works == {None: [1, 2, 3], "other": [3]}
+
+    play(bench, scene)
+
+
+def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench) -> None:
+    address = f"https://ann:{SECRET}@mlflow.example.org"
+    submit(bench, trackers=[{"type": "mlflow", "tracking_uri": address}])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        await tracking.start_due()
+        await asyncio.sleep(0)
+        assert processes.orders[0].tracker["tracking_uri"] == address
+
+    play(bench, scene)
+    view = bench.service.views.experiment(1)
+    assert SECRET not in view.model_dump_json()
+    assert view.trackers[0].label == "mlflow https://mlflow.example.org/********-1"
+    assert SECRET not in str([*bench.feed(), *bench.store.history.events_after(0)])
+    bench.store.alert_addresses.sweep(bench.store.tracked.addresses(), bench.now + 1e9)
+    assert bench.store.alert_addresses.stored("https://mlflow.example.org/********-1") == address
+
+
+def test_what_is_known_to_be_missing_is_refused_at_submission(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("NETRC", "/absent")
+    monkeypatch.setattr(tracker_orders, "find_spec", lambda name: None)
+    trackers: list[dict[str, Any]] = [
+        {"type": "wandb"}, {"type": "mlflow"}, {"type": "wandb", "mode": "offline"},
+    ]  # fmt: skip
+    with pytest.raises(ConfigError) as raised:
+        submit(bench, trackers=trackers, alerts=[{"slack": "${NOT_SET}"}])
+    texts = [str(problem) for problem in raised.value.problems]
+    assert [text.partition(": ")[0] for text in texts] == [
+        "alerts[0].slack",
+        "trackers[0].type",
+        "trackers[0].mode",
+        "trackers[0].api_key",
+        "trackers[1].type",
+        "trackers[1].tracking_uri",
+        "trackers[2].type",
+    ]
+    assert texts[1].endswith("pip install 'det-jupyter[wandb]'")
+    assert "write mode: offline" in texts[3]
+    assert "MLFLOW_TRACKING_URI is not set" in texts[5]
+
+
+def test_it_goes_there_no_more_and_then_goes_on_where_it_was(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    tracked, tracker = bench.store.tracked, Tracker.model_validate(MLFLOW)
+    (row,) = tracked.behind()
+    tracked.advance(row.id, TrackerProgress(seq=2), bench.now)
+    tracked.end(1, tracker)
+    assert (tracked.behind(), tracked.states(1)) == ([], [])
+    assert tracked.add(1, tracker, None) == row.id
+    assert [(each.seq, each.key) for each in tracked.behind()] == [(2, row.key)]
+
+
+def test_an_experiment_that_is_deleted_leaves_nothing(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    complete(bench)
+    (row,) = bench.store.tracked.behind()
+    bench.store.tracked.advance(row.id, TrackerProgress(seq=1, runs={1: {}}), bench.now)
+    for _ in bench.store.delete_experiment(1, [1]):
+        pass
+    assert bench.store.tracked.behind() == []
+    assert bench.store.tracked.advance(row.id, TrackerProgress(seq=2), bench.now) is False

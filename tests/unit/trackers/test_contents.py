@@ -1,0 +1,81 @@
+"""What a tracker gets of a trial."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from det_jupyter.contract.messages import ExperimentView, FeedItem, State, Verdict
+from det_jupyter.trackers.contents import Point, facts_of, points_in, take_new
+from tests.unit.view.view_samples import CREATED_AT, checkpoint, experiment, failure, trial
+
+
+def item(record: dict[str, Any], kind: Any = "metrics") -> FeedItem:
+    return FeedItem(seq=1, at=9.0, kind=kind, experiment_id=7, trial_id=1, data=record)
+
+
+def test_points_have_group_step_and_time_of_their_report() -> None:
+    validation = {
+        "kind": "metrics",
+        "at": 5.0,
+        "group": "validation",
+        "steps_completed": 20,
+        "metrics": {"error": 0.5, "note": "text", "loss": "NaN"},
+    }
+    error, loss = points_in(item(validation))
+    assert error == Point("validation/error", 20, 5.0, 0.5)
+    assert loss.key == "validation/loss"
+    assert math.isnan(loss.value)
+    batches = {"kind": "batch_metrics", "at": 6.0, "first": 3, "values": {"loss": [1.0, 0.5]}}
+    assert list(points_in(item(batches))) == [
+        Point("batches/loss", 3, 6.0, 1.0),
+        Point("batches/loss", 4, 6.0, 0.5),
+    ]
+    assert list(points_in(item({"state": "ACTIVE"}, "trial"))) == []
+
+
+def test_steps_that_are_reported_again_after_a_restart_are_left_out() -> None:
+    steps = {"training/loss": 10}
+    again = [Point("training/loss", step, 1.0, 0.0) for step in (9, 10, 11)]
+    other = Point("validation/error", 10, 1.0, 0.0)
+    assert take_new([*again, other], steps) == [again[-1], other]
+    assert take_new([*again, other], steps) == []
+    assert steps == {"training/loss": 11, "validation/error": 10}
+
+
+def sample() -> ExperimentView:
+    view = experiment()
+    own = {"labels": ["a", "b"], "description": "why"}
+    return view.model_copy(update={"config": {**view.config, **own}})
+
+
+def test_a_run_has_parameters_and_what_the_trial_has_come_to() -> None:
+    verdict = Verdict(kind="healthy", sentence="Nothing to gain.", at=1.0, batches=5)
+    one = trial(
+        hparams={"lr": 0.1, "net": {"width": 32}}, verdict=verdict, failure=failure(error="no")
+    )
+    saved = [
+        checkpoint(10, 0.5),
+        checkpoint(20, 0.75),
+        checkpoint(30, 0.25),
+        checkpoint(40, 0.9, state="DELETED"),
+        checkpoint(50, 0.9, trial_id=2),
+    ]
+    facts = facts_of(sample(), one, saved, computer="here")
+    assert facts.params == {"lr": 0.1, "net.width": 32}
+    assert (facts.labels, facts.description) == (["a", "b"], "why")
+    assert facts.facts["verdict"] == "Nothing to gain."
+    assert facts.facts["failure"] == "no"
+    assert facts.facts["best_checkpoint"] == "checkpoint-20 (after 20 batches)"
+    assert facts.facts["last_checkpoint"] == "checkpoint-30 (after 30 batches)"
+    assert (facts.status, facts.began_at, facts.ended_at) == ("running", CREATED_AT, None)
+
+
+def test_a_run_ends_as_its_trial() -> None:
+    def status_of(**changes: Any) -> str:
+        return facts_of(sample(), trial(**changes), [], computer="here").status
+
+    assert status_of(allocation=None) == "waiting"
+    assert status_of(state=State.COMPLETED) == "completed"
+    assert status_of(state=State.CANCELED) == "canceled"
+    assert status_of(state=State.ERROR) == "failed"
