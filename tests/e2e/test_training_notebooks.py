@@ -56,3 +56,17 @@ def test_trials_that_are_made_to_be_limited_say_so(tmp_path: Path, examples: Pat
     assert "waiting for data" in sentences["input"]
     assert sentences["straggler"].startswith("Rank 1 is a straggler because of its data")
     assert "num_workers=2" in text  # what `diagnose` tried, with what it gained
+
+
+def test_a_trainer_of_lightning_is_paused_searched_and_loaded(
+    tmp_path: Path, examples: Path
+) -> None:
+    _, text = run_notebook(examples / "lightning.ipynb", tmp_path, timeout_s=150)
+    at_rest = re.search(r"^paused after (\d+) steps$", text, re.MULTILINE)
+    assert at_rest is not None
+    curve = re.findall(r"^step +(\d+)  [01]\.\d{3}  #* *(\(paused\))?$", text, re.MULTILINE)
+    assert [int(step) for step, _ in curve] == [30 * epoch for epoch in range(1, 7)]
+    assert [step for step, pause in curve if pause] == [at_rest[1]]
+    assert re.search(
+        r"^width \d+, lr 0\.\d+: 0\.\d{3} of the digits are right$", text, re.MULTILINE
+    )

@@ -1,0 +1,353 @@
+"""Keras on torch: `Model.fit` reports to its experiment, is paused, and follows its search.
+
+    model.compile(...)
+    model.fit(x, y, epochs=8, validation_data=..., callbacks=[..., DetCallback()])
+
+within an epoch     Keras' averages since its beginning are reported, every `report_every` batches
+after an epoch      its metrics are reported, and the state is saved; then the trial leaves if it
+                    is requested to, or if the search has stopped it here
+
+A run that goes on has the same order of data and metrics as one that was never paused: beside
+weights and optimizer, a checkpoint has the random generators of Python, NumPy, torch and Keras'
+layers, and the metrics of the epochs.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from det_jupyter import core
+from det_jupyter.errors import DetError
+from det_jupyter.integrations import require
+
+require("keras", "3.0")
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import keras
+
+_MODEL = "model.keras"
+_STATE = "state.pkl"
+_VALIDATION = "val_"  # Keras' prefix of the metrics of a validation
+_OWN = {"_model", "params"}  # of every callback: what `fit` gives it
+
+
+class DetCallback(keras.callbacks.Callback):
+    """Makes a model's training by `fit` a trial: metrics, progress, checkpoints, pauses, search.
+
+    It comes last among the callbacks, so that it saves what the others have done.
+
+    Args:
+        context: The Core API's; by default the current one.
+        report_every: Batches between reports within an epoch; 0: only epochs are reported.
+        keep: Callbacks whose attributes a checkpoint has too, because they compare epochs:
+            EarlyStopping, ReduceLROnPlateau.
+
+    Raises:
+        DetError: There is no context, Keras' backend is not torch, or the trial has several ranks.
+    """
+
+    def __init__(
+        self,
+        context: core.Context | None = None,
+        *,
+        report_every: int = 100,
+        keep: Sequence[keras.callbacks.Callback] = (),
+    ) -> None:
+        super().__init__()
+        self._context = _current(context, "DetCallback")
+        _check_place(self._context.distributed.size)
+        self._report_every = report_every
+        self._keep = keep
+        info = self._context.info
+        self._latest = info.latest_checkpoint if info is not None else None
+        self._operations: Iterator[core.SearcherOperation] = iter(())
+        self._operation: core.SearcherOperation | None = None
+        self._steps = 0  # batches trained
+        self._is_within = False  # a batch has begun and not ended
+        self._epochs: list[tuple[int, dict[str, float]]] = []  # that have ended: index, metrics
+        self._saved_at = -1
+        self._is_leaving = False
+        self._remembered: Sequence[Mapping[str, Any]] | None = (
+            None  # for `keep`, from a checkpoint
+        )
+
+    def set_model(self, model: keras.Model) -> None:
+        """Take the model that is trained (called by Keras)."""
+        super().set_model(model)
+        _last[model] = self
+
+    @property
+    def _next_epoch(self) -> int:
+        return self._epochs[-1][0] + 1 if self._epochs else 0
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Continue from the trial's checkpoint, if it has one.
+
+        Raises:
+            DetError: `fit` does not fit the trial: its callbacks, its length, or that of the
+                search.
+        """
+        if _last[self.model] is not self:
+            raise DetError("DetCallback: fit has it twice in `callbacks`; give it once")
+        if self._latest is not None:
+            with self._context.checkpoint.restore_path(self._latest) as folder:
+                self._restore(folder)
+            self._latest = None
+        if not self._context.searcher.is_last:  # the search compares this trial on the way
+            self._check_unit()
+            self._operations = self._context.searcher.operations()
+            self._next_operation()
+            if not self._goes_on():
+                self._is_leaving = True
+                self.model._initial_epoch = self.params["epochs"]
+
+    def _check_unit(self) -> None:
+        searcher = self._context.searcher
+        if searcher.get_configured_units() is not core.Unit.EPOCHS:
+            raise DetError(
+                f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Keras "
+                "continues from whole epochs; write max_length: {epochs: N}"
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Give the callbacks what they remembered, after they have begun anew."""
+        self._remember()
+        if self._epochs and epoch != self._next_epoch:
+            raise DetError(
+                f"DetCallback: the trial continues from epoch {self._next_epoch}, and fit begins "
+                f"at {epoch}; this version of Keras needs fit(initial_epoch={self._next_epoch})"
+            )
+
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Count the batch before, and report the metrics of the epoch so far if that is due."""
+        self._end_batch()
+        if batch and self._report_every and self._steps % self._report_every == 0:
+            self._report("training", self.model.get_metrics_result())
+            self._report_progress()
+        self._is_within = True
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Count the last batch of the epoch before its validation."""
+        self._end_batch()
+
+    def _end_batch(self) -> None:
+        if self._is_within:
+            self._is_within = False
+            self._steps += 1
+            self._context.profiler.step()  # Keras' optimizers are none of torch
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Report the epoch and save; then leave if that is requested, or if the search ends."""
+        self._end_batch()
+        metrics = dict(logs or {})
+        self._epochs.append((epoch, metrics))
+        trained = {name: value for name, value in metrics.items() if not _is_validated(name)}
+        self._report("training", trained)
+        if validated := self._validated():
+            self._report("validation", validated)
+            if self._operation is not None:
+                self._metric()
+        self._report_progress()
+        self._save()
+        is_over = self._next_epoch >= self.params["epochs"] and self._operation is None
+        if not is_over and (not self._goes_on() or self._context.preempt.should_preempt()):
+            self._is_leaving = self.model.stop_training = True
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Report that a callback has ended the training before the length of the search."""
+        self._remember()
+        self.model._initial_epoch = 0  # of a next `fit`
+        if self._operation is not None and not self._is_leaving:
+            self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
+
+    # Reports.
+
+    def _validated(self) -> dict[str, float]:
+        """Return the metrics of the validation of the last epoch; {} if it had none."""
+        _, metrics = self._epochs[-1]
+        return {name: value for name, value in metrics.items() if _is_validated(name)}
+
+    def _report(self, group: str, metrics: Mapping[str, Any]) -> None:
+        values = {name: float(value) for name, value in metrics.items()}
+        self._context.train.report_metrics(group, self._steps, values)
+
+    def _report_progress(self) -> None:
+        num_batches, num_epochs = self.params["steps"], self.params["epochs"]
+        done = self._steps / num_batches if num_batches else self._next_epoch
+        self._context.train.report_progress(min(1.0, done / max(1, num_epochs)), self._steps)
+
+    # Checkpoints.
+
+    def _save(self) -> None:
+        if self._steps == self._saved_at:
+            return
+        self._saved_at = self._steps
+        state = {
+            "steps": self._steps,
+            "epochs": self._epochs,
+            "generators": _generators(),
+            "seeds": [each.numpy() for each in _seeds(self.model)],
+            "kept": [_attributes(each) for each in self._keep],
+        }
+        metadata = {"steps_completed": self._steps}
+        with self._context.checkpoint.store_path(metadata) as (folder, _):
+            self.model.save(folder / _MODEL)
+            (folder / _STATE).write_bytes(pickle.dumps(state))
+
+    def _restore(self, folder: Path) -> None:
+        self.model.load_weights(folder / _MODEL)
+        state = pickle.loads((folder / _STATE).read_bytes())
+        self._steps = self._saved_at = state["steps"]
+        self._epochs = state["epochs"]
+        self._remembered = state["kept"]
+        for seed, value in zip(_seeds(self.model), state["seeds"], strict=True):
+            seed.assign(value)
+        _restore_generators(state["generators"])
+        self.model._initial_epoch = self._next_epoch  # as Keras' BackupAndRestore does
+
+    def _remember(self) -> None:
+        """Restore Keras' history and the callbacks of `keep`, which have begun anew."""
+        if self._remembered is None:
+            return
+        for callback, attributes in zip(self._keep, self._remembered, strict=True):
+            vars(callback).update(attributes)
+        self._remembered = None
+        history = self.model.history
+        for epoch, metrics in self._epochs:
+            history.epoch.append(epoch)
+            for name, value in metrics.items():
+                history.history.setdefault(name, []).append(value)
+
+    # The search.
+
+    def _next_operation(self) -> None:
+        self._operation = next(self._operations, None)
+        num_epochs = self.params["epochs"]
+        if self._operation is not None and self._operation.length > num_epochs:
+            raise DetError(
+                f"DetCallback: fit trains {num_epochs} epochs, and the search has "
+                f"{self._operation.length} for this trial; write fit(epochs=N) with the N of "
+                "searcher.max_length: {epochs: N}"
+            )
+
+    def _goes_on(self) -> bool:
+        """Return whether the search lets the trial train on; it may wait for others first."""
+        while self._operation is not None and self._next_epoch >= self._operation.length:
+            self._operation.report_completed(self._metric())
+            self._next_operation()
+            if self._operation is None:
+                return False
+        return True
+
+    def _metric(self) -> float:
+        """Return the searcher metric of the last epoch.
+
+        Raises:
+            DetError: Keras has not validated, or not with that metric.
+        """
+        name = self._context.searcher.metric
+        metrics = self._validated()
+        if name not in metrics:
+            found = ", ".join(sorted(metrics)) or "none (give fit validation_data)"
+            raise DetError(
+                f"DetCallback: searcher.metric is {name}, which the validation of epoch "
+                f"{self._next_epoch} does not have; it has: {found}"
+            )
+        return float(metrics[name])
+
+
+_last: WeakKeyDictionary[keras.Model, DetCallback] = WeakKeyDictionary()  # of each model's `fit`
+
+
+def make_deterministic(seed: int | None = None) -> int:
+    """Make training a function of its seed, bit for bit; return the seed.
+
+    It seeds Python, NumPy, torch and Keras, lets torch use deterministic algorithms only, and one
+    thread on CPUs: sums of several threads depend on their number. Call it before the model is
+    made. It holds for Keras on torch on CPUs; on GPUs as far as torch's algorithms go, which raise
+    an error where there is no deterministic one.
+
+    Args:
+        seed: By default the trial's; outside of experiments 0.
+
+    Raises:
+        DetError: Keras' backend is not torch.
+    """
+    _check_place(1)
+    if seed is None:
+        context = core.current()
+        seed = context.info.trial_seed if context is not None and context.info is not None else 0
+    keras.utils.set_random_seed(seed)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA is first used
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.set_num_threads(1)
+    return seed
+
+
+def _check_place(num_ranks: int) -> None:
+    backend = keras.backend.backend()
+    problems = []
+    if backend != "torch":
+        problems.append(
+            f"Keras' backend is {backend}, and only torch can be continued exactly; set the "
+            "variable KERAS_BACKEND=torch before keras is imported, as "
+            "`environment: {environment_variables: [KERAS_BACKEND=torch]}` does"
+        )
+    if num_ranks > 1:
+        problems.append(
+            f"Keras trains in one process on torch, and the trial has {num_ranks} ranks; write "
+            "resources: {slots_per_trial: 1}"
+        )
+    if problems:
+        raise DetError("\n".join(f"det_jupyter.integrations.keras: {each}" for each in problems))
+
+
+def _current(context: core.Context | None, who: str) -> core.Context:
+    found = context or core.current()
+    if found is None:
+        raise DetError(
+            f"{who}: there is no context of the Core API; write it inside of "
+            "`with core.init() as context:`"
+        )
+    return found
+
+
+def _generators() -> dict[str, Any]:
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _restore_generators(state: Mapping[str, Any]) -> None:
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _is_validated(name: str) -> bool:
+    return name.startswith(_VALIDATION)
+
+
+def _seeds(model: keras.Model) -> list[Any]:
+    """Return the states of the generators of layers, which Keras does not save."""
+    saved = {id(each) for each in model.weights}
+    return [each for each in model.variables if id(each) not in saved]
+
+
+def _attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
+    return {name: value for name, value in vars(callback).items() if name not in _OWN}

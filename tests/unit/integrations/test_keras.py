@@ -1,0 +1,185 @@
+"""The callback for Keras: what it reports and saves, and that a pause changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from det_jupyter import core
+from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, Progress, RunEnded
+from det_jupyter.errors import DetError
+from tests.unit.integrations.trials import metrics, new_context, records, searched
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Keras' own
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Any]:
+    pytest.importorskip("torch")
+    if importlib.util.find_spec("keras") is None:  # its import needs a backend's variable
+        pytest.skip("keras is not installed")
+    environment = dict(os.environ)
+    yield importlib.import_module("tests.unit.integrations.keras_runs")
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+@pytest.fixture
+def context(tmp_path: Path, runs: Any) -> core.Context:
+    return new_context(tmp_path)
+
+
+def test_metrics_progress_and_checkpoints_are_those_of_the_training(
+    runs: Any, context: core.Context
+) -> None:
+    alone = runs.fit(context, callbacks=[])
+    assert records(context, MetricsReported) == []
+    model = runs.fit(context)
+    assert (runs.weights(model) == runs.weights(alone)).all()
+    assert model.history.history == alone.history.history
+    history = model.history.history
+    steps = [(group, at, sorted(values)) for group, at, values in metrics(context)]
+    assert steps[:4] == [
+        ("training", 2, ["loss"]),
+        ("training", 4, ["loss"]),
+        ("validation", 4, ["val_loss"]),
+        ("training", 6, ["loss"]),
+    ]
+    assert metrics(context)[-2:] == [
+        ("training", 16, {"loss": history["loss"][-1]}),
+        ("validation", 16, {"val_loss": history["val_loss"][-1]}),
+    ]
+    assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12, 16]
+    fractions = [each.fraction for each in records(context, Progress)]
+    assert fractions == [each / 8 for each in range(1, 9)]
+
+
+def test_paused_training_goes_on_as_if_it_had_not_been_paused(
+    runs: Any, tmp_path: Path, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = runs.fit(context)
+    first = new_context(tmp_path / "paused")
+    answers = iter([False, True])
+    monkeypatch.setattr(first.preempt, "should_preempt", lambda: next(answers))
+    assert runs.fit(first).history.epoch == [0, 1]
+    uuid = records(first, CheckpointSaved)[-1].uuid
+    second = new_context(tmp_path / "paused", uuid)
+    runs.keras.utils.set_random_seed(99)  # of another process
+    model = runs.fit(second)
+    assert (runs.weights(model) == runs.weights(undisturbed)).all()
+    assert model.history.history == undisturbed.history.history
+    assert model.history.epoch == [0, 1, 2, 3]
+    assert metrics(first) + metrics(second) == metrics(context)
+    assert [each.steps_completed for each in records(second, CheckpointSaved)] == [12, 16]
+
+
+def test_checkpoint_is_a_model_that_keras_loads(runs: Any, context: core.Context) -> None:
+    model = runs.fit(context)
+    uuid = records(context, CheckpointSaved)[-1].uuid
+    with context, context.checkpoint.restore_path(uuid) as folder:
+        loaded = runs.keras.models.load_model(folder / "model.keras")
+    assert (runs.weights(loaded) == runs.weights(model)).all()
+
+
+def test_callback_that_compares_epochs_remembers_them_over_a_pause(
+    runs: Any, tmp_path: Path, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(context: core.Context) -> list[int]:
+        stops = runs.early_stopping(patience=2)  # if the loss has not risen in two epochs
+        with context:
+            callbacks = [stops, runs.DetCallback(keep=[stops])]
+        epochs: list[int] = runs.fit(context, callbacks).history.epoch
+        return epochs
+
+    first = new_context(tmp_path / "paused")
+    monkeypatch.setattr(first.preempt, "should_preempt", lambda: True)
+    assert fit(context) == [0, 1, 2]
+    assert fit(first) == [0]
+    uuid = records(first, CheckpointSaved)[-1].uuid
+    assert fit(new_context(tmp_path / "paused", uuid)) == [0, 1, 2]
+
+
+def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> None:
+    search = searched(context, "epochs", "val_loss", (3, False))
+    assert runs.fit(search).history.epoch == [0, 1, 2]
+    assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12]
+
+
+def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(
+    runs: Any, tmp_path: Path, context: core.Context
+) -> None:
+    runs.fit(context, epochs=1)
+    uuid = records(context, CheckpointSaved)[0].uuid
+    search = searched(new_context(tmp_path, uuid), "epochs", "val_loss", (3, False))
+    assert runs.fit(search).history.epoch == [0, 1, 2]
+    stopped = searched(new_context(tmp_path, uuid), "epochs", "val_loss")
+    assert runs.fit(stopped).history.epoch == [0]
+
+
+def test_training_that_a_callback_ends_is_enough_for_the_search(
+    runs: Any, context: core.Context
+) -> None:
+    search = searched(context, "epochs", "val_loss", (4, True))
+    with search:
+        callbacks = [runs.early_stopping(patience=1), runs.DetCallback()]
+    assert runs.fit(search, callbacks).history.epoch == [0, 1]
+    assert [each.reason for each in records(context, RunEnded)] == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "metric", "epochs", "problem"),
+    [
+        ("batches", "val_loss", 4, r"max_length is in batches.*write max_length: \{epochs: N\}"),
+        ("epochs", "val_accuracy", 4, "is val_accuracy, which .* does not have; it has: val_loss"),
+        ("epochs", "val_loss", 2, r"fit trains 2 epochs, and the search has 3 .*fit\(epochs=N\)"),
+    ],
+)
+def test_search_that_cannot_be_followed_is_refused(
+    runs: Any, context: core.Context, unit: str, metric: str, epochs: int, problem: str
+) -> None:
+    with pytest.raises(DetError, match=problem):
+        runs.fit(searched(context, unit, metric, (3, False)), epochs=epochs)
+
+
+def test_callback_needs_a_context_and_is_given_once(runs: Any, context: core.Context) -> None:
+    core.set_current(None)
+    with pytest.raises(DetError, match=r"DetCallback: .* inside of `with core\.init\(\)"):
+        runs.DetCallback()
+    with context:
+        callbacks = [runs.DetCallback(), runs.DetCallback()]
+    with pytest.raises(DetError, match="it twice"):
+        runs.fit(context, callbacks)
+
+
+def test_backend_and_ranks_that_keras_cannot_continue_on_are_refused_together(
+    runs: Any, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks: Any = SimpleNamespace(size=2)
+    monkeypatch.setattr(runs.keras.backend, "backend", lambda: "jax")
+    with pytest.raises(DetError, match=r"(?s)backend is jax.*KERAS_BACKEND=torch.*has 2 ranks"):
+        runs.DetCallback(dataclasses.replace(context, distributed=ranks))
+
+
+def test_deterministic_training_depends_on_its_seed_only(runs: Any, context: core.Context) -> None:
+    torch = importlib.import_module("torch")
+    threads = torch.get_num_threads()
+    try:
+        with context:
+            assert runs.make_deterministic() == 5  # the trial's
+            first = runs.new_model().get_weights()[0]
+            assert runs.make_deterministic(5) == 5
+            assert (runs.new_model().get_weights()[0] == first).all()
+            assert runs.make_deterministic(6) == 6
+            assert (runs.new_model().get_weights()[0] != first).any()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(threads)
