@@ -16,18 +16,23 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 
 from det_jupyter import core
 from det_jupyter.errors import DetError
 from det_jupyter.integrations import require
+from det_jupyter.integrations.common import (
+    Operations,
+    current_context,
+    generators_file,
+    restore_generators,
+    save_generators,
+)
 
 require("keras", "3.0")
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -63,22 +68,21 @@ class DetCallback(keras.callbacks.Callback):
         keep: Sequence[keras.callbacks.Callback] = (),
     ) -> None:
         super().__init__()
-        self._context = _current(context, "DetCallback")
+        self._context = current_context(context, "DetCallback")
         _check_place(self._context.distributed.size)
         self._report_every = report_every
         self._keep = keep
         info = self._context.info
         self._latest = info.latest_checkpoint if info is not None else None
-        self._operations: Iterator[core.SearcherOperation] = iter(())
-        self._operation: core.SearcherOperation | None = None
+        self._belongs_to: Any = None  # a checkpoint of anything else gives only the model
+        self._save_every = 1  # epochs
+        self._operations: Operations | None = None
         self._steps = 0  # batches trained
         self._is_within = False  # a batch has begun and not ended
         self._epochs: list[tuple[int, dict[str, float]]] = []  # that have ended: index, metrics
         self._saved_at = -1
         self._is_leaving = False
-        self._remembered: Sequence[Mapping[str, Any]] | None = (
-            None  # for `keep`, from a checkpoint
-        )
+        self._remembered: Sequence[Mapping[str, Any]] | None = None  # of `keep`, until it begins
 
     def set_model(self, model: keras.Model) -> None:
         """Take the model that is trained (called by Keras)."""
@@ -102,21 +106,11 @@ class DetCallback(keras.callbacks.Callback):
             with self._context.checkpoint.restore_path(self._latest) as folder:
                 self._restore(folder)
             self._latest = None
-        if not self._context.searcher.is_last:  # the search compares this trial on the way
-            self._check_unit()
-            self._operations = self._context.searcher.operations()
-            self._next_operation()
-            if not self._goes_on():
-                self._is_leaving = True
-                self.model._initial_epoch = self.params["epochs"]
-
-    def _check_unit(self) -> None:
-        searcher = self._context.searcher
-        if searcher.get_configured_units() is not core.Unit.EPOCHS:
-            raise DetError(
-                f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Keras "
-                "continues from whole epochs; write max_length: {epochs: N}"
-            )
+        self._operations = Operations(self._context, "DetCallback", "Keras' validation")
+        self._check_length()
+        if not self._goes_on():
+            self._is_leaving = True
+            self.model._initial_epoch = self.params["epochs"]
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Give the callbacks what they remembered, after they have begun anew."""
@@ -154,26 +148,31 @@ class DetCallback(keras.callbacks.Callback):
         self._report("training", trained)
         if validated := self._validated():
             self._report("validation", validated)
-            if self._operation is not None:
-                self._metric()
+            if self._operations is not None and self._is_compared:
+                self._operations.check_metric(validated)
         self._report_progress()
-        self._save()
-        is_over = self._next_epoch >= self.params["epochs"] and self._operation is None
-        if not is_over and (not self._goes_on() or self._context.preempt.should_preempt()):
+        is_over = self._next_epoch >= self.params["epochs"]
+        if is_over or (self._save_every and self._next_epoch % self._save_every == 0):
+            self._save()
+        if not self._goes_on() or (not is_over and self._context.preempt.should_preempt()):
             self._is_leaving = self.model.stop_training = True
+            self._save()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Report that a callback has ended the training before the length of the search."""
         self._remember()
         self.model._initial_epoch = 0  # of a next `fit`
-        if self._operation is not None and not self._is_leaving:
+        if self._is_leaving:
+            return
+        self._save()
+        if self._is_compared:
             self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
 
     # Reports.
 
     def _validated(self) -> dict[str, float]:
         """Return the metrics of the validation of the last epoch; {} if it had none."""
-        _, metrics = self._epochs[-1]
+        _, metrics = self._epochs[-1] if self._epochs else (0, {})
         return {name: value for name, value in metrics.items() if _is_validated(name)}
 
     def _report(self, group: str, metrics: Mapping[str, Any]) -> None:
@@ -192,9 +191,9 @@ class DetCallback(keras.callbacks.Callback):
             return
         self._saved_at = self._steps
         state = {
+            "belongs_to": self._belongs_to,
             "steps": self._steps,
             "epochs": self._epochs,
-            "generators": _generators(),
             "seeds": [each.numpy() for each in _seeds(self.model)],
             "kept": [_attributes(each) for each in self._keep],
         }
@@ -202,16 +201,19 @@ class DetCallback(keras.callbacks.Callback):
         with self._context.checkpoint.store_path(metadata) as (folder, _):
             self.model.save(folder / _MODEL)
             (folder / _STATE).write_bytes(pickle.dumps(state))
+            save_generators(generators_file(folder, 0))
 
     def _restore(self, folder: Path) -> None:
         self.model.load_weights(folder / _MODEL)
         state = pickle.loads((folder / _STATE).read_bytes())
+        if state["belongs_to"] != self._belongs_to:
+            return
         self._steps = self._saved_at = state["steps"]
         self._epochs = state["epochs"]
         self._remembered = state["kept"]
         for seed, value in zip(_seeds(self.model), state["seeds"], strict=True):
             seed.assign(value)
-        _restore_generators(state["generators"])
+        restore_generators(generators_file(folder, 0))
         self.model._initial_epoch = self._next_epoch  # as Keras' BackupAndRestore does
 
     def _remember(self) -> None:
@@ -229,40 +231,34 @@ class DetCallback(keras.callbacks.Callback):
 
     # The search.
 
-    def _next_operation(self) -> None:
-        self._operation = next(self._operations, None)
-        num_epochs = self.params["epochs"]
-        if self._operation is not None and self._operation.length > num_epochs:
+    @property
+    def _is_compared(self) -> bool:
+        """Whether the search compares this trial with others before its end."""
+        return self._operations is not None and self._operations.unit is not None
+
+    def _check_length(self) -> None:
+        if not self._is_compared:
+            return
+        searcher, num_epochs = self._context.searcher, self.params["epochs"]
+        if searcher.get_configured_units() is not core.Unit.EPOCHS:
             raise DetError(
-                f"DetCallback: fit trains {num_epochs} epochs, and the search has "
-                f"{self._operation.length} for this trial; write fit(epochs=N) with the N of "
+                f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Keras "
+                "continues from whole epochs; write max_length: {epochs: N}"
+            )
+        if searcher.target.amount > num_epochs:
+            raise DetError(
+                f"DetCallback: fit trains {num_epochs} epochs, the search has "
+                f"{searcher.target.amount} for this trial; write fit(epochs=N) with the N of "
                 "searcher.max_length: {epochs: N}"
             )
 
     def _goes_on(self) -> bool:
         """Return whether the search lets the trial train on; it may wait for others first."""
-        while self._operation is not None and self._next_epoch >= self._operation.length:
-            self._operation.report_completed(self._metric())
-            self._next_operation()
-            if self._operation is None:
-                return False
-        return True
-
-    def _metric(self) -> float:
-        """Return the searcher metric of the last epoch.
-
-        Raises:
-            DetError: Keras has not validated, or not with that metric.
-        """
-        name = self._context.searcher.metric
-        metrics = self._validated()
-        if name not in metrics:
-            found = ", ".join(sorted(metrics)) or "none (give fit validation_data)"
-            raise DetError(
-                f"DetCallback: searcher.metric is {name}, which the validation of epoch "
-                f"{self._next_epoch} does not have; it has: {found}"
-            )
-        return float(metrics[name])
+        if self._operations is None or not self._operations.is_reached(self._next_epoch):
+            return True
+        goes_on = self._operations.go_on(self._next_epoch, self._validated())
+        self._check_length()
+        return goes_on
 
 
 _last: WeakKeyDictionary[keras.Model, DetCallback] = WeakKeyDictionary()  # of each model's `fit`
@@ -310,33 +306,6 @@ def _check_place(num_ranks: int) -> None:
         )
     if problems:
         raise DetError("\n".join(f"det_jupyter.integrations.keras: {each}" for each in problems))
-
-
-def _current(context: core.Context | None, who: str) -> core.Context:
-    found = context or core.current()
-    if found is None:
-        raise DetError(
-            f"{who}: there is no context of the Core API; write it inside of "
-            "`with core.init() as context:`"
-        )
-    return found
-
-
-def _generators() -> dict[str, Any]:
-    return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def _restore_generators(state: Mapping[str, Any]) -> None:
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
 
 
 def _is_validated(name: str) -> bool:

@@ -43,6 +43,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
 _STATE = "lightning.ckpt"
+_VALIDATED = "det_jupyter_validated"  # of the dict in it
 
 
 class DetLogger(Logger):
@@ -98,6 +99,7 @@ class DetCallback(Checkpoint):
         self._open = ExitStack()
         self._folder: Path | None = None
         self._operations: Operations | None = None
+        self._validated: dict[str, Any] = {}  # by the run before
         self._saved_at = -1
         self._total: float = 0
         self._is_leaving = False
@@ -131,10 +133,22 @@ class DetCallback(Checkpoint):
                 f"{size}; write Trainer(strategy=DetStrategy()), without devices and num_nodes"
             )
         searcher = self._context.searcher
-        if not searcher.is_last and searcher.get_configured_units() is not core.Unit.EPOCHS:
+        if searcher.is_last:
+            return
+        if searcher.get_configured_units() is not core.Unit.EPOCHS:
             raise DetError(
                 f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Lightning "
                 "continues from whole epochs; write max_length: {epochs: N}"
+            )
+        self._check_length(trainer)
+
+    def _check_length(self, trainer: Trainer) -> None:
+        num_epochs, amount = trainer.max_epochs, self._context.searcher.target.amount
+        if num_epochs is not None and 0 <= num_epochs < amount:
+            raise DetError(
+                f"DetCallback: the Trainer trains {num_epochs} epochs, the search has {amount} "
+                "for this trial; write Trainer(max_epochs=N) with the N of searcher.max_length: "
+                "{epochs: N}"
             )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -180,20 +194,38 @@ class DetCallback(Checkpoint):
             )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save the state after the last epoch."""
+        """Save the state after the last epoch, which a callback may have chosen."""
         self._report_progress(trainer)
-        if not self._is_leaving:
-            self._save(trainer)
-            self._leaves(trainer)
+        if self._is_leaving:
+            return
+        self._save(trainer)
+        is_left = self._leaves(trainer)
+        assert self._operations is not None
+        if not is_left and self._operations.unit and self._context.distributed.is_chief:
+            self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Take an epoch that only begins as not begun, which Lightning continues exactly."""
+        """Take an epoch that only begins as not begun, which Lightning continues exactly.
+
+        The last validation's metrics are saved too: the search may ask for them afterwards.
+        """
+        checkpoint[_VALIDATED] = self._last_validated()
         if self._begins_epoch:
             progress = checkpoint["loops"]["fit_loop"]["epoch_progress"]
             for counts in (progress["total"], progress["current"]):
                 counts["ready"] -= 1
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Restore the metrics of the last validation (called by Lightning)."""
+        self._validated = checkpoint.get(_VALIDATED, {})
+
+    def _last_validated(self) -> dict[str, Any]:
+        _, metrics = self._context.train.get_validated()
+        return dict(metrics or self._validated)
 
     def _save(self, trainer: Trainer) -> None:
         if trainer.global_step == self._saved_at:
@@ -202,16 +234,16 @@ class DetCallback(Checkpoint):
         metadata = {"steps_completed": trainer.global_step}
         shard = self._context.distributed.size > 1
         with self._context.checkpoint.store_path(metadata, shard=shard) as (folder, _):
-            trainer.save_checkpoint(folder / _STATE)
+            trainer.save_checkpoint(folder / _STATE, weights_only=False)
             save_generators(generators_file(folder, self._context.distributed.rank))
 
     def _leaves(self, trainer: Trainer) -> bool:
         """Return whether the trial leaves now. Collective."""
         assert self._operations is not None
-        _, validated = self._context.train.get_validated()
-        self._is_leaving = self._context.preempt.should_preempt() or not self._operations.go_on(
-            trainer.current_epoch, validated
-        )
+        goes_on = self._operations.go_on(trainer.current_epoch, self._last_validated())
+        if self._operations.unit is not None:
+            self._check_length(trainer)
+        self._is_leaving = not goes_on or self._context.preempt.should_preempt()
         return self._is_leaving
 
 

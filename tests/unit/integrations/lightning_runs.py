@@ -34,6 +34,10 @@ class Net(L.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
 
 
+def early_stopping() -> Any:
+    return L.callbacks.EarlyStopping("val_loss", patience=1, mode="max")
+
+
 def fit(context: core.Context, callbacks: list[Any] | None = None, **arguments: Any) -> Any:
     L.seed_everything(5, verbose=False)
     data = TensorDataset(torch.randn(16 * NUM_BATCHES, 8))

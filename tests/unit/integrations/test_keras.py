@@ -15,7 +15,7 @@ import pytest
 from det_jupyter import core
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
-from tests.unit.integrations.trials import metrics, new_context, records, searched
+from tests.unit.integrations.contexts import metrics, new_context, records, searched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Keras' own
 
@@ -137,8 +137,13 @@ def test_training_that_a_callback_ends_is_enough_for_the_search(
     ("unit", "metric", "epochs", "problem"),
     [
         ("batches", "val_loss", 4, r"max_length is in batches.*write max_length: \{epochs: N\}"),
-        ("epochs", "val_accuracy", 4, "is val_accuracy, which .* does not have; it has: val_loss"),
-        ("epochs", "val_loss", 2, r"fit trains 2 epochs, and the search has 3 .*fit\(epochs=N\)"),
+        (
+            "epochs",
+            "val_accuracy",
+            4,
+            "is val_accuracy, which Keras' .* not logged; it has logged: val_loss",
+        ),
+        ("epochs", "val_loss", 2, r"fit trains 2 epochs, the search has 3 .*fit\(epochs=N\)"),
     ],
 )
 def test_search_that_cannot_be_followed_is_refused(

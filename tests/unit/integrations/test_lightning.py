@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
-from det_jupyter.contract.run.journal import MetricsReported, Progress
+from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import metrics, new_context, records, saved, searched
 
@@ -68,30 +68,48 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     assert [each.steps_completed for each in saved(second)] == [12, 16]
 
 
+@pytest.fixture
+def continued(runs: Any, tmp_path: Path, context: core.Context) -> core.Context:
+    runs.fit(context)
+    return new_context(tmp_path, saved(context)[0].uuid)
+
+
 def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> None:
     runs_to = searched(context, "epochs", "val_loss", (3, False))
     assert runs.fit(runs_to).global_step == 3 * runs.NUM_BATCHES
     assert [each.steps_completed for each in saved(context)] == [4, 8, 12]
 
 
+def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(
+    runs: Any, tmp_path: Path, continued: core.Context
+) -> None:
+    search = searched(continued, "epochs", "val_loss", (3, False))  # the checkpoint is of epoch 1
+    assert runs.fit(search).global_step == 3 * runs.NUM_BATCHES
+
+
+def test_training_that_a_callback_ends_is_enough_for_the_search(
+    runs: Any, context: core.Context
+) -> None:
+    search = searched(context, "epochs", "val_loss", (4, True))
+    with search:
+        callbacks = [runs.early_stopping(), runs.DetCallback()]
+    assert runs.fit(search, callbacks).global_step == 2 * runs.NUM_BATCHES
+    assert [each.reason for each in records(context, RunEnded)] == ["stopped"]
+
+
 @pytest.mark.parametrize(
-    ("unit", "metric", "problem"),
+    ("unit", "metric", "target", "problem"),
     [
-        ("batches", "val_loss", r"max_length is in batches.*write max_length: \{epochs: N\}"),
-        ("epochs", "accuracy", "metric is accuracy, which .* not logged; it has logged: val_loss"),
+        ("batches", "val_loss", 3, r"max_length is in batches.*write max_length: \{epochs: N\}"),
+        ("epochs", "accuracy", 3, "is accuracy, which .* not logged; it has logged: val_loss"),
+        ("epochs", "val_loss", 5, r"trains 4 epochs, the search has 5 .*max_epochs=N\)"),
     ],
 )
 def test_search_that_cannot_be_followed_is_refused(
-    runs: Any, context: core.Context, unit: str, metric: str, problem: str
+    runs: Any, context: core.Context, unit: str, metric: str, target: int, problem: str
 ) -> None:
     with pytest.raises(DetError, match=problem):
-        runs.fit(searched(context, unit, metric, (3, False)))
-
-
-@pytest.fixture
-def continued(runs: Any, tmp_path: Path, context: core.Context) -> core.Context:
-    runs.fit(context)
-    return new_context(tmp_path, saved(context)[0].uuid)
+        runs.fit(searched(context, unit, metric, (target, False)))
 
 
 def test_run_that_continues_does_not_begin_anew(runs: Any, continued: core.Context) -> None:
