@@ -61,16 +61,12 @@ def _names(document: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(line for line in _lines(document) if "=" not in line))
 
 
-# What the libraries of trackers read, which a configuration need not name.
-_OF_TRACKERS = {
-    "mlflow": (
-        "MLFLOW_TRACKING_URI",
-        "MLFLOW_TRACKING_USERNAME",
-        "MLFLOW_TRACKING_PASSWORD",
-        "MLFLOW_TRACKING_TOKEN",
-    ),
-    "wandb": ("WANDB_API_KEY",),
-}
+_OF_MLFLOW = (  # what its library reads, which a configuration need not name
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_TRACKING_USERNAME",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+)
 
 
 def _names_of_services(document: Mapping[str, Any]) -> list[str]:
@@ -83,8 +79,8 @@ def _names_of_services(document: Mapping[str, Any]) -> list[str]:
     ]
     texts = [value for each in entries for value in each.values() if isinstance(value, str)]
     named = [name for text in texts if (name := variable_of(text)) is not None]
-    of_types = [name for each in entries for name in _OF_TRACKERS.get(str(each.get("type")), ())]
-    return list(dict.fromkeys([*named, *of_types]))
+    has_mlflow = any(each.get("type") == "mlflow" for each in entries)
+    return list(dict.fromkeys([*named, *(_OF_MLFLOW if has_mlflow else ())]))
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:

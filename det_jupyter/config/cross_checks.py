@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from det_jupyter.config.migrate import RETIRED
-from det_jupyter.config.tracker_section import find_foreign_keys
+from det_jupyter.config.tracker_section import find_tracker_contradictions
 from det_jupyter.contract.schema.fields import as_whole
 from det_jupyter.contract.schema.key_paths import format_value, join, look_up, section
 from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
@@ -28,7 +28,15 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
         document: The document, without nulls.
         is_part: Whether it is only a part of a configuration: then missing values are no problem.
     """
-    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs, find_foreign_keys]
+    checks = [
+        _slots,
+        _profiling,
+        _storage,
+        _log_policies,
+        _sources,
+        _rungs,
+        find_tracker_contradictions,
+    ]
     if not is_part:
         checks += [_batch_size, _searcher]
     return [problem for check in checks for problem in check(document)]

@@ -93,5 +93,5 @@ def masked(path: str, value: Any) -> Any:
 
 def _tracker_value(path: str, value: Any) -> Any:
     """Return a value of a tracker as it may be shown; an address may be in the wrong place."""
-    is_address = isinstance(value, str) and (path.endswith("api_key") or "://" in value)
+    is_address = isinstance(value, str) and "://" in value
     return open_address(value) if is_address else value

@@ -21,8 +21,9 @@ from det_jupyter.errors import Problem
 
 TRACKERS: dict[str, tuple[str, ...]] = {  # type: the keys that only it has
     "mlflow": ("tracking_uri", "experiment"),
-    "wandb": ("project", "entity", "mode", "folder", "api_key", "base_url"),
+    "wandb": ("project", "entity", "mode", "folder"),
 }
+_FILES_ONLY = "this version writes files, which `wandb sync` sends"
 
 
 def _name(value: str) -> str:
@@ -44,20 +45,10 @@ def _tracking_uri(value: Any) -> Any:
     )
 
 
-def _api_key(value: Any) -> Any:
-    if isinstance(value, str) and (variable_of(value) or file_of(value)):
+def _mode(value: Any) -> Any:
+    if value == "offline":
         return value
-    raise PydanticCustomError(
-        "api_key",
-        "expected ${NAME}, or file:/PATH of a file that has it: what is written here is stored "
-        "and shown",
-    )
-
-
-def _base_url(value: str) -> str:
-    if not is_url(value) or has_secret(value):
-        raise PydanticCustomError("base_url", "expected https://HOST; the key goes below api_key")
-    return value
+    raise PydanticCustomError("mode", "{reason}", {"reason": f"expected offline: {_FILES_ONLY}"})
 
 
 def is_database(address: str) -> bool:
@@ -79,20 +70,11 @@ class Tracker(Section):
     project: Title | None = None
     """wandb: the project; by default `det_jupyter`."""
     entity: Text | None = None
-    """wandb: the user or team; by default that of the key."""
-    mode: Literal["online", "offline"] | None = None
-    """wandb: send to the server (the default), or write files that `wandb sync` sends."""
+    """wandb: the user or team; by default that of the key that `wandb sync` uses."""
+    mode: Annotated[Literal["offline"], BeforeValidator(_mode)] | None = None
+    """wandb, required: offline, which writes files that `wandb sync` sends."""
     folder: AbsolutePath | None = None
-    """wandb, offline: where the files go; by default into the data folder."""
-    api_key: Annotated[str, BeforeValidator(_api_key)] | None = None
-    """wandb, online: `${NAME}` or `file:/PATH`; by default `${WANDB_API_KEY}`, or the login's."""
-    base_url: Annotated[Text, AfterValidator(_base_url)] | None = None
-    """wandb, online: the server; by default `https://api.wandb.ai`."""
-
-    @property
-    def is_offline(self) -> bool:
-        """Whether files are written instead of requests to a server."""
-        return self.mode == "offline"
+    """wandb: where the files go; by default into the data folder."""
 
     @property
     def group(self) -> str:
@@ -100,20 +82,19 @@ class Tracker(Section):
         return self.experiment or self.project or "det_jupyter"
 
     @property
-    def references(self) -> dict[str, str]:
-        """Its values that may be, or refer to, a secret, by key."""
-        if self.type == "mlflow":
-            return {"tracking_uri": self.tracking_uri or "${MLFLOW_TRACKING_URI}"}
-        return {} if self.is_offline else {"api_key": self.api_key or "${WANDB_API_KEY}"}
+    def address(self) -> str | None:
+        """The address of MLflow, or what names it; None: it has none."""
+        is_mlflow = self.type == "mlflow"
+        return (self.tracking_uri or "${MLFLOW_TRACKING_URI}") if is_mlflow else None
 
     @property
     def label(self) -> str:
         """How it is named in sentences: by its name, or by its type and place, without secrets."""
         if self.name:
             return self.name
-        if self.type == "mlflow":
-            return f"mlflow {open_address(self.references['tracking_uri'])}"
-        return f"wandb {self.group}{' (offline)' if self.is_offline else ''}"
+        if self.address is not None:
+            return f"mlflow {open_address(self.address)}"
+        return f"wandb {self.group} (offline)"
 
 
 def open_address(address: str) -> str:
@@ -126,13 +107,17 @@ def open_address(address: str) -> str:
     return address if is_open else shown(address)
 
 
-def find_foreign_keys(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each key of a tracker that belongs to another type."""
+def find_tracker_contradictions(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each key of a tracker that belongs to another type, or is missing."""
     trackers = document.get("trackers")
     for index, entry in enumerate(trackers if isinstance(trackers, list) else ()):
         kind = entry.get("type") if isinstance(entry, Mapping) else None
+        if not isinstance(kind, str) or kind not in TRACKERS:
+            continue
         for other, keys in TRACKERS.items():
-            for key in keys if isinstance(kind, str) and kind in TRACKERS else ():
-                if other != kind and key in entry:
+            for key in keys if other != kind else ():
+                if entry.get(key) is not None:
                     text = f"{kind} does not have it; {other} has"
                     yield Problem(f"trackers[{index}].{key}", text)
+        if kind == "wandb" and entry.get("mode") is None:
+            yield Problem.missing(f"trackers[{index}].mode", f"; write offline: {_FILES_ONLY}")

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from det_jupyter.config.tracker_section import Tracker, find_foreign_keys
+from det_jupyter.config.tracker_section import Tracker, find_tracker_contradictions
 from det_jupyter.config.user_files import find_repeated, parse_file, read_file
 from det_jupyter.contract.schema.fields import Section, Text
 from det_jupyter.contract.schema.key_paths import sort_problems
@@ -58,7 +58,7 @@ def parse_trackers(document: Mapping[str, Any]) -> TrackersFile:
     Raises:
         ConfigError: All problems.
     """
-    problems = list(find_foreign_keys(document))
+    problems = list(find_tracker_contradictions(document))
     try:
         parsed = parse_file(TrackersFile, document)
     except ConfigError as error:

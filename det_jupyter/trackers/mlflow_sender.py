@@ -252,6 +252,8 @@ class MlflowSender:
     def _why(self, error: BaseException) -> str:
         if isinstance(error, requests.Timeout):
             return f"{self._shown_as} does not answer"
+        if isinstance(error, requests.exceptions.RetryError):
+            return f"{self._shown_as} has failed: it answers with errors of its own"
         return f"{self._shown_as} cannot be reached"
 
 

@@ -5,6 +5,8 @@ Its store of files appends what it is sent twice; its databases would drop that.
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,42 @@ def test_a_place_that_cannot_be_reached_is_named_without_its_password() -> None:
     with pytest.raises(Unreachable) as raised:
         sender.send(TrackerWork(id=1, experiment_id=7, key="k", seq=0, runs={}))
     assert str(raised.value) == "http://127.0.0.1:9/******** cannot be reached"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (401, "refuses the credentials"),
+        (403, "refuses the credentials"),
+        (503, "has failed"),
+    ],
+)
+def test_an_answer_that_concerns_everything_is_no_fault_of_an_experiment(
+    status: int, expected: str
+) -> None:
+    from det_jupyter.trackers.mlflow_sender import MlflowSender
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status, "no")
+
+        do_POST = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        sender = MlflowSender(
+            tracking_uri=f"http://ann:QzSecretzQ@127.0.0.1:{server.server_port}",
+            shown_as="team",
+            experiment="e",
+            source=Recorded(losses(1, range(1, 2))),
+        )
+        with pytest.raises(Unreachable, match=f"^team {expected}: ") as raised:
+            sender.send(TrackerWork(id=1, experiment_id=7, key="k", seq=0, runs={}))
+        server.shutdown()
+    assert "QzSecretzQ" not in str(raised.value)
 
 
 def test_what_is_refused_names_the_reason(uri: str) -> None:

@@ -86,3 +86,26 @@ def test_each_variable_that_is_not_set_is_told_once_with_what_sets_it(
         "environment.environment_variables: UNSET is not set here, so ranks get no "
         "value of it; export UNSET=..., and submit again."
     ]
+
+
+def test_what_alerts_and_trackers_need_goes_along_apart_from_the_variables_of_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOOK", "MY_MLFLOW", "MLFLOW_TRACKING_TOKEN"):
+        monkeypatch.setenv(name, name.lower())
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    services = {
+        "alerts": [{"slack": "${HOOK}"}],
+        "trackers": [{"type": "mlflow", "tracking_uri": "${MY_MLFLOW}"}],
+    }
+    blobs = BlobStore(tmp_path)
+    found = with_environment(CAPSULE, services, blobs)
+    assert found.environment is not None
+    content = json.loads(blobs.read(found.environment))
+    assert content["values"] == {}
+    assert content["alerts"] == {
+        "HOOK": "hook",
+        "MY_MLFLOW": "my_mlflow",
+        "MLFLOW_TRACKING_TOKEN": "mlflow_tracking_token",
+    }

@@ -17,6 +17,7 @@ BASE: dict[str, Any] = {
     "reproducibility": {"experiment_seed": 1},
 }
 MLFLOW = {"type": "mlflow", "tracking_uri": "http://localhost:5000"}
+WANDB = {"type": "wandb", "mode": "offline"}
 URL = "https://ann:SECRET@mlflow.example.org/x"
 
 
@@ -32,15 +33,15 @@ trackers:
   - {type: mlflow, tracking_uri: "${URI}", experiment: mine}
   - {type: mlflow}
   - {type: wandb, project: digits, mode: offline, folder: /tmp/w}
-  - {name: team, type: wandb, api_key: "file:~/key", base_url: "https://wandb.example.org"}
+  - {name: team, type: mlflow, tracking_uri: "file:~/address"}
 """
     config = parse_config({**BASE, **read_yaml(text).document})
-    assert [(each.label, each.group, each.references) for each in config.trackers or ()] == [
-        ("mlflow ${URI}", "mine", {"tracking_uri": "${URI}"}),
+    assert [(each.label, each.group, each.address) for each in config.trackers or ()] == [
+        ("mlflow ${URI}", "mine", "${URI}"),
         ("mlflow ${MLFLOW_TRACKING_URI}", "det_jupyter",
-         {"tracking_uri": "${MLFLOW_TRACKING_URI}"}),
-        ("wandb digits (offline)", "digits", {}),
-        ("team", "det_jupyter", {"api_key": "file:~/key"}),
+         "${MLFLOW_TRACKING_URI}"),
+        ("wandb digits (offline)", "digits", None),
+        ("team", "det_jupyter", "file:~/address"),
     ]  # fmt: skip
     assert parse_config(config.to_document()) == config
 
@@ -51,11 +52,13 @@ trackers:
         ([{"type": "mlfow"}], ["trackers[0].type: got 'mlfow', expected mlflow or wandb"]),
         ([{"tracking_uri": "http://x"}], ["trackers[0].type: missing (trackers[0] is given)"]),
         (
-            [MLFLOW, {"type": "wandb", "api_key": "SECRET", "experiment": "x"}],
+            [MLFLOW, {"type": "wandb", "mode": "online", "experiment": "x"}, {"type": "wandb"}],
             [
-                "trackers[1].api_key: got '********', expected ${NAME}, or file:/PATH of a file "
-                "that has it: what is written here is stored and shown",
                 "trackers[1].experiment: wandb does not have it; mlflow has",
+                "trackers[1].mode: got 'online', expected offline: this version writes files, "
+                "which `wandb sync` sends",
+                "trackers[2].mode: missing; write offline: this version writes files, which "
+                "`wandb sync` sends",
             ],
         ),
         (
@@ -92,34 +95,42 @@ def test_an_address_is_shown_unless_it_has_a_secret() -> None:
 
 
 def test_an_entry_replaces_the_one_of_its_name_in_the_template() -> None:
-    template = {"trackers": [{**MLFLOW, "name": "team"}, {"type": "wandb"}]}
-    mine = {"type": "wandb", "name": "team"}
-    assert merge(template, {"trackers": [mine]})["trackers"] == [{"type": "wandb"}, mine]
+    template = {"trackers": [{**MLFLOW, "name": "team"}, WANDB]}
+    mine = {**WANDB, "name": "team"}
+    assert merge(template, {"trackers": [mine]})["trackers"] == [WANDB, mine]
 
 
 def test_an_experiment_goes_to_each_place_once() -> None:
     file = read_trackers(
         "trackers:\n- {type: mlflow, tracking_uri: 'http://localhost:5000', name: team}\n"
-        "- {type: wandb, mode: offline, pools: [night]}\n- {type: wandb, project: p}\n"
+        "- {type: wandb, mode: offline, pools: [night]}\n"
+        "- {type: wandb, mode: offline, project: p}\n"
     )
     own = [Tracker.model_validate(MLFLOW)]
     mine, theirs = trackers_of(file.trackers, own, "day")
-    assert [each.label for each in mine] == ["wandb p"]
+    assert [each.label for each in mine] == ["wandb p (offline)"]
     assert theirs == own
     mine, _ = trackers_of(file.trackers, [], "night")
-    assert [each.label for each in mine] == ["team", "wandb det_jupyter (offline)", "wandb p"]
+    assert [each.label for each in mine] == [
+        "team",
+        "wandb det_jupyter (offline)",
+        "wandb p (offline)",
+    ]
 
 
 def test_all_problems_of_the_file_are_named() -> None:
     assert read_trackers("# nothing\n") == TrackersFile()
-    text = "trackers:\n- {type: mlflow, name: a, mode: offline}\n- {type: wandb, name: a, x: 1}\n"
+    text = (
+        "trackers:\n- {type: mlflow, name: a, mode: offline}\n"
+        "- {type: wandb, mode: offline, name: a, x: 1}\n"
+    )
     with pytest.raises(ConfigError) as raised:
         read_trackers(text)
     assert [problem.path for problem in raised.value.problems] == [
         "trackers[0].mode",
         "trackers[1].x",
     ]
-    twice = "trackers:\n- {type: mlflow, name: a}\n- {type: wandb, name: a}\n"
+    twice = "trackers:\n- {type: mlflow, name: a}\n- {type: mlflow, name: a}\n"
     with pytest.raises(ConfigError, match="'a' once more"):
         read_trackers(twice)
     with pytest.raises(ConfigError) as raised:
