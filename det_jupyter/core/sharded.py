@@ -1,16 +1,11 @@
 """A checkpoint that all ranks write together. All ranks must call the methods in step.
 
     each rank                     the ranks exchange             then
-    lists its files, metadata     `Offer`s, and digests          the chief makes a draft
+    lists its files, metadata     `Part`s, and digests           the chief makes a draft
     copies its files into it      whether all have succeeded     the chief commits or discards it
 
 A failure or an interrupt on one rank is raised on all (together.py). The checkpoint is the union
-of the ranks' files and of their metadata; each rank computes it from the same offers:
-
-    the same file of several ranks      its content must be the same; the lowest rank stores it
-    a file here, a folder there         an error
-    the same folder                     the union of the files in it
-    metadata                            merged, also in nested dicts; different values are an error
+of the ranks' parts; each rank computes it from the same `Part`s (parts.py).
 
 If checkpoints are in det_jupyter's own folder, other computers do not see the chief's draft. Then
 the first rank of each of them makes a draft there. These are committed as shares, before the chief
@@ -22,9 +17,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +30,6 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, bytes_in, check_steps, plain_metadata
 from det_jupyter.core.folders import (
     Folder,
-    Listing,
     Selector,
     copy_files,
     digest_of,
@@ -44,125 +38,20 @@ from det_jupyter.core.folders import (
     remove_files,
 )
 from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.parts import (
+    Part,
+    files_of_several_ranks,
+    files_to_store,
+    find_conflicts,
+    merge_metadata,
+    refuse,
+    without_duplicates,
+)
 from det_jupyter.core.together import on_all, run_on_chief
-from det_jupyter.errors import CheckpointError, PartsConflict
+from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import CheckpointStorage, StorageDraft
 
-_MAX_PROBLEMS = 10  # problems in a message
 _OWN_FOLDERS = ".ranks"  # folder in the draft with the files of each rank, until they are merged
-
-Digests = Mapping[str, str]  # file -> digest of its content
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What one rank would store in the checkpoint.
-
-    Args:
-        rank: The rank.
-        found: Its files and folders.
-        source: Identifies the folder (computer, device, inode) if all of it is offered: ranks may
-            offer the same folder, which is stored once. None: only this rank has it.
-        size_bytes: The size of its files.
-        is_none: Whether it was called without a folder.
-        metadata: Its metadata.
-    """
-
-    rank: int
-    found: Listing = field(default_factory=Listing)
-    source: tuple[Any, ...] | None = None
-    size_bytes: int = 0
-    is_none: bool = False
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-
-def without_duplicates(offers: Sequence[Offer]) -> list[Offer]:
-    """Return the offers, without the files of folders that a lower rank offers too."""
-    seen: set[tuple[Any, ...]] = set()
-    kept = []
-    for offer in offers:
-        is_copy = offer.source in seen
-        kept.append(
-            replace(offer, found=Listing(), source=None, size_bytes=0) if is_copy else offer
-        )
-        if offer.source is not None:
-            seen.add(offer.source)
-    return kept
-
-
-def files_of_several_ranks(offers: Iterable[Offer]) -> set[str]:
-    """Return the files that several ranks have, whose contents have to be compared."""
-    seen: set[str] = set()
-    shared: set[str] = set()
-    for offer in offers:
-        shared |= seen & offer.found.files
-        seen |= offer.found.files
-    return shared
-
-
-def find_conflicts(offers: Sequence[Offer], digests: Sequence[Digests]) -> list[str]:
-    """Return a line for each path at which the ranks' files contradict each other.
-
-    Args:
-        offers: Of all ranks.
-        digests: By rank: the digests of those of its files that other ranks have too.
-    """
-    problems = []
-    folders: dict[str, list[int]] = {}
-    for offer in offers:
-        found = offer.found
-        for folder in found.folders | {p for file in found.files for p in _parent_folders(file)}:
-            folders.setdefault(folder, []).append(offer.rank)
-    for name in sorted(set().union(*(offer.found.files for offer in offers))):
-        ranks = [offer.rank for offer in offers if name in offer.found.files]
-        if name in folders:
-            problems.append(
-                f"{name}: a file of {_names_of(ranks)}, and a folder of {_names_of(folders[name])}"
-            )
-        if len({own[name] for own in digests if name in own}) > 1:
-            problems.append(f"{name}: different files of {_names_of(ranks)}")
-    return problems
-
-
-def files_to_store(offers: Sequence[Offer], rank: int) -> Listing:
-    """Return what a rank has to store: its folders, and the files that no lower rank has."""
-    mine = offers[rank].found
-    lower = (offer.found.files for offer in offers[:rank])
-    return Listing(mine.files.difference(*lower), mine.folders)
-
-
-def merge_metadata(offers: Iterable[Offer]) -> tuple[dict[str, Any], list[str]]:
-    """Return the merged metadata of all ranks, and a line for each contradiction."""
-    merged: dict[str, Any] = {}
-    owners: dict[str, int] = {}
-    problems: list[str] = []
-    for offer in offers:
-        _merge(merged, offer.metadata, (), offer.rank, owners, problems)
-    return merged, problems
-
-
-def _merge(
-    into: dict[str, Any],
-    given: Mapping[str, Any],
-    path: tuple[str, ...],
-    rank: int,
-    owners: dict[str, int],
-    problems: list[str],
-) -> None:
-    for key, value in given.items():
-        where = ".".join((*path, key))
-        is_new = key not in into
-        if isinstance(value, Mapping) and (is_new or isinstance(into[key], dict)):
-            _merge(into.setdefault(key, {}), value, (*path, key), rank, owners, problems)
-        elif is_new:
-            into[key] = value
-        elif into[key] != value:
-            first = owners.get(where, 0)
-            problems.append(
-                f"metadata {where}: {into[key]!r:.60} of rank {first}, "
-                f"{value!r:.60} of rank {rank}"
-            )
-        owners.setdefault(where, rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,25 +75,6 @@ def find_owners(places: Sequence[_Place]) -> list[int]:
         is_with_chief = place.sees or not place.writes
         owners.append(0 if is_with_chief else first.setdefault(place.computer, rank))
     return owners
-
-
-def list_problems(what: str, problems: Sequence[str]) -> str:
-    """Return a message with a line for each problem, at most ten."""
-    rest = len(problems) - _MAX_PROBLEMS
-    more = [f"and {rest} more"] if rest > 0 else []
-    return "\n  ".join([f"{what}:", *problems[:_MAX_PROBLEMS], *more])
-
-
-def _parent_folders(file: str) -> Iterable[str]:
-    parts = file.split("/")
-    return ("/".join(parts[:end]) for end in range(1, len(parts)))
-
-
-def _names_of(ranks: Sequence[int]) -> str:
-    unique = sorted(set(ranks))
-    if len(unique) == 1:
-        return f"rank {unique[0]}"
-    return f"ranks {', '.join(map(str, unique[:-1]))} and {unique[-1]}"
 
 
 class ShardedCheckpoint:
@@ -252,19 +122,19 @@ class ShardedCheckpoint:
     ) -> str:
         """Store the files of all ranks; see CheckpointContext.upload."""
         call = "checkpoint.upload"
-        offers = self._on_all(lambda: self._offer(call, ckpt_dir, metadata, selector))
-        if all(offer.is_none for offer in offers):
+        parts = self._on_all(lambda: self._part(call, ckpt_dir, metadata, selector))
+        if all(part.is_none for part in parts):
             raise CheckpointError(
                 f"{call}: got no folder on any rank, expected one on at least one of them"
             )
-        offers, merged = self._agree_on_files(call, offers, ckpt_dir)
+        parts, merged = self._agree_on_files(call, parts, ckpt_dir)
         check_steps(merged)
         with self._discarding_on_error():
             # Without files, no access to the storage is needed.
-            self.size_bytes = sum(offer.size_bytes for offer in offers)
+            self.size_bytes = sum(part.size_bytes for part in parts)
             path, uuid = self._open(merged, self.size_bytes, writes=ckpt_dir is not None)
             rank = self._distributed.rank
-            mine, size_bytes = files_to_store(offers, rank), offers[rank].size_bytes
+            mine, size_bytes = files_to_store(parts, rank), parts[rank].size_bytes
 
             def copy() -> None:
                 if ckpt_dir is not None:
@@ -272,7 +142,7 @@ class ShardedCheckpoint:
                     self._when_room(size_bytes, write, partial(remove_files, path, mine))
 
             self._on_all(copy)
-            self._commit(uuid, offers)
+            self._commit(uuid, parts)
         return uuid
 
     @contextmanager
@@ -286,9 +156,9 @@ class ShardedCheckpoint:
             needs_bytes: The size of the files of all ranks, about: the disk must have room.
         """
         call, rank = "checkpoint.store_path", self._distributed.rank
-        offers = self._on_all(lambda: Offer(rank=rank, metadata=plain_metadata(metadata)))
-        merged, problems = merge_metadata(offers)
-        _refuse(call, problems)
+        parts = self._on_all(lambda: Part(rank=rank, metadata=plain_metadata(metadata)))
+        merged, problems = merge_metadata(parts)
+        refuse(call, problems)
         check_steps(merged)
         with self._discarding_on_error():
             path, uuid = self._open(merged, needs_bytes, writes=True)
@@ -301,52 +171,52 @@ class ShardedCheckpoint:
             except BaseException as raised:  # the others wait for the outcome
                 error = raised
 
-            def offer() -> Offer:
+            def written() -> Part:
                 if error is not None:
                     raise error
-                return Offer(rank=rank, found=list_folder(call, own), size_bytes=bytes_in(own))
+                return Part(rank=rank, found=list_folder(call, own), size_bytes=bytes_in(own))
 
-            offers = self._on_all(offer)
-            self.size_bytes = sum(offer.size_bytes for offer in offers)
-            offers, _ = self._agree_on_files(call, offers, own)
-            self._on_all(lambda: self._merge_folders(path, offers))
-            self._commit(uuid, offers)
+            parts = self._on_all(written)
+            self.size_bytes = sum(part.size_bytes for part in parts)
+            parts, _ = self._agree_on_files(call, parts, own)
+            self._on_all(lambda: self._merge_folders(path, parts))
+            self._commit(uuid, parts)
 
-    def _offer(
+    def _part(
         self,
         call: str,
         ckpt_dir: Folder | None,
         metadata: Mapping[str, Any] | None,
         selector: Selector | None,
-    ) -> Offer:
+    ) -> Part:
         plain = plain_metadata(metadata)
         rank = self._distributed.rank
         if ckpt_dir is None:
-            return Offer(rank=rank, metadata=plain, is_none=True)
+            return Part(rank=rank, metadata=plain, is_none=True)
         found = list_folder(call, ckpt_dir, selector)
         status = os.stat(ckpt_dir)
         place = (self._distributed.cross_rank, status.st_dev, status.st_ino)
         source = place if selector is None else None
         size_bytes = sum(os.path.getsize(os.path.join(ckpt_dir, name)) for name in found.files)
-        return Offer(rank=rank, found=found, source=source, size_bytes=size_bytes, metadata=plain)
+        return Part(rank=rank, found=found, source=source, size_bytes=size_bytes, metadata=plain)
 
     def _agree_on_files(
-        self, call: str, offers: Sequence[Offer], folder: Folder | None
-    ) -> tuple[list[Offer], dict[str, Any]]:
-        """Exchange digests; return the offers without duplicates and the merged metadata.
+        self, call: str, parts: Sequence[Part], folder: Folder | None
+    ) -> tuple[list[Part], dict[str, Any]]:
+        """Exchange digests; return the parts without duplicates and the merged metadata.
 
         Raises:
             PartsConflict: Files or metadata contradict each other.
         """
-        offers = without_duplicates(offers)
-        compared = files_of_several_ranks(offers)
-        names = compared & offers[self._distributed.rank].found.files
+        parts = without_duplicates(parts)
+        compared = files_of_several_ranks(parts)
+        names = compared & parts[self._distributed.rank].found.files
         digests = self._on_all(
             lambda: {name: digest_of(Path(folder or "", name)) for name in names}
         )
-        merged, disputed = merge_metadata(offers)
-        _refuse(call, find_conflicts(offers, digests) + disputed)
-        return offers, merged
+        merged, disputed = merge_metadata(parts)
+        refuse(call, find_conflicts(parts, digests) + disputed)
+        return parts, merged
 
     def _open(
         self, metadata: Mapping[str, Any], needs_bytes: int, *, writes: bool
@@ -381,21 +251,21 @@ class ShardedCheckpoint:
             self._share = self._when_room(needs_bytes, begin)
             self._share_folder = self._share.become_share()
 
-    def _merge_folders(self, path: Path, offers: Sequence[Offer]) -> None:
+    def _merge_folders(self, path: Path, parts: Sequence[Part]) -> None:
         """Move the files of the ranks that have written into this rank's draft out of `.ranks`."""
         folders = path / _OWN_FOLDERS
-        for offer, owner in zip(offers, self._owners, strict=True):
+        for part, owner in zip(parts, self._owners, strict=True):
             if owner == self._distributed.rank:
-                mine = files_to_store(offers, offer.rank)
-                move_files(folders / str(offer.rank), path, mine)
+                mine = files_to_store(parts, part.rank)
+                move_files(folders / str(part.rank), path, mine)
         if self._owners[self._distributed.rank] == self._distributed.rank:
             shutil.rmtree(folders)
 
-    def _commit(self, uuid: str, offers: Sequence[Offer]) -> None:
+    def _commit(self, uuid: str, parts: Sequence[Part]) -> None:
         """Commit the shares of other computers, then the chief's draft."""
         shares = [0]
-        for offer, owner in zip(offers, self._owners, strict=True):
-            if owner not in shares and files_to_store(offers, offer.rank).files:
+        for part, owner in zip(parts, self._owners, strict=True):
+            if owner not in shares and files_to_store(parts, part.rank).files:
                 shares.append(owner)
         self.num_shares = len(shares)
         others_bytes = 0
@@ -442,10 +312,3 @@ class ShardedCheckpoint:
             if self._share_folder is not None:
                 shutil.rmtree(self._share_folder, ignore_errors=True)  # if it was committed
             raise
-
-
-def _refuse(call: str, problems: Sequence[str]) -> None:
-    if problems:
-        raise PartsConflict(
-            list_problems(f"{call}: the ranks' parts cannot be one checkpoint", problems)
-        )

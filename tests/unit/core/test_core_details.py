@@ -34,7 +34,7 @@ from det_jupyter.contract.run.journal import (
     StepTimes,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.core import managed, sharded
+from det_jupyter.core import managed, parts
 from det_jupyter.core.argument_checks import checked_amounts, quoted
 from det_jupyter.core.folders import Listing
 from det_jupyter.core.importing import import_from_path
@@ -44,7 +44,7 @@ from det_jupyter.core.ranks.programs import _own_address, gather_mpi
 from det_jupyter.core.signals import OrdersContext
 from det_jupyter.core.timings.intervals import summary
 from det_jupyter.core.tracebacks import CodeNames, _shortened
-from det_jupyter.errors import CheckpointError, DetError
+from det_jupyter.errors import CheckpointError, DetError, PartsConflict
 from tests.unit.core.run_folder import make_run
 
 # Reports
@@ -524,20 +524,28 @@ def test_amounts_of_training_that_are_none(amount: Any) -> None:
         checked_amounts({"epochs": amount})
 
 
-def test_a_folder_that_two_ranks_offer_is_the_first_ones() -> None:
+def test_a_folder_of_two_ranks_is_stored_by_the_first() -> None:
     files = Listing(frozenset({"a"}))
-    offers = [
-        sharded.Offer(rank=rank, found=files, source=source)
+    given = [
+        parts.Part(rank=rank, found=files, source=source)
         for rank, source in enumerate([(0, 5), (0, 5), (1, 5), None, None])
     ]
-    found = [offer.found.files for offer in sharded.without_duplicates(offers)]
+    found = [part.found.files for part in parts.without_duplicates(given)]
     assert found == [{"a"}, set(), {"a"}, {"a"}, {"a"}]
 
 
-def test_many_problems_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharded, "_MAX_PROBLEMS", 2)
-    assert sharded.list_problems("wrong", ["a", "b"]) == "wrong:\n  a\n  b"
-    assert sharded.list_problems("wrong", ["a", "b", "c"]) == "wrong:\n  a\n  b\n  and 1 more"
+@pytest.mark.parametrize(
+    ("problems", "lines"), [("ab", ["a", "b"]), ("abc", ["a", "b", "and 1 more"])]
+)
+def test_the_first_problems_of_the_parts_are_listed(
+    problems: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_MAX_PROBLEMS", 2)
+    with pytest.raises(PartsConflict) as caught:
+        parts.refuse("upload", list(problems))
+    first, *others = str(caught.value).splitlines()
+    assert first == "upload: the ranks' parts cannot be one checkpoint:"
+    assert [line.strip() for line in others] == lines
 
 
 def test_a_context_that_is_closed_stores_nothing(context: core.Context) -> None:
