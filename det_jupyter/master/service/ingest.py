@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import assert_never
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple, assert_never
 
 from pydantic import BaseModel, ValidationError
 
@@ -46,25 +45,21 @@ from det_jupyter.contract.messages import (
     Unreadable,
 )
 from det_jupyter.contract.messages.disks import MASTERS
-from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Record, parse_line
 from det_jupyter.contract.run.output_lines import parse_printed
 from det_jupyter.contract.values.bounds import Count
-from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import DevicesReported, LogMatched
+from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of
-from det_jupyter.master.service.agent_clock import master_time, on_master_clock
-from det_jupyter.master.service.journal_records import Source, add_metrics, take_record
+from det_jupyter.master.service.agent_clock import on_master_clock
+from det_jupyter.master.service.journal_records import Source, take_journal
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
-# Kinds of records that the machine handles; without one of them a trial may wait for ever.
-NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
 _STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")  # kind and rank
-_KIND = re.compile(r'"kind": ?"(\w+)"')  # the kind in a line, even if the line is not valid
 
 
 class _ChunkPosition(BaseModel):
@@ -74,6 +69,14 @@ class _ChunkPosition(BaseModel):
     stream: str
     offset: Count
     size_bytes: Count
+
+
+class _Carried(NamedTuple):
+    """A run of which the sender of a report carries a part."""
+
+    trial: Trial
+    allocation: Allocation
+    part: GangPart
 
 
 def rank_of(stream: str) -> int | None:
@@ -125,6 +128,11 @@ class _Intake:
         self._offsets: dict[tuple[str, str], int] = {}
         self._foreign: dict[tuple[str, str], int] = {}  # of streams that are not the agent's
 
+    @property
+    def _is_remote(self) -> bool:
+        agent = self._transaction.machine.state.agents.get(self._agent_id)
+        return agent is not None and agent.is_remote
+
     def finish(self) -> Offsets:
         self._transaction.store.set_offsets(self._offsets)
         answer = Offsets(offsets={})
@@ -136,7 +144,7 @@ class _Intake:
         allocation_id = getattr(report, "allocation_id", "")
         found = self._transaction.machine.state.find_allocation(allocation_id)
         stream = report.stream if isinstance(report, Chunk) else None
-        with self._setting_aside(
+        with self._transaction.setting_aside(
             f"{stream or report.kind} of run {allocation_id}",
             content=report,
             experiment_id=found[0].experiment_id if found else None,
@@ -164,8 +172,8 @@ class _Intake:
                     )
                 )
             case RoomReported():
-                if self._is_here(report.allocation_id):
-                    self._transaction.take(self._placed(report))
+                if (carried := self._carried(report.allocation_id)) is not None:
+                    self._transaction.take(self._placed(report, carried))
                 else:
                     self._skip("a wait for room", report.allocation_id)
             case DisksSeen():
@@ -180,63 +188,51 @@ class _Intake:
             case _:
                 assert_never(report)
 
-    def _placed(self, report: RoomReported) -> RoomReported:
+    def _placed(self, report: RoomReported, carried: _Carried) -> RoomReported:
         """Return a report with the folder of the storage, and the agent if it is not here."""
-        state = self._transaction.machine.state
-        wait, found = report.wait, state.find_allocation(report.allocation_id)
-        if wait is None or found is None:
+        if (wait := report.wait) is None:
             return report
-        agent = state.agents.get(self._agent_id)
-        is_remote = agent is not None and agent.is_remote and wait.folder != MASTERS
-        update = {"agent_id": self._agent_id} if is_remote else {}
-        config = state.experiment(found[0].experiment_id).config
+        is_elsewhere = self._is_remote and wait.folder != MASTERS
+        update = {"agent_id": self._agent_id} if is_elsewhere else {}
+        config = self._transaction.machine.state.experiment(carried.trial.experiment_id).config
         location = location_of(config["checkpoint_storage"])
         if wait.writing == "checkpoint" and location is not None:
             update |= {"folder": location}
         return report.model_copy(update={"wait": wait.model_copy(update=update)})
 
-    def _parse(self, line: str) -> Record:
-        """Return the record of a journal's line, with its time on this computer's clock."""
-        record = parse_line(line)
-        return replace(record, at=master_time(record.at, self._clock_ahead_s))
+    def _carried(self, allocation_id: str) -> _Carried | None:
+        """Return what the sender carries of a run; None if it is unknown, over or another's."""
+        state = self._transaction.machine.state
+        if (found := state.find_allocation(allocation_id)) is None:
+            return None
+        trial, allocation = found
+        part = state.part_on(allocation, self._agent_id)
+        return None if part is None else _Carried(trial, allocation, part)
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
-        """Return trial and run of a rank; None if the run is unknown, over or another agent's."""
-        found = self._transaction.machine.state.find_allocation(allocation_id)
-        if found is None or not self._is_here(allocation_id, rank):
+        """Return trial and run of a rank; None if the sender does not carry it."""
+        carried = self._carried(allocation_id)
+        if carried is None or rank not in carried.part.ranks:
             return None
-        return found[0].id, found[1].run
-
-    def _is_here(self, allocation_id: str, rank: int | None = None) -> bool:
-        """Return whether the sender carries a part of a gang, or one of its ranks."""
-        found = self._transaction.machine.state.find_allocation(allocation_id)
-        part = self._part_of(found[1]) if found is not None else None
-        return part is not None and (rank is None or rank in part.ranks)
-
-    def _part_of(self, allocation: Allocation) -> GangPart | None:
-        """Return the part of a gang that the sender carries, if it carries one."""
-        return self._transaction.machine.state.part_on(allocation, self._agent_id)
+        return carried.trial.id, carried.allocation.run
 
     def _take_start(self, report: GangStarted) -> None:
-        found = self._transaction.machine.state.find_allocation(report.allocation_id)
-        if found is not None:
-            trial, allocation = found
-            part = self._part_of(allocation)
-            ranks = {process.rank for process in report.ranks}
-            if part is None or not ranks <= set(part.ranks):
-                self._skip(f"the start of ranks {sorted(ranks)}", report.allocation_id)
-                return
-            devices: dict[str, list[str]] = {agent_id: [] for agent_id in allocation.agent_ids}
-            for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=False):
-                devices[agent_id] += [slot.uuid] if slot.uuid else []
-            series = self._transaction.store.series
-            series.begin_run(trial.id, allocation.run, report.at, devices)
-            self._transaction.take(self._reachable_from_here(report))
+        ranks = {process.rank for process in report.ranks}
+        carried = self._carried(report.allocation_id)
+        if carried is None or not ranks <= set(carried.part.ranks):
+            self._skip(f"the start of ranks {sorted(ranks)}", report.allocation_id)
+            return
+        allocation = carried.allocation
+        devices: dict[str, list[str]] = {agent_id: [] for agent_id in allocation.agent_ids}
+        for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=False):
+            devices[agent_id] += [slot.uuid] if slot.uuid else []
+        series = self._transaction.store.series
+        series.begin_run(carried.trial.id, allocation.run, report.at, devices)
+        self._transaction.take(self._reachable_from_here(report))
 
     def _reachable_from_here(self, report: GangStarted) -> GangStarted:
         """Replace the connection files of ranks on another computer by those on this one."""
-        agent = self._transaction.machine.state.agents.get(self._agent_id)
-        if agent is None or not agent.is_remote:
+        if not self._is_remote:
             return report
         ranks = [
             process.model_copy(
@@ -250,27 +246,26 @@ class _Intake:
         return report.model_copy(update={"ranks": ranks})
 
     def _take_places(self, report: RanksSeen) -> None:
-        found = self._transaction.machine.state.find_allocation(report.allocation_id)
-        part = self._part_of(found[1]) if found is not None else None
-        if part is not None:
-            own = {rank: place for rank, place in report.places.items() if rank in part.ranks}
+        if (carried := self._carried(report.allocation_id)) is not None:
+            ranks = carried.part.ranks
+            own = {rank: place for rank, place in report.places.items() if rank in ranks}
             self._transaction.take(report.model_copy(update={"places": own}))
 
     def _take_exit(self, report: GangExited) -> None:
-        found = self._transaction.machine.state.find_allocation(report.allocation_id)
-        part = self._part_of(found[1]) if found is not None else None
-        if found is not None and part is not None:
-            if found[1].living_parts == [part]:
-                self._transaction.store.series.end_run(found[0].id, found[1].run, report.at)
-            own = {rank: code for rank, code in report.exit_codes.items() if rank in part.ranks}
-            codes = own or dict.fromkeys(part.ranks)
-            # When all parts have exited, the machine orders the agents to close the run.
-            self._transaction.take(report.model_copy(update={"exit_codes": codes}))
-        else:
+        carried = self._carried(report.allocation_id)
+        if carried is None:
             close = CloseRun(allocation_id=report.allocation_id)
             cause = self._transaction.machine.state.seq
             order = ToAgent(agent_id=self._agent_id, command=close, cause=cause)
             self._transaction.commands.append(order)
+            return
+        trial, allocation, part = carried
+        if allocation.living_parts == [part]:
+            self._transaction.store.series.end_run(trial.id, allocation.run, report.at)
+        own = {rank: code for rank, code in report.exit_codes.items() if rank in part.ranks}
+        codes = own or dict.fromkeys(part.ranks)
+        # When all parts have exited, the machine orders the agents to close the run.
+        self._transaction.take(report.model_copy(update={"exit_codes": codes}))
 
     def _take_chunk(self, chunk: Chunk) -> None:
         key = (chunk.allocation_id, chunk.stream)
@@ -285,7 +280,9 @@ class _Intake:
         if source is None:
             logger.info("skipped %s of allocation=%s", chunk.stream, chunk.allocation_id)
         elif chunk.stream.startswith("journal-"):
-            self._take_journal(source, chunk.text)
+            take_journal(
+                self._transaction, self._run_verdicts, source, chunk.text, self._clock_ahead_s
+            )
         else:
             self._take_output(source, chunk.text)
 
@@ -295,7 +292,7 @@ class _Intake:
         rank = rank_of(chunk.stream)
         if found is None or rank is None or rank >= len(found[1].slots):
             return False
-        return not self._is_here(chunk.allocation_id, rank)
+        return self._trial_of(chunk.allocation_id, rank) is None
 
     def _skip(self, what: str, allocation_id: str) -> None:
         logger.warning(
@@ -312,9 +309,9 @@ class _Intake:
         """Set aside a report that is not valid; if it was a chunk of a file, skip the chunk."""
         content = report.content if isinstance(report.content, dict) else {}
         allocation_id = str(content.get("allocation_id"))
-        found = self._transaction.machine.state.find_allocation(allocation_id)
-        if found is not None and not self._is_here(allocation_id):
-            found, content = None, {}  # another agent's run stays as it is
+        carried = self._carried(allocation_id)
+        if carried is None and self._transaction.machine.state.find_allocation(allocation_id):
+            content = {}  # another agent's run stays as it is
         with suppress(ValidationError):
             chunk = _ChunkPosition.model_validate(content)
             key = (chunk.allocation_id, chunk.stream)
@@ -324,27 +321,8 @@ class _Intake:
             f"a report of agent {self._agent_id} ({report.problem})",
             content=repr(report.content),
             error=ValueError(report.problem),
-            experiment_id=found[0].experiment_id if found else None,
+            experiment_id=carried.trial.experiment_id if carried else None,
         )
-
-    @contextmanager
-    def _setting_aside(
-        self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool
-    ) -> Iterator[None]:
-        """Undo what is done inside if it raises, and set its content aside."""
-        try:
-            with self._transaction.undoable():
-                yield
-        except Exception as error:
-            if self._transaction.fails_transaction(error):
-                raise
-            self._transaction.set_aside(
-                f"{what} ({_one_line(error)})",
-                content=str(content),
-                error=error,
-                experiment_id=experiment_id,
-                is_fatal=is_fatal,
-            )
 
     def _take_output(self, source: Source, text: str) -> None:
         logs = self._transaction.store.logs
@@ -391,47 +369,3 @@ class _Intake:
             time_metric=getattr(settings.searcher, "time_metric", None),
             policies=policies_of(settings) if kind == "output" else (),
         )
-
-    def _take_journal(self, source: Source, text: str) -> None:
-        lines = [line for line in text.split("\n") if line]  # U+2028 may be in JSON strings
-        if self._transaction.is_careful:
-            self._take_line_by_line(source, lines)
-            return
-        metrics: list[BatchMetrics | MetricsReported] = []  # consecutive records
-        for record in map(self._parse, lines):
-            if self._is_given_up(source):
-                return
-            is_validation = getattr(record, "group", "") == "validation"
-            if isinstance(record, (BatchMetrics, MetricsReported)) and not is_validation:
-                metrics.append(record)
-                continue
-            add_metrics(self._transaction, source, metrics)
-            metrics.clear()
-            take_record(self._transaction, self._run_verdicts, source, record)
-        add_metrics(self._transaction, source, metrics)
-
-    def _take_line_by_line(self, source: Source, lines: Iterable[str]) -> None:
-        """Store line by line, so that only a line that cannot be handled is set aside."""
-        for line in lines:
-            if self._is_given_up(source):
-                return
-            with self._setting_aside(
-                f"journal-{source.rank} of run {source.allocation_id}",
-                content=line,
-                experiment_id=source.experiment_id,
-                is_fatal=(kind := _KIND.search(line)) is not None and kind[1] in NEEDED,
-            ):
-                take_record(self._transaction, self._run_verdicts, source, self._parse(line))
-
-    def _is_given_up(self, source: Source) -> bool:
-        experiment = self._transaction.machine.state.experiments.get(source.experiment_id)
-        return experiment is None or experiment.is_given_up
-
-
-def _one_line(error: Exception) -> str:
-    """Format an error in one line; of validation errors the first one."""
-    if not isinstance(error, ValidationError):
-        return error_line(error)
-    first = error.errors(include_url=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]

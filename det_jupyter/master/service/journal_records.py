@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, assert_never
 
@@ -26,6 +27,7 @@ from det_jupyter.contract.run.journal import (
     StepTimes,
     TargetReached,
     TraceSaved,
+    parse_line,
     to_line,
 )
 from det_jupyter.contract.values.json_numbers import to_finite, to_number
@@ -36,8 +38,13 @@ from det_jupyter.master.machine.model.events import (
     ValidationReported,
 )
 from det_jupyter.master.machine.rules.log_policies import LogPolicy
+from det_jupyter.master.service.agent_clock import master_time
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
+
+# Kinds of records that the machine handles; without one of them a trial may wait for ever.
+NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
+_KIND = re.compile(r'"kind": ?"(\w+)"')  # the kind in a line, even if the line is not valid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,59 @@ class Source:
     metric: str  # the searcher metric
     time_metric: str | None
     policies: tuple[LogPolicy, ...]  # patterns to search for in the output
+
+
+def take_journal(
+    transaction: Transaction,
+    run_verdicts: RunVerdicts,
+    source: Source,
+    text: str,
+    clock_ahead_s: float,
+) -> None:
+    """Store lines of a rank's journal, until its experiment is given up.
+
+    A careful transaction stores line by line: only a line that cannot be handled is set aside.
+
+    Args:
+        transaction: Where they are stored.
+        run_verdicts: Computes verdicts on runs from them.
+        source: The rank.
+        text: The lines.
+        clock_ahead_s: How far the agent's clock is ahead of this computer's; times are corrected.
+    """
+
+    def parse(line: str) -> Record:
+        record = parse_line(line)
+        return replace(record, at=master_time(record.at, clock_ahead_s))
+
+    if transaction.is_careful:
+        for line in _usable_lines(transaction, source, text):
+            with transaction.setting_aside(
+                f"journal-{source.rank} of run {source.allocation_id}",
+                content=line,
+                experiment_id=source.experiment_id,
+                is_fatal=(kind := _KIND.search(line)) is not None and kind[1] in NEEDED,
+            ):
+                take_record(transaction, run_verdicts, source, parse(line))
+        return
+    metrics: list[BatchMetrics | MetricsReported] = []  # consecutive records
+    for record in map(parse, _usable_lines(transaction, source, text)):
+        is_validation = getattr(record, "group", "") == "validation"
+        if isinstance(record, (BatchMetrics, MetricsReported)) and not is_validation:
+            metrics.append(record)
+            continue
+        add_metrics(transaction, source, metrics)
+        metrics.clear()
+        take_record(transaction, run_verdicts, source, record)
+    add_metrics(transaction, source, metrics)
+
+
+def _usable_lines(transaction: Transaction, source: Source, text: str) -> Iterator[str]:
+    for line in filter(None, text.split("\n")):  # U+2028 may be in JSON strings
+        experiment = transaction.machine.state.experiments.get(source.experiment_id)
+        if experiment is None or experiment.is_given_up:
+            return
+        yield line
 
 
 def take_record(

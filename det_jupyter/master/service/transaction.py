@@ -18,6 +18,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 from det_jupyter.contract.messages import GangExited, Kill
 from det_jupyter.contract.values.text import error_line, printable
 from det_jupyter.errors import Conflict, DetError
@@ -129,7 +131,7 @@ class Transaction:
             except DetError:
                 raise
             except Exception as error:
-                if self.fails_transaction(error):
+                if self._fails_transaction(error):
                     raise
                 culprit = error.experiment_id if isinstance(error, HandlerFailed) else None
                 if culprit in blamed:
@@ -177,11 +179,30 @@ class Transaction:
             with self.undoable():
                 self.handle(news)
         except Exception as failed:
-            if self.fails_transaction(failed):
+            if self._fails_transaction(failed):
                 raise
             logger.exception("experiment=%d: cannot be told of it", experiment_id)
 
-    def fails_transaction(self, error: BaseException) -> bool:
+    @contextmanager
+    def setting_aside(
+        self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool
+    ) -> Iterator[None]:
+        """Undo what is done inside if it raises, and set its content aside; see `set_aside`."""
+        try:
+            with self.undoable():
+                yield
+        except Exception as error:
+            if self._fails_transaction(error):
+                raise
+            self.set_aside(
+                f"{what} ({_one_line(error)})",
+                content=str(content),
+                error=error,
+                experiment_id=experiment_id,
+                is_fatal=is_fatal,
+            )
+
+    def _fails_transaction(self, error: BaseException) -> bool:
         """Return whether an error must fail the transaction, because it cannot be set aside."""
         return is_system_error(error) or not self.is_careful
 
@@ -280,3 +301,12 @@ def _in_brief(event: Event) -> str:
     values = [f"{name}={getattr(event, name)}" for name in about if hasattr(event, name)]
     record = getattr(event, "record", None)
     return " ".join([event.kind, *values, *([record.kind] if record else [])])
+
+
+def _one_line(error: Exception) -> str:
+    """Format an error in one line; of validation errors the first one."""
+    if not isinstance(error, ValidationError):
+        return error_line(error)
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
