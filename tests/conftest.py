@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+import det_jupyter
 from det_jupyter.contract.host import paths
 from tests.processes import processes_below
 
@@ -48,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
-        compileall.compile_dir(Path(paths.__file__).parents[1], quiet=2)
+        compileall.compile_dir(Path(det_jupyter.__file__).parent, quiet=2)
 
 
 @pytest.hookimpl(optionalhook=True)  # mutants.py has no xdist
