@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from det_jupyter.client.tables import Row as TableRow
 from det_jupyter.client.tables import Rows, plain_table
-from det_jupyter.contract.messages.views import Verdict
+from det_jupyter.contract.messages.verdicts import Verdict
 from det_jupyter.contract.values.text import count, date, experiment_title, number
 from det_jupyter.diagnosis.gains import Sign
 from det_jupyter.diagnosis.recipe_results import Row, yaml_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
-from det_jupyter.contract.messages.views import Cause, CauseKind
+from det_jupyter.contract.messages.verdicts import Cause, CauseKind
 from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.contract.values.text import brief, size
 from det_jupyter.diagnosis.memory import Creep

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
-from det_jupyter.contract.messages.views import Cause, Verdict
+from det_jupyter.contract.messages.verdicts import Cause, Verdict
 from det_jupyter.diagnosis.gains import LEAST_GAIN, Ratio, Sign
 from det_jupyter.diagnosis.recipe_results import (
     KINDS,

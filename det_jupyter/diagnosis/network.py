@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.contract.messages.views import ComputerNetwork, NetworkUse
+from det_jupyter.contract.messages.verdicts import ComputerNetwork, NetworkUse
 from det_jupyter.contract.values.text import size
 from det_jupyter.diagnosis.run_facts import PERIODIC, Facts, Setting
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from det_jupyter.contract.messages.views import CauseKind
+from det_jupyter.contract.messages.verdicts import CauseKind
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.contract.values.measures import SECTION
 from det_jupyter.diagnosis.run_facts import PERIODIC, Periodic, RankFacts, kind_of

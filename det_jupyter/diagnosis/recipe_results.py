@@ -8,7 +8,7 @@ from statistics import median
 
 import yaml
 
-from det_jupyter.contract.messages.views import Cause, CauseKind, Verdict
+from det_jupyter.contract.messages.verdicts import Cause, CauseKind, Verdict
 from det_jupyter.diagnosis.gains import Rates, Ratio, Sign, ratio_of, variation_of
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, ONE_SLOT, REPLAY, LeftOut, Recipe
 

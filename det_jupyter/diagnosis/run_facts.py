@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from det_jupyter.contract.messages.views import CauseKind
+from det_jupyter.contract.messages.verdicts import CauseKind
 
 # Other parts (callbacks, the rest, those of newer programs) are residual.
 KIND_OF: Mapping[str, CauseKind] = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from det_jupyter.contract.messages.gangs import SystemSample
-from det_jupyter.contract.messages.views import Verdict
+from det_jupyter.contract.messages.reports import SystemSample
+from det_jupyter.contract.messages.verdicts import Verdict
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.diagnosis.run_facts import Setting
 from det_jupyter.diagnosis.sentences import TOO_EARLY, TOO_SHORT, to_sentences

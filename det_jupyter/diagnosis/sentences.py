@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from det_jupyter.contract.messages.views import Cause, CauseKind
+from det_jupyter.contract.messages.verdicts import Cause, CauseKind
 from det_jupyter.contract.values.text import rough_duration
 from det_jupyter.diagnosis.memory import Creep
 from det_jupyter.diagnosis.network import over

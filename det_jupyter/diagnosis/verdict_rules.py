@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from det_jupyter.contract.messages.views import Cause, CauseKind, NetworkUse, VerdictKind
+from det_jupyter.contract.messages.verdicts import Cause, CauseKind, NetworkUse, VerdictKind
 from det_jupyter.diagnosis.advice import advise, advise_memory, compute_gains
 from det_jupyter.diagnosis.memory import Creep, find_creep
 from det_jupyter.diagnosis.network import find_network

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import fmean
 
-from det_jupyter.contract.messages.gangs import SystemSample
+from det_jupyter.contract.messages.reports import SystemSample
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.diagnosis.rank_times import MIN_BATCHES, MIN_INTERVALS, RECENT_S, RankTimes
 from det_jupyter.diagnosis.run_facts import Facts, Growth, Setting

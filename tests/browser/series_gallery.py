@@ -14,7 +14,7 @@ from pathlib import Path
 from playwright.sync_api import Page
 
 from det_jupyter.contract.messages import SeriesPage
-from det_jupyter.contract.messages.views import VerdictKind
+from det_jupyter.contract.messages.verdicts import VerdictKind
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.model.trial_state import Trial

@@ -27,7 +27,7 @@ from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.messages import AgentCredentials, PreviewRequest, State
-from det_jupyter.contract.messages.views import NetworkUse
+from det_jupyter.contract.messages.verdicts import NetworkUse
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.stopping import end_everything
 from tests.processes import DetHome, det_home, processes_below, wait_until
@@ -282,7 +282,7 @@ def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
 
 SHARDED = """
 from det_jupyter import core
-from det_jupyter.contract.messages.views import NetworkUse
+from det_jupyter.contract.messages.verdicts import NetworkUse
 from det_jupyter.errors import CheckpointError
 
 

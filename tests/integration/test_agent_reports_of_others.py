@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import (
     SystemSample,
     SystemSampled,
 )
-from det_jupyter.contract.messages.gangs import Unreadable
+from det_jupyter.contract.messages.reports import Unreadable
 from det_jupyter.contract.run.journal import CheckpointDeleted, CheckpointSaved
 from det_jupyter.master.service.service import Service
 from tests.integration.master_support import (

@@ -98,29 +98,16 @@ from det_jupyter.contract.messages.gangs import (
     AddAgent,
     AgentCommand,
     AgentCredentials,
-    AgentReport,
-    AgentReports,
-    Chunk,
     ClockReading,
     CloseRun,
-    CrashOutput,
-    DevicesSeen,
-    DisksSeen,
     ExtendGang,
-    GangExited,
-    GangStarted,
     KillGang,
     Leave,
-    MemoryHolder,
-    MemoryShortage,
     Offsets,
     OtherVersion,
     PassOrders,
-    RankProcess,
-    RanksSeen,
     RegisterAgent,
     RemoteStart,
-    RoomReported,
     RunCommand,
     RunReport,
     SignalGang,
@@ -128,10 +115,7 @@ from det_jupyter.contract.messages.gangs import (
     StoredCheckpoint,
     StoredFile,
     StoredFiles,
-    SystemSample,
-    SystemSampled,
     TakeSamples,
-    Unreadable,
 )
 from det_jupyter.contract.messages.hangs import HangReport, RankStall, describe_mismatch
 from det_jupyter.contract.messages.queries import (
@@ -161,6 +145,24 @@ from det_jupyter.contract.messages.rank_orders import (
     ProfileView,
     TraceView,
     TrialChangeView,
+)
+from det_jupyter.contract.messages.reports import (
+    AgentReport,
+    AgentReports,
+    Chunk,
+    CrashOutput,
+    DevicesSeen,
+    DisksSeen,
+    GangExited,
+    GangStarted,
+    MemoryHolder,
+    MemoryShortage,
+    RankProcess,
+    RanksSeen,
+    RoomReported,
+    SystemSample,
+    SystemSampled,
+    Unreadable,
 )
 from det_jupyter.contract.messages.requests import (
     Capsule,
@@ -208,12 +210,12 @@ from det_jupyter.contract.messages.trackers import (
     TrackerState,
     TrackerWork,
 )
+from det_jupyter.contract.messages.verdicts import Cause, Verdict
 from det_jupyter.contract.messages.views import (
     AgentView,
     Alarm,
     AllocationView,
     BracketView,
-    Cause,
     CheckpointView,
     Divergence,
     ExperimentView,
@@ -230,7 +232,6 @@ from det_jupyter.contract.messages.views import (
     Target,
     TimingsView,
     TrialView,
-    Verdict,
     alarm_of,
 )
 from det_jupyter.contract.messages.wire import PROTOCOL, Wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from det_jupyter.contract.messages.views import VerdictKind
+from det_jupyter.contract.messages.verdicts import VerdictKind
 from det_jupyter.contract.values.text import one_line
 from det_jupyter.view.forms.html_parts import LINE, QUIET, block, details, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image

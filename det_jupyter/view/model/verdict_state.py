@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from det_jupyter.contract.messages.views import VerdictKind
+from det_jupyter.contract.messages.verdicts import VerdictKind
 from det_jupyter.view.model.status_looks import Tone
 
 VERDICT_WORDS: dict[VerdictKind, str] = {  # in the order in which shares are drawn

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages.views import CauseKind, Verdict
+from det_jupyter.contract.messages.verdicts import CauseKind, Verdict
 from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.advice import advise, compute_gains
 from det_jupyter.diagnosis.memory import Creep, find_creep

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from det_jupyter.contract.messages import SystemSample
-from det_jupyter.contract.messages.views import NetworkUse
+from det_jupyter.contract.messages.verdicts import NetworkUse
 from det_jupyter.diagnosis import RankSite, RunVerdict
 from tests.unit.diagnosis.samples import interval, setting
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from det_jupyter.contract.messages.views import Cause, Verdict
+from det_jupyter.contract.messages.verdicts import Cause, Verdict
 from det_jupyter.diagnosis.conclusion import conclude
 from det_jupyter.diagnosis.recipe_results import (
     Measured,

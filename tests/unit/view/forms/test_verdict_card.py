@@ -9,7 +9,8 @@ import pytest
 
 from det_jupyter.client.reasons import shown_verdict
 from det_jupyter.contract.messages import Cause, Verdict
-from det_jupyter.contract.messages.views import Divergence, VerdictKind
+from det_jupyter.contract.messages.verdicts import VerdictKind
+from det_jupyter.contract.messages.views import Divergence
 from det_jupyter.front.verbs.showing import trials_listing
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.verdict_card import svg_shares
