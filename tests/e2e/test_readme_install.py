@@ -1,8 +1,8 @@
 """A new user's first minutes: README's install of the wheel, then the quickstart.
 
 The wheel is installed into a new environment. What its metadata requires for README's extras, and
-nothing else, is linked to from the environment that runs the tests: for `make setup`, pip has chosen
-these versions already, and pip would download and unpack them again for a minute.
+nothing else, is linked to from the environment that runs the tests. Its versions are those that
+pip has chosen for `make setup`; it would download and unpack them again for a minute.
 """
 
 from __future__ import annotations
