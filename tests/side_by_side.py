@@ -9,7 +9,12 @@ from xdist.scheduler import LoadFileScheduling
 LAB = "tests/lab/"
 # For each worker, the rooms it takes first, in order; all other files come after.
 # Files of a room share what takes seconds to start, e2e the most: a master, an agent and torch.
-ROOMS = (("lab", "browser", "integration", "e2e"), ("e2e", "integration"), ("integration", "e2e"))
+ROOMS = (
+    ("lab", "browser", "integration", "e2e"),
+    ("e2e", "integration"),
+    ("integration", "e2e"),
+    ("unit",),  # they compute while the others wait for processes
+)
 
 
 class RoomsApart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
