@@ -19,7 +19,6 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from det_jupyter.agent.runs.file_chunks import Stream, streams_of
-from det_jupyter.agent.runs.run_end import crash_output
 from det_jupyter.agent.starting.rank_processes import end_survivors
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
@@ -38,8 +37,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.disks import MASTERS
 from det_jupyter.contract.run import control_page
-from det_jupyter.contract.run.evidence_page import EvidencePage, create_evidence_page
-from det_jupyter.contract.run.output_lines import read_end
+from det_jupyter.contract.run.evidence_page import create_evidence_page
 from det_jupyter.contract.trial.captured import cell_labels, cell_sources
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.variables import (
@@ -182,48 +180,6 @@ class Run:
                 "allocation=%s: %s cannot be written: %s", self.id, self.dir.exit, error
             )
 
-    def with_details(self, exited: GangExited) -> GangExited:
-        """Return the report with details: the last batch and the output of the rank that ended
-        first.
-
-        If the run's folder was removed or the disk is full, that is reported as the error instead.
-        """
-        if exited.killed or exited.lost:
-            return exited
-        rank = exited.first_ended
-        if rank is not None and not self.dir.path.is_dir():  # no rank could journal its end
-            error = (
-                f"the run's folder was removed while it trained: {self.dir.path}; leave "
-                f"{self.dir.path.parent} alone while something runs"
-            )
-            return exited.model_copy(update={"error": error, "error_is_final": False})
-        has_failed = exited.first_failed is not None or bool(exited.error)
-        # With a full disk, the rank could not write its failure into the journal.
-        if has_failed and (full := paths.find_full_folder()):
-            where = f"on agent {self.remote_agent}: " if self.remote_agent else ""
-            return exited.model_copy(
-                update={
-                    "error": where + full,
-                    "error_is_final": False,
-                    "no_room": True,
-                    "full_folder": str(paths.data_dir()),
-                }
-            )
-        if rank is None:
-            return exited
-        try:
-            with self.open_page() as page:
-                batch = page.batch_of(rank)
-        except (OSError, ValueError):  # user code may have removed the folder
-            batch = None
-        output = read_end(self.dir.output(rank))
-        cwd = str(self.plan.workplace(self.dir))
-        crash = crash_output(output, self.labels(), cwd, self._entered())
-        if crash is not None and self.plan.has_context:  # paths relative to the context directory
-            traceback = crash.traceback.replace(f'File "{self.dir.work}/', 'File "')
-            crash = crash.model_copy(update={"traceback": traceback})
-        return exited.model_copy(update={"batch": batch, "last_words": crash})
-
     def labels(self) -> Mapping[str, str]:
         """Return the labels of the captured cells, by file name; {} if they cannot be read."""
         try:
@@ -239,15 +195,6 @@ class Run:
             return cell_sources(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
         except (NotFound, ValueError):
             return {}
-
-    def _entered(self) -> dict[int, tuple[int, str]]:
-        """Return how many collectives each rank here has begun from Python, and the last one."""
-        try:
-            with closing(EvidencePage(self.dir.evidence)) as page:
-                found = {rank: page.read(rank) for rank in self.ranks}
-        except (OSError, ValueError):  # user code may have removed the folder
-            return {}
-        return {rank: (one.entered, one.collective) for rank, one in found.items()}
 
     def open_page(self) -> closing[control_page.ControlPage]:
         """Return the control page, which is closed at the end of a `with` block.

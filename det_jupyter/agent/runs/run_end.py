@@ -38,12 +38,15 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
+from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.user_code import OURS, is_users_file
+from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir, append_to_journal
 from det_jupyter.contract.messages import CrashOutput, GangExited, GangPlan
 from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.evidence_page import EvidencePage
 from det_jupyter.contract.run.journal import RunEnded, TargetReached, to_line
-from det_jupyter.contract.run.output_lines import last_lines
+from det_jupyter.contract.run.output_lines import last_lines, read_end
 from det_jupyter.contract.values.lengths import Length
 
 _LINES = 20  # lines of output shown if there is no stack
@@ -67,6 +70,58 @@ class _Frame(NamedTuple):
     file: str
     line: str
     name: str
+
+
+def with_details(run: Run, exited: GangExited) -> GangExited:
+    """Return the report with the last batch, and the output, of the rank that ended first.
+
+    If the run's folder was removed or the disk is full, that is reported as the error instead.
+    """
+    if exited.killed or exited.lost:
+        return exited
+    rank = exited.first_ended
+    if rank is not None and not run.dir.path.is_dir():  # no rank could journal its end
+        error = (
+            f"the run's folder was removed while it trained: {run.dir.path}; leave "
+            f"{run.dir.path.parent} alone while something runs"
+        )
+        return exited.model_copy(update={"error": error, "error_is_final": False})
+    has_failed = exited.first_failed is not None or bool(exited.error)
+    # With a full disk, the rank could not write its failure into the journal.
+    if has_failed and (full := paths.find_full_folder()):
+        where = f"on agent {run.remote_agent}: " if run.remote_agent else ""
+        return exited.model_copy(
+            update={
+                "error": where + full,
+                "error_is_final": False,
+                "no_room": True,
+                "full_folder": str(paths.data_dir()),
+            }
+        )
+    if rank is None:
+        return exited
+    try:
+        with run.open_page() as page:
+            batch = page.batch_of(rank)
+    except (OSError, ValueError):  # user code may have removed the folder
+        batch = None
+    output = read_end(run.dir.output(rank))
+    cwd = str(run.plan.workplace(run.dir))
+    crash = crash_output(output, run.labels(), cwd, _entered(run))
+    if crash is not None and run.plan.has_context:  # paths relative to the context directory
+        traceback = crash.traceback.replace(f'File "{run.dir.work}/', 'File "')
+        crash = crash.model_copy(update={"traceback": traceback})
+    return exited.model_copy(update={"batch": batch, "last_words": crash})
+
+
+def _entered(run: Run) -> dict[int, tuple[int, str]]:
+    """Return how many collectives each rank here has begun from Python, and the last one."""
+    try:
+        with closing(EvidencePage(run.dir.evidence)) as page:
+            found = {rank: page.read(rank) for rank in run.ranks}
+    except (OSError, ValueError):  # user code may have removed the folder
+        return {}
+    return {rank: (one.entered, one.collective) for rank, one in found.items()}
 
 
 def crash_output(

@@ -26,7 +26,7 @@ from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.runs.memory_watch import MemoryWatch
 from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.run import Run, new_run
-from det_jupyter.agent.runs.run_end import write_end
+from det_jupyter.agent.runs.run_end import with_details, write_end
 from det_jupyter.agent.runs.specs import make_specs, shared_store
 from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.launcher import Launcher
@@ -217,13 +217,13 @@ class Runner:
         if self.leave_ordered.is_set():  # the order was on its way when this agent began to exit
             gang.abandon()
             gang.not_started("", is_final=False)
-            self._finish(active, run.with_details(gang.to_report(time.time())))
+            self._finish(active, with_details(run, gang.to_report(time.time())))
             return
         try:
             run.prepare()
         except OSError as error:
             gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
-            self._finish(active, run.with_details(gang.to_report(time.time())))
+            self._finish(active, with_details(run, gang.to_report(time.time())))
             return
         self._active[run.id] = active
         active.task = asyncio.create_task(self._run_gang(active))
@@ -246,7 +246,7 @@ class Runner:
                 await until_gone(pid)
         if run.plan.is_program:  # processes that its ranks started must not journal any more
             await asyncio.to_thread(kill_run_processes, run.dir)
-        exited = active.memory.added_to(run.with_details(gang.to_report(time.time())))
+        exited = active.memory.added_to(with_details(run, gang.to_report(time.time())))
         exited = exited.model_copy(update={"faults": active.faults})
         if run.plan.is_program:
             with suppress(OSError, ValueError):  # user code may have removed the folder
