@@ -143,17 +143,17 @@ class Bracket:
         """Enter a trial's result at its rung; the trial may be over already."""
         place = self._trials.rung[index]
         self._count_training(place, -1)
-        verdict = self._rungs[place].add(index, metric)
+        effect = self._rungs[place].add(index, metric)
         is_open = self._trials.is_open(index)
         if place == len(self._rungs) - 1:
             return self._close(index, CLOSED) if is_open else []
         if self._rules.form is Form.PROMOTE:
             if is_open:
                 self._trials.status[index] = RESTING
-            return self._promote(verdict.candidate, place)
+            return self._promote(effect.candidate, place)
         if not is_open:
             return []
-        return self._move_up(index) if verdict.is_best else self._close(index, STOPPED)
+        return self._move_up(index) if effect.is_best else self._close(index, STOPPED)
 
     def _promote(self, candidate: int | None, place: int) -> list[Action]:
         if candidate is None or self._trials.rung[candidate] > place:

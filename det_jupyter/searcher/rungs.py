@@ -28,7 +28,7 @@ Entry = tuple[float, int, int]  # metric, order among equals, trial
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Effect:
     """What a result changed."""
 
     is_best: bool  # it is among the best 1/divisor
@@ -60,7 +60,7 @@ class Rung:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def add(self, trial: int, metric: float) -> Verdict:
+    def add(self, trial: int, metric: float) -> Effect:
         """Record a result. A trial has at most one in each rung."""
         self._num_ever += 1
         entry = (metric, -self._num_ever if self._is_stopping else self._num_ever, trial)
@@ -75,9 +75,9 @@ class Rung:
         worst = self._worst_of_best()
         is_best = worst is not None and entry <= worst
         if is_best:
-            return Verdict(True, trial)
+            return Effect(True, trial)
         has_grown = self._num_best > num_before and worst is not None
-        return Verdict(False, worst[2] if has_grown and worst is not None else None)
+        return Effect(False, worst[2] if has_grown and worst is not None else None)
 
     def remove(self, trial: int) -> None:
         """Remove a trial's result."""

@@ -28,10 +28,10 @@ from det_jupyter.agent.hangs.recorder import Recorded, pending
 from det_jupyter.agent.hangs.stacks import collective_of
 from det_jupyter.agent.hangs.stall_watch import (
     INTERVAL_S,
+    Finding,
     Kind,
     RankSample,
     StallWatch,
-    Verdict,
 )
 from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.run import Run
@@ -118,7 +118,7 @@ class GangWatch:
         self._watch = StallWatch(after_s, others_wait=num_others > 0)
         self._looker = Looker(run, self._page)
         self._code = Code(run)
-        self._verdict = Verdict()
+        self._finding = Finding()
         self._seen: dict[int, Seen] = {}
         self._children: dict[int, tuple[int, ...]] = {}
         self._found: dict[int, int] = {}  # workers of a launcher, by rank
@@ -137,7 +137,7 @@ class GangWatch:
             return False
         facts = {rank: ThreadFacts.read(pid, pid) for rank, pid in processes.items()}
         looked: dict[int, Seen] = {}
-        if self._verdict.wants_look:
+        if self._finding.wants_look:
             looked = self._looker.look(
                 {rank: pid for rank, pid in processes.items() if facts[rank].state not in "Tt"}
             )
@@ -148,11 +148,11 @@ class GangWatch:
             self._sample(rank, pid, facts[rank], looked.get(rank), spins=spins)
             for rank, pid in sorted(processes.items())
         ]
-        self._verdict = verdict = self._watch.step(samples, now)
-        if (verdict.stalled is not None) == self._is_reported:
+        self._finding = finding = self._watch.step(samples, now)
+        if (finding.stalled is not None) == self._is_reported:
             return False
-        self._report(verdict, processes)
-        self._is_reported = verdict.stalled is not None
+        self._report(finding, processes)
+        self._is_reported = finding.stalled is not None
         return True
 
     def _processes(self, gang: LivingGang, now: float) -> dict[int, int] | None:
@@ -198,7 +198,7 @@ class GangWatch:
     ) -> RankSample:
         evidence = self._page.read(rank)
         others: OtherFacts | None = None
-        if self._verdict.quiet_s > _OTHERS_AFTER_S:
+        if self._finding.quiet_s > _OTHERS_AFTER_S:
             others = read_others(pid, evidence.own_threads)
             self._children[rank] = others.children
         batch = self._control.batch_of(rank)
@@ -215,20 +215,20 @@ class GangWatch:
             look=None if seen is None else seen.look(spins=spins),
         )
 
-    def _report(self, verdict: Verdict, processes: dict[int, int]) -> None:
+    def _report(self, finding: Finding, processes: dict[int, int]) -> None:
         at = time.time()
         ranks: list[RankStall] = []
-        if verdict.stalled is not None:
+        if finding.stalled is not None:
             ranks = [
                 self._stall(rank, kind, processes[rank])
-                for rank, kind in sorted(verdict.stalled.items())
+                for rank, kind in sorted(finding.stalled.items())
             ]
             if (self._run.plan.config.get("hang") or {}).get("action") == "dump":
                 folder = keep_files(self._run, processes)
                 kept = [f"files are kept in {folder}"] if folder is not None else []
                 first = ranks[0].model_copy(update={"evidence": [*ranks[0].evidence, *kept]})
                 ranks = [first, *ranks[1:]]
-        record = RanksStalled(at=at, since=max(0.0, at - verdict.quiet_s), ranks=ranks)
+        record = RanksStalled(at=at, since=max(0.0, at - finding.quiet_s), ranks=ranks)
         kinds = ", ".join(f"{rank.rank} {rank.kind} {rank.call}" for rank in ranks)
         logger.warning("allocation=%s stalled: %s", self._run.id, kinds or "no longer")
         append_to_journal(self._run.dir.journal(min(self._run.ranks)), to_line(record))

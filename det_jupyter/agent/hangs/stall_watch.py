@@ -106,7 +106,7 @@ class RankSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Finding:
     """What a sample has shown.
 
     Args:
@@ -231,7 +231,7 @@ class StallWatch:
         self._moved = 0  # samples in a row in which a stalled rank has moved
         self._survived: dict[Hashable, float] = {}  # how long the ranks stood there, and went on
 
-    def step(self, samples: Sequence[RankSample], now: float) -> Verdict:
+    def step(self, samples: Sequence[RankSample], now: float) -> Finding:
         """Take a sample of all ranks; `now` is monotonic seconds."""
         gap_s, self._now = now - self._now, now
         progress = tuple(sample.progress for sample in samples)
@@ -239,12 +239,12 @@ class StallWatch:
         if not known or gap_s > _GAP_S:
             self._ranks = {sample.rank: _RankWatch(sample, now) for sample in samples}
             self._begin(progress, now)
-            return Verdict(stalled=self._stalled)
+            return Finding(stalled=self._stalled)
         moved = [self._ranks[sample.rank].step(sample, now, max(gap_s, 0.1)) for sample in samples]
         if progress != self._progress:
             self._has_begun = True
             self._begin(progress, now)
-            return Verdict()
+            return Finding()
         if self._stalled is not None:
             self._follow(samples, moved, now)
         return self._judge(now)
@@ -262,7 +262,7 @@ class StallWatch:
             watch.forget_looks()
 
     def _follow(self, samples: Sequence[RankSample], moved: Sequence[bool], now: float) -> None:
-        """Take the verdict back if a rank that others wait for moves in two samples in a row."""
+        """Take the stall back if a rank that others wait for moves in two samples in a row."""
         assert self._stalled is not None
         moves = any(
             has_moved and self._stalled.get(sample.rank) != "waits"
@@ -276,24 +276,24 @@ class StallWatch:
         if self._moved >= 2 or continued:
             self._begin((), now)
 
-    def _judge(self, now: float) -> Verdict:
+    def _judge(self, now: float) -> Finding:
         quiet_s = now - self._since
         if self._stalled is not None:
-            return Verdict(stalled=self._stalled, quiet_s=quiet_s)
+            return Finding(stalled=self._stalled, quiet_s=quiet_s)
         watches = self._ranks.values()
         stopped = [watch.is_stopped for watch in watches]
         if quiet_s < LOOK_AFTER_S or (all(stopped) and not self._others_wait):
-            return Verdict(quiet_s=quiet_s)
+            return Finding(quiet_s=quiet_s)
         if any(watch.look is not None and watch.look.is_debugged for watch in watches):
-            return Verdict(wants_look=self._may_look(now), quiet_s=quiet_s)
+            return Finding(wants_look=self._may_look(now), quiet_s=quiet_s)
         if not all(w.last.spins or w.is_idle_for(LOOK_AFTER_S, now) for w in watches):
-            return Verdict(quiet_s=quiet_s)
+            return Finding(quiet_s=quiet_s)
         limit_s = self._limit()
         is_still = all(watch.stays() and watch.is_idle_for(limit_s, now) for watch in watches)
         if quiet_s >= limit_s and is_still:
             self._stalled = {rank: watch.kind(now) for rank, watch in self._ranks.items()}
-            return Verdict(stalled=self._stalled, quiet_s=self._still_s(now))
-        return Verdict(wants_look=self._may_look(now), quiet_s=quiet_s)
+            return Finding(stalled=self._stalled, quiet_s=self._still_s(now))
+        return Finding(wants_look=self._may_look(now), quiet_s=quiet_s)
 
     def _still_s(self, now: float) -> float:
         """Return for how long the ranks that others wait for have been idle."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.searcher.rung_lengths import rung_lengths
-from det_jupyter.searcher.rungs import Rung, Verdict
+from det_jupyter.searcher.rungs import Effect, Rung
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_the_best_are_those_of_a_sorted_list(
     for trial in range(data.draw(st.integers(1, 40))):
         metric = data.draw(metrics)
         is_best, candidate = plain.add(trial, metric)
-        verdict = rung.add(trial, metric)
-        assert verdict.is_best == is_best
+        effect = rung.add(trial, metric)
+        assert effect.is_best == is_best
         if not is_stopping:
-            assert verdict.candidate == candidate
+            assert effect.candidate == candidate
         if data.draw(st.integers(0, 5)) == 0:
             gone = data.draw(st.sampled_from([result[2] for result in plain.results]))
             plain.remove(gone)
@@ -94,10 +94,10 @@ def test_the_best_are_those_of_a_sorted_list(
 
 def test_results_equal_to_the_last_of_the_best_lose_to_the_older_when_promoting() -> None:
     rung = Rung(1, 2, is_stopping=False)
-    assert rung.add(0, 0.5) == Verdict(False, None)
-    assert rung.add(1, 0.5) == Verdict(False, 0)  # the older one wins, and there is room for one
-    assert rung.add(2, 0.5) == Verdict(False, None)
-    assert rung.add(3, 0.4) == Verdict(True, 3)
+    assert rung.add(0, 0.5) == Effect(False, None)
+    assert rung.add(1, 0.5) == Effect(False, 0)  # the older one wins, and there is room for one
+    assert rung.add(2, 0.5) == Effect(False, None)
+    assert rung.add(3, 0.4) == Effect(True, 3)
 
 
 def test_results_equal_to_the_last_of_the_best_beat_the_older_when_stopping() -> None:

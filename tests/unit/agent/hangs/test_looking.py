@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.agent.hangs.looking import Seen
 from det_jupyter.agent.hangs.recorder import Recorded
 from det_jupyter.agent.hangs.stacks import Frame
-from det_jupyter.agent.hangs.stall_watch import OthersSample, RankSample, StallWatch, Verdict
+from det_jupyter.agent.hangs.stall_watch import Finding, OthersSample, RankSample, StallWatch
 
 BACKWARD = [
     Frame("/p/site-packages/torch/autograd/graph.py", 865, "_engine_run_backward"),
@@ -38,7 +38,7 @@ def test_a_backward_pass_on_cuda_waits_if_a_collective_is_pending(
 
 def test_a_backward_pass_that_is_compiled_on_cuda_is_no_stall() -> None:
     """The main thread sleeps, and torch's thread for the device compiles for minutes."""
-    watch, verdict = StallWatch(6.0), Verdict()
+    watch, finding = StallWatch(6.0), Finding()
     for second in range(300):
         sample = RankSample(
             rank=0,
@@ -46,7 +46,7 @@ def test_a_backward_pass_that_is_compiled_on_cuda_is_no_stall() -> None:
             beats=second + 1,
             others=OthersSample(cpu_s=float(second)),
             spins=True,
-            look=Seen(pid=1, frames=BACKWARD).look(spins=True) if verdict.wants_look else None,
+            look=Seen(pid=1, frames=BACKWARD).look(spins=True) if finding.wants_look else None,
         )
-        verdict = watch.step([sample], 1000.0 + second)
-        assert verdict.stalled is None, f"after {second} s"
+        finding = watch.step([sample], 1000.0 + second)
+        assert finding.stalled is None, f"after {second} s"

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.agent.hangs.stall_watch import (
+    Finding,
     Look,
     OthersSample,
     RankSample,
     StallWatch,
-    Verdict,
 )
 
 Change = Callable[[int, RankSample], RankSample]  # of a second, and of rank 1
@@ -32,14 +32,14 @@ class World:
         self.looks = looks
         self.now = 1000.0
         self.ranks = [RankSample(rank=rank, progress=(0,), beats=1) for rank in (0, 1)]
-        self.verdict = Verdict()
+        self.finding = Finding()
         for batch in range(1, 5):
             self.step(lambda second, rank: rank, batch=batch)
 
-    def step(self, change: Change, *, batch: int | None = None, after_s: float = 1.0) -> Verdict:
+    def step(self, change: Change, *, batch: int | None = None, after_s: float = 1.0) -> Finding:
         """Let a second pass, in which `change` happens to rank 1."""
         self.now += after_s
-        wanted = self.verdict.wants_look
+        wanted = self.finding.wants_look
         ranks = []
         for rank, look in zip(self.ranks, self.looks, strict=True):
             progress = rank.progress if batch is None else (batch,)
@@ -51,11 +51,11 @@ class World:
         if ranks[1].state == "T":
             ranks[1] = replace(ranks[1], look=None)
         self.ranks = ranks
-        self.verdict = self.watch.step(ranks, self.now)
-        return self.verdict
+        self.finding = self.watch.step(ranks, self.now)
+        return self.finding
 
-    def stands(self, seconds: int, change: Change = lambda second, rank: rank) -> list[Verdict]:
-        """Return the verdicts of so many seconds without progress."""
+    def stands(self, seconds: int, change: Change = lambda second, rank: rank) -> list[Finding]:
+        """Return the findings of so many seconds without progress."""
         return [self.step(change) for _ in range(seconds)]
 
 
@@ -63,17 +63,17 @@ def works(cpu_s: float) -> Change:
     return lambda second, rank: replace(rank, cpu_s=rank.cpu_s + cpu_s)
 
 
-def stalled(verdicts: list[Verdict]) -> bool:
-    return any(verdict.stalled is not None for verdict in verdicts)
+def stalled(findings: list[Finding]) -> bool:
+    return any(finding.stalled is not None for finding in findings)
 
 
 def test_a_rank_that_stands_still_is_found_within_the_limit_and_two_looks() -> None:
-    verdicts = World().stands(10)
-    first = next(i for i, verdict in enumerate(verdicts) if verdict.stalled is not None)
+    findings = World().stands(10)
+    first = next(i for i, finding in enumerate(findings) if finding.stalled is not None)
     assert 5 <= first <= 7
-    assert verdicts[first].stalled == {0: "waits", 1: "still"}
-    assert verdicts[first].quiet_s >= 6
-    assert all(verdict.stalled == {0: "waits", 1: "still"} for verdict in verdicts[first:])
+    assert findings[first].stalled == {0: "waits", 1: "still"}
+    assert findings[first].quiet_s >= 6
+    assert all(finding.stalled == {0: "waits", 1: "still"} for finding in findings[first:])
 
 
 def test_a_rank_that_moves_is_slow() -> None:
@@ -152,13 +152,13 @@ def test_a_debugger_is_no_stall() -> None:
 
 
 def test_a_wait_for_a_device_that_spins_is_a_wait() -> None:
-    def spin(world: World) -> list[Verdict]:
-        verdicts = []
+    def spin(world: World) -> list[Finding]:
+        findings = []
         for _ in range(20):
             rank = world.ranks[0]
             world.ranks[0] = replace(rank, cpu_s=rank.cpu_s + 1.0, spins=True)
-            verdicts.append(world.step(lambda second, rank: replace(rank, spins=True)))
-        return verdicts
+            findings.append(world.step(lambda second, rank: replace(rank, spins=True)))
+        return findings
 
     assert spin(World())[-1].stalled == {0: "waits", 1: "still"}
     assert not stalled(spin(World(looks=(replace(WAITS, waits=False), SLEEPS))))
@@ -171,8 +171,8 @@ def test_devices_that_have_the_same_collective_to_do_get_a_minute() -> None:
         looks = [Look(position="item", waits=True, entered=each) for each in entered]
         world = World(looks=(looks[0], looks[1]))
         world.ranks = [replace(rank, spins=True) for rank in world.ranks]
-        verdicts = world.stands(100)
-        return next(i for i, verdict in enumerate(verdicts, 1) if verdict.stalled)
+        findings = world.stands(100)
+        return next(i for i, finding in enumerate(findings, 1) if finding.stalled)
 
     assert seconds_until_stalled("1: all_reduce [4]", "1: all_reduce [4]") >= 60
     assert seconds_until_stalled("1: all_reduce [4]", "1: all_reduce [3]") < 12
@@ -191,17 +191,17 @@ def test_a_gang_is_stalled_only_after_the_limit_without_movement(events: list[st
     for event in events:
         batch = world.ranks[1].progress[0] + 1 if event == "batch" else None
         used = 1.0 if event == "cpu" else 0.0
-        was_stalled = world.verdict.stalled is not None
-        verdict = world.step(
+        was_stalled = world.finding.stalled is not None
+        finding = world.step(
             works(used),
             batch=batch,
             after_s=100.0 if event == "gap" else 1.0,
         )
         idle_s = idle_s + 1 if event == "nothing" else 0
-        if verdict.stalled is not None and not was_stalled:
+        if finding.stalled is not None and not was_stalled:
             assert idle_s >= 6
         if event == "batch":
-            assert verdict.stalled is None
+            assert finding.stalled is None
 
 
 @given(st.lists(st.booleans(), min_size=30, max_size=30))
@@ -212,5 +212,5 @@ def test_a_rank_that_moves_at_least_every_five_seconds_is_never_stalled(
     for moves in moving:
         idle = 0 if moves or idle == 4 else idle + 1
         used = 0.5 if idle == 0 else 0.0
-        verdict = world.step(works(used))
-        assert verdict.stalled is None
+        finding = world.step(works(used))
+        assert finding.stalled is None
