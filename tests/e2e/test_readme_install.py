@@ -1,26 +1,25 @@
 """A new user's first minutes: README's install of the wheel, then the quickstart.
 
-The wheel is installed into a new environment. What its metadata requires for README's extras, and
+The wheel is installed into a new environment. What the package requires with README's extras, and
 nothing else, is linked to from the environment that runs the tests. Its versions are those that
 pip has chosen for `make setup`; it would download and unpack them again for a minute.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import nbformat
 import pytest
-from packaging.requirements import Requirement
 
 from tests.processes import DetHome
+from tests.unit.test_example_imports import OURS, closure
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"pip install '(?:det-jupyter|\.)\[([\w,-]+)\]'")
@@ -41,46 +40,17 @@ def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "install", "--quiet"]
     checked([*pip, "--no-deps", "--no-index", str(wheel)], folder, variables(bin))
     (site,) = bin.parent.glob("lib/python*/site-packages")
-    (ours,) = importlib.metadata.distributions(path=[str(site)])
-    link(required_by(ours, extras.split(",")), site)
+    link(map(distribution, closure(extras.split(",")) - {OURS}), site)
     return bin
-
-
-def required_by(ours: Distribution, extras: Iterable[str]) -> list[Distribution]:
-    """Return the installed distributions that this one needs, and what they need.
-
-    Fails if one is not installed here, or has a version that is not allowed.
-    """
-    unknown = set(extras).difference(ours.metadata.get_all("Provides-Extra", []))
-    assert not unknown, f"README names extras that are not in the wheel: {unknown}"
-    found: dict[str, Distribution] = {}
-    seen = {(ours.name, extra) for extra in ("", *extras)}
-    waiting = [(ours, extra) for _, extra in seen]
-    while waiting:
-        distribution, extra = waiting.pop()
-        for line in distribution.requires or ():
-            needs = Requirement(line)
-            if needs.marker is not None and not needs.marker.evaluate({"extra": extra}):
-                continue
-            if needs.name == ours.name:  # an extra that consists of others
-                other = ours
-            else:
-                other = importlib.metadata.distribution(needs.name)
-                assert needs.specifier.contains(other.version, prereleases=True), line
-                found[other.name] = other
-            new = {(other.name, each) for each in ("", *needs.extras)} - seen
-            seen |= new
-            waiting += [(other, each) for _, each in new]
-    return list(found.values())
 
 
 def link(distributions: Iterable[Distribution], site: Path) -> None:
     """Add distributions to an environment: links to their packages and data, copied programs."""
-    for distribution in distributions:
-        for file in distribution.files or ():
+    for each in distributions:
+        for file in each.files or ():
             shared = file.parts[0] == ".."  # bin, etc, share
             name = Path(*file.parts) if shared else Path(file.parts[0])
-            source, target = Path(str(distribution.locate_file(name))), site / name
+            source, target = Path(str(each.locate_file(name))), site / name
             target = Path(os.path.normpath(target))
             if target.exists() or not source.exists() or name.name == "__pycache__":
                 continue
