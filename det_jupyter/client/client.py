@@ -40,9 +40,11 @@ from det_jupyter.contract.messages import (
     FeedItem,
     FreedRoom,
     ImportanceView,
+    ImportedMetrics,
     JobEntry,
     LogPage,
     LogQuery,
+    NumStored,
     PoolStatus,
     PreviewRequest,
     PreviewView,
@@ -226,6 +228,10 @@ class Client:
     def holding(self) -> list[TrialView]:
         """Return the trials that hold slots."""
         return self._get_all(TrialView, "/trials/holding")
+
+    def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:
+        """Store a part of the metrics of an imported trial; return how many lines are stored."""
+        return self._again(NumStored, f"/trials/{trial_id}/metrics", part)
 
     def continue_trial(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial further, as a new experiment; created once, like `create`."""

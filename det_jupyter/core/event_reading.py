@@ -5,18 +5,9 @@ TensorBoard callback of transformers all end in `EventFileWriter.add_event`. Tha
 when its module is first imported: the training only appends the event to a list, and a thread
 makes records of it. No file is read, so neither where it is nor what it had before matters.
 
-    tag                                     group        name
-    train/loss, training/loss, loss/train   training     loss
-    val/loss, validation/loss, loss/val     validation   loss
-    val_loss, eval_loss, valid_loss         validation   as the tag
-    eval/loss, test/loss, of transformers   validation,  eval_loss, test_loss: what its Trainer
-                                              test         calls them
-    the tag that is `searcher.metric`       validation   as there
-    any other tag                           training     as the tag
-
 The first report through the Core API ends the reading, and so does a callback of
 `det_jupyter.integrations`: what is reported counts. An event waits for `_HELD_S`, so that a report
-of the same step comes before it.
+of the same step comes before it. contract/run/scalars.py has the names of the metrics.
 """
 
 from __future__ import annotations
@@ -24,20 +15,19 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import re
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial, wraps
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from det_jupyter.contract.host.own_threads import start_own
 from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
-from det_jupyter.contract.values.bounds import MAX_AT, MAX_COUNT
+from det_jupyter.contract.run.scalars import EPOCHS, Scalar, records_of
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.timings.after_import import after_import
 
@@ -49,46 +39,7 @@ NOTICE = (
 _HELD_S = 0.5
 _WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
 _OURS = "det_jupyter.integrations."
-_PHASES = {
-    **dict.fromkeys(("train", "training"), "training"),
-    **dict.fromkeys(("val", "valid", "validation", "eval", "evaluation"), "validation"),
-    "test": "test",
-}
-_EPOCHS = {"epoch", "train/epoch"}  # of Lightning and transformers
-_NO_METRICS = re.compile(  # of Lightning and transformers: counters, times, a placeholder
-    r"(train/)?epoch|hp_metric|(eval|test|train)/(train_)?"
-    r"(runtime|(samples|steps|tokens)_per_second|total_flos)"
-)
 _ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArguments
-
-
-class Scalar(NamedTuple):
-    """A value of an event; `at` is in UTC seconds."""
-
-    tag: str
-    step: int
-    value: float
-    at: float
-
-
-def metric_of(tag: str, searcher_metric: str) -> tuple[str, str]:
-    """Return group and name of the metric that a tag stands for.
-
-    >>> metric_of("loss/train", "val_acc"), metric_of("val_acc", "val_acc")
-    (('training', 'loss'), ('validation', 'val_acc'))
-    >>> metric_of("eval/loss", "eval_loss"), metric_of("accuracy", "accuracy")
-    (('validation', 'eval_loss'), ('validation', 'accuracy'))
-    """
-    if searcher_metric in (tag, tag.replace("/", "_")):
-        return "validation", searcher_metric
-    parts = tag.split("/")
-    if parts[0] in ("eval", "test"):
-        return _PHASES[parts[0]], tag.replace("/", "_", 1)
-    for index in (0, -1) if len(parts) > 1 else ():
-        if group := _PHASES.get(parts[index].lower()):
-            del parts[index]
-            return group, "/".join(parts)
-    return _PHASES.get(tag.lower().partition("_")[0], "training"), tag
 
 
 def scalars_of(event: Any) -> Iterator[Scalar]:
@@ -111,24 +62,6 @@ def length_in(event: Any) -> tuple[float, float] | None:
                 steps = max(0.0, arguments["max_steps"])
                 return steps, 0.0 if steps else float(arguments["num_train_epochs"])
     return None
-
-
-def records_of(scalars: Iterable[Scalar], searcher_metric: str) -> list[MetricsReported]:
-    """Return the records of scalars; what follows of one group and step is one record."""
-    records: list[MetricsReported] = []
-    last: dict[tuple[str, int], MetricsReported] = {}
-    for tag, step, value, at in scalars:
-        group, name = metric_of(tag, searcher_metric)
-        if _NO_METRICS.fullmatch(tag) or "." in group or not name or not 0 <= step <= MAX_COUNT:
-            continue
-        record = last.get((group, step))
-        if record is None or name in record.metrics:
-            when = at if 0 < at <= MAX_AT else time.time()
-            record = MetricsReported(at=when, group=group, steps_completed=step, metrics={})
-            records.append(record)
-            last[group, step] = record
-        record.metrics[name] = value
-    return records
 
 
 class EventReading:
@@ -227,7 +160,7 @@ class EventReading:
 
     def _write_progress(self, scalars: list[Scalar]) -> None:
         num_steps, num_epochs = self._length
-        epoch = max((each.value for each in scalars if each.tag in _EPOCHS), default=0.0)
+        epoch = max((each.value for each in scalars if each.tag in EPOCHS), default=0.0)
         fraction = self._steps / num_steps if num_steps else 0.0
         if num_epochs and isfinite(epoch):
             fraction = epoch / num_epochs

@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from det_jupyter.contract.messages.rank_orders import Change, Profile
+from det_jupyter.contract.messages.requests import Key, Submission
 from det_jupyter.contract.messages.resources import AgentStatus, PoolStatus
 from det_jupyter.contract.messages.views import CheckpointView, ExperimentView, TrialView
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import StrictCount, StrictWhole, Whole
+from det_jupyter.contract.values.bounds import Count, StrictCount, StrictWhole, Timestamp, Whole
 from det_jupyter.contract.values.lengths import Length
 
 Label = Annotated[str, Field(min_length=1, max_length=100)]
@@ -259,6 +260,40 @@ class SetPools(ChangeRequest):
     pools: Annotated[list[dict[str, Any]], Field(max_length=1000)]
 
 
+class ImportedTrial(Wire):
+    """A run of another tool.
+
+    Args:
+        source: Its name there, which no other run of the import has.
+        steps_completed: The greatest step of its metrics.
+        validations: Finite values of the searcher's metric by step.
+    """
+
+    source: Annotated[str, Field(min_length=1)]
+    state: Literal["COMPLETED", "CANCELED", "ERROR"]
+    hparams: dict[str, Any]
+    notices: list[str] = []
+    created_at: Timestamp
+    ended_at: Timestamp
+    steps_completed: Count
+    validations: dict[Count, Annotated[float, Field(allow_inf_nan=False)]] = {}
+
+
+class ImportExperiment(ChangeRequest, Submission):
+    """Make an experiment of runs of another tool; it is over, and cannot be continued or forked.
+
+    If runs with this key were imported before, the runs that are new are added to that experiment,
+    and the others get what is new of them. Their metrics follow as ImportedMetrics.
+    """
+
+    path = "/experiments/import"
+    answer = ExperimentView
+    kind: Literal["import_experiment"] = "import_experiment"
+    key: Annotated[Key, Field(min_length=1)]
+    source: Annotated[str, Field(min_length=1)]  # where the runs come from
+    trials: Annotated[list[ImportedTrial], Field(min_length=1)]
+
+
 # The requests that change an experiment's state, by verb.
 LIFE: dict[str, type[OfExperiment]] = {
     "pause": Pause,
@@ -290,4 +325,5 @@ AnyChange = (
     | ChangeTrial
     | SwitchSlots
     | SetPools
+    | ImportExperiment
 )

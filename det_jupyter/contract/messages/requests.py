@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import StrictWhole, Whole
+from det_jupyter.contract.values.bounds import Count, StrictWhole, Whole
 from det_jupyter.errors import Problem
 
 
@@ -212,3 +212,19 @@ class ContinueTrial(Wire):
     # Counted from the trial's beginning; None: the full length of its search.
     length: dict[str, StrictWhole] | StrictWhole | None = None
     key: Key = ""
+
+
+class ImportedMetrics(Wire):
+    """A part of the metrics of an imported trial, as lines of a journal (run/journal.py).
+
+    It is stored if as many lines were stored before as `first` says, else ignored.
+    """
+
+    first: Count
+    text: str
+
+
+class NumStored(Wire):
+    """How many lines of an imported trial are stored."""
+
+    lines: Count

@@ -85,6 +85,12 @@ _TRACKERS = (
                   "'{type: wandb, ...}'; by default those of its configuration"),
     flag("--stop", help="send it there no more"),
 )  # fmt: skip
+_IMPORTED = (
+    argument("source", metavar="SOURCE",
+             help="a folder with event files, or mlruns, mlflow.db or a tracking URI"),
+    argument("--metric", metavar="NAME", help="compare by it (default: a loss of validations)"),
+    flag("--larger-is-better", help="larger values of it are better"),
+)  # fmt: skip
 _FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
 _LOG_FILTERS = (
     argument("--trial", type=whole, metavar="N", dest="trial_id", help="only this trial"),
@@ -190,6 +196,8 @@ MEMBERS: tuple[Verb | Group, ...] = (
          verbs.exporting.export, (ID, *_EXPORT)),
     Verb("sync", "send it to trackers, such as MLflow, and wait until they have it",
          verbs.tracking.sync, (ID, *_TRACKERS), starts_master=True),
+    Verb("import", "make experiments of runs of TensorBoard or MLflow, to compare with",
+         verbs.importing.import_, _IMPORTED, starts_master=True),
     Verb("code", "print the code that it was made with",
          verbs.exporting.show_code, (ID, _FOLDER)),
     Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,

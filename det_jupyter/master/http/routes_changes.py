@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
     ChangeQueue,
     ChangeRequest,
     DropCheckpoints,
+    ImportExperiment,
     OfExperiment,
     OfTrial,
     SetPools,
@@ -129,6 +130,11 @@ async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequ
         case SwitchSlots():
             service.apply(change)
             return views.agent(change.agent_id)
+        case ImportExperiment():
+            service.apply(change)
+            found = service.submitted(change.key)
+            assert found is not None
+            return found
         case OfExperiment():
             experiment = state.experiment(change.experiment_id)
             if isinstance(change, Activate) and experiment.state in PAUSES:

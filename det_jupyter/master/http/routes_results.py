@@ -13,8 +13,10 @@ from det_jupyter.contract.messages import (
     CheckpointView,
     Curve,
     FeedItem,
+    ImportedMetrics,
     LogPage,
     LogQuery,
+    NumStored,
     SeriesPage,
     SeriesQuery,
     TakeSamples,
@@ -70,6 +72,11 @@ def result_routes(service: Service) -> APIRouter:
         """Return how long the parts of a trial's batches took, where that is recorded."""
         service.machine.state.trial(trial_id)
         return JsonResponse(service.store.timings(trial_id, after=after, limit=_MAX_TIMINGS))
+
+    @routes.post("/trials/{trial_id}/metrics", response_model=NumStored)
+    async def add_imported(trial_id: Whole, body: ImportedMetrics) -> Response:
+        """Store a part of the metrics of an imported trial; return how many lines it has."""
+        return JsonResponse(service.add_imported(trial_id, body))
 
     @routes.get("/feed", response_model=FeedItem)
     async def feed(

@@ -52,6 +52,7 @@ from det_jupyter.master.machine.handlers import (
     ended_experiments,
     exits,
     experiment_changes,
+    importing,
     queueing,
     runs,
     searches,
@@ -96,6 +97,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     changes.KillTrial: searches.on_kill_trial,
     changes.ProfileTrial: searches.on_profile_trial,
     changes.ChangeTrial: searches.on_change_trial,
+    changes.ImportExperiment: importing.on_import,
     # from samplers
     events.HparamsSampled: searches.on_hparams_sampled,
     events.TrialJudged: searches.on_trial_judged,

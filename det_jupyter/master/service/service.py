@@ -26,6 +26,8 @@ from det_jupyter.contract.messages import (
     DisksSeen,
     ExperimentView,
     GangExited,
+    ImportedMetrics,
+    NumStored,
     Offsets,
     OtherVersion,
     RegisterAgent,
@@ -62,6 +64,7 @@ from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
 from det_jupyter.master.service.feed import CommitSignal
 from det_jupyter.master.service.gang_links import end_unstarted, with_link
+from det_jupyter.master.service.imported_metrics import store_imported
 from det_jupyter.master.service.ingest import rank_of, store_reports
 from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.log_patterns import Matcher, check_patterns
@@ -142,6 +145,11 @@ class Service:
     def take(self, event: Event) -> None:
         """Handle an event from a program; one that fails is set aside (transaction.py)."""
         self._act(self._with_reserve(lambda transaction: transaction.take(event)))
+
+    def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:
+        """Store a part of the metrics of an imported trial (imported_metrics.py)."""
+        with self._transaction() as transaction:
+            return store_imported(transaction, trial_id, part)
 
     def announce_cluster(self) -> None:
         """Make followers fetch the cluster again: the part that is not in the machine's state."""

@@ -52,6 +52,7 @@ class Trial(StoredTrial):
     waiting_for: str | None = None  # why it rests; wait_reasons.py computes why it queues
     avoids: list[str] = []  # agents that it must not run on
     story: list[str] = []  # its last events, for error messages
+    source: str = ""  # the name of an imported run where it comes from
 
     @property
     def holds_slots(self) -> bool:
@@ -88,6 +89,7 @@ class Experiment(StoredExperiment):
     set_aside: str = ""  # the first of them
     is_given_up: bool = False  # because of such an event
     alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
+    source: str = ""  # where its runs come from, if it was imported
 
     @cached_property
     def settings(self) -> ExperimentConfig:

@@ -52,10 +52,12 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
     """Check that an experiment can be continued, with these overrides of its configuration.
 
     Raises:
-        Conflict: The experiment is not over, or its search cannot be continued or overridden.
+        Conflict: The experiment is not over, or was imported, or its search cannot be continued
+            or overridden.
         ConfigError: The override has a key that cannot be overridden.
     """
     name = f"experiment {experiment.id}"
+    _check_code(experiment, "continued")
     if experiment.state not in OVER:
         raise Conflict(
             f"{name} is {in_words(experiment.state)}; only one that is over (completed, "
@@ -79,12 +81,21 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
         raise ConfigError([Problem(key, "cannot be specified to continue") for key in wrong])
 
 
+def _check_code(experiment: Experiment, done: str) -> None:
+    if experiment.source:
+        raise Conflict(
+            f"experiment {experiment.id} was imported from {experiment.source} and cannot be "
+            f"{done}: its code is not here"
+        )
+
+
 def check_forkable(parent: Experiment) -> None:
     """Check that an experiment can be forked.
 
     Raises:
-        Conflict: It is archived, or is being deleted.
+        Conflict: It was imported, is archived, or is being deleted.
     """
+    _check_code(parent, "forked")
     if parent.is_archived:
         raise Conflict(f"experiment {parent.id} is archived and cannot be forked; unarchive it")
     if parent.state in (State.DELETING, State.DELETE_FAILED):

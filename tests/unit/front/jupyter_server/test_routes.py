@@ -16,6 +16,7 @@ from det_jupyter.master import http
 
 NOT_FOR_PAGES = {
     ("POST", "agents/*/register"),
+    ("POST", "trials/*/metrics"),  # of imported runs, by `det e import`
     ("GET", "agents/*/commands"),
     ("POST", "agents/*/reports"),
     ("GET", "agents/*/clock"),  # of agents elsewhere, from here

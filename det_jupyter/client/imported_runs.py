@@ -1,0 +1,247 @@
+"""Runs of other tools, as they are found: folders of TensorBoard's event files, and MLflow.
+
+    given                                       runs
+    a folder or an event file                   each folder that has event files is a run
+    a folder mlruns, an SQLite file, a URI      those of MLflow, by its client: the package mlflow
+
+TensorBoard's `add_hparams` makes a folder within that of its run, named by the time, which has the
+hyperparameters: they are those of the run. Two event files of a run are read in the order of their
+names, which begin with the time; a writer that begins anew from a step takes back what was after
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal
+
+from det_jupyter.client.tfevents import read_event_file
+from det_jupyter.contract.run.scalars import Scalar
+from det_jupyter.contract.values.text import count
+from det_jupyter.errors import ConfigError, DetError
+
+State = Literal["COMPLETED", "CANCELED", "ERROR"]
+_TIME = re.compile(r"\d{9,}\.\d+")  # the folder that `add_hparams` makes
+_EVENTS = "tfevents"
+_SQLITE = b"SQLite format 3\0"
+_STATES: dict[str, State] = {"FINISHED": "COMPLETED", "FAILED": "ERROR", "KILLED": "CANCELED"}
+_SYSTEM = "system/"  # MLflow's metrics of the computer
+
+
+@dataclass(slots=True, kw_only=True)
+class ImportedRun:
+    """A run of another tool.
+
+    Args:
+        name: Its name there, which no other run of the set has.
+        notices: What a reader of its metrics should have in mind.
+    """
+
+    name: str
+    scalars: list[Scalar]
+    hparams: dict[str, Any] = field(default_factory=dict)
+    state: State = "COMPLETED"
+    started_at: float | None = None
+    ended_at: float | None = None
+    notices: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunSet:
+    """Runs that become one experiment.
+
+    Args:
+        name: Of the experiment.
+        source: Where they are, for readers.
+        identity: The same for another import of the same set.
+        remarks: What was not read.
+    """
+
+    name: str
+    source: str
+    identity: str
+    runs: list[ImportedRun]
+    remarks: list[str] = field(default_factory=list)
+
+
+def find_runs(given: str) -> list[RunSet]:
+    """Return the runs at a path or URI.
+
+    Raises:
+        ConfigError: There are none; the message says what was looked for.
+        DetError: MLflow is needed and not installed, or cannot be reached.
+    """
+    if "://" in given:
+        return _of_mlflow(given, given)
+    path = Path(given).expanduser()
+    if not path.exists():
+        raise ConfigError([f"{given}: there is no such file or folder here ({os.getcwd()})"])
+    path = path.resolve()
+    if path.is_file():
+        with path.open("rb") as file:
+            is_database = file.read(len(_SQLITE)) == _SQLITE
+        if is_database:
+            return _of_mlflow(f"sqlite:///{path}", str(path))
+        if _EVENTS not in path.name:
+            raise ConfigError([f"{given}: expected an event file of TensorBoard, whose name has "
+                               f"{_EVENTS!r}, an SQLite file of MLflow, or a folder"])  # fmt: skip
+    elif _is_file_store(path):
+        return _of_mlflow(path.as_uri(), str(path))
+    return [_of_tensorboard(path, given)]
+
+
+def _of_tensorboard(path: Path, given: str) -> RunSet:
+    runs: dict[str, ImportedRun] = {}
+    remarks: list[str] = []
+    root = path if path.is_dir() else path.parent
+    for folder, files in _event_files(path):
+        run = _read_run(folder, files, root, remarks)
+        above = runs.get(_name_of(folder.parent, root))
+        if run.hparams and above is not None and _TIME.fullmatch(folder.name):
+            above.hparams |= run.hparams
+        else:
+            runs[run.name] = run
+    if not runs:
+        raise ConfigError([f"{given}: there are no event files of TensorBoard in it or below it "
+                           f"(names with {_EVENTS!r}), and it is no MLflow folder"])  # fmt: skip
+    found = [run for run in runs.values() if run.scalars]
+    if empty := [run.name for run in runs.values() if not run.scalars]:
+        remarks.append(f"without scalars, so not imported: {', '.join(empty)}")
+    if not found:
+        raise ConfigError([f"{given}: its event files have no scalars", *remarks])
+    name = root.name or "tensorboard"
+    identity = f"tensorboard {path}"
+    return RunSet(name=name, source=str(path), identity=identity, runs=found, remarks=remarks)
+
+
+def _event_files(path: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield each folder that has event files, parents first, with these in order."""
+    if path.is_file():
+        yield path.parent, [path]
+        return
+    for folder, inner, names in os.walk(path):
+        inner.sort()
+        if files := sorted(name for name in names if _EVENTS in name):
+            yield Path(folder), [Path(folder, name) for name in files]
+
+
+def _name_of(folder: Path, root: Path) -> str:
+    return root.name if folder == root else os.path.relpath(folder, root)
+
+
+def _read_run(folder: Path, files: Sequence[Path], root: Path, remarks: list[str]) -> ImportedRun:
+    run = ImportedRun(name=_name_of(folder, root), scalars=[])
+    for file in files:
+        try:
+            found = read_event_file(file)
+        except OSError as error:
+            remarks.append(f"{file} cannot be read: {error.strerror}")
+            continue
+        if found.restarts_at is not None:
+            run.scalars = [each for each in run.scalars if each.step < found.restarts_at]
+        run.scalars += found.scalars
+        run.hparams |= found.hparams
+        if found.problem:
+            remarks.append(f"{file}: {found.problem}")
+            run.notices.append(f"{file.name}: {found.problem}")
+    return run
+
+
+# MLflow
+
+
+def _is_file_store(path: Path) -> bool:
+    """Return whether a folder is one of MLflow: experiments are folders with a meta.yaml."""
+    return path.is_dir() and any((each / "meta.yaml").is_file() for each in path.iterdir())
+
+
+def _of_mlflow(uri: str, source: str) -> list[RunSet]:
+    if find_spec("mlflow") is None:
+        raise DetError(
+            f"{source}: runs of MLflow are read by the package mlflow, which is not installed; "
+            "run `python -m pip install mlflow` and try again"
+        )
+    # Its file store needs a word for it since MLflow 3.
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client = MlflowClient(tracking_uri=uri)
+        found = [_run_set(client, each, uri, source) for each in _pages(client.search_experiments)]
+    except MlflowException as error:
+        raise DetError(f"{source}: MLflow says: {error}") from None
+    sets = [each for each in found if each.runs]
+    if not sets:
+        remarks = [remark for each in found for remark in each.remarks]
+        raise ConfigError([f"{source}: MLflow has no runs with metrics there", *remarks])
+    return sets
+
+
+def _pages(search: Any, *args: Any) -> Iterator[Any]:
+    """Yield the results of a search of MLflow, page by page."""
+    token = None
+    while True:
+        page = search(*args, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _run_set(client: Any, experiment: Any, uri: str, source: str) -> RunSet:
+    found = RunSet(
+        name=experiment.name,
+        source=f"{source}, MLflow's experiment {experiment.name}",
+        identity=f"mlflow {uri} {experiment.experiment_id}",
+        runs=[],
+    )
+    empty = 0
+    for run in _pages(client.search_runs, [experiment.experiment_id]):
+        scalars = [
+            Scalar(key, max(0, metric.step), metric.value, metric.timestamp / 1000)
+            for key in run.data.metrics
+            if not key.startswith(_SYSTEM)
+            for metric in client.get_metric_history(run.info.run_id, key)
+        ]
+        if scalars:
+            found.runs.append(_mlflow_run(run, scalars))
+        else:
+            empty += 1
+    if empty:
+        found.remarks.append(f"{experiment.name}: {count(empty, 'run')} without metrics left out")
+    found.runs.sort(key=lambda each: (each.started_at or 0.0, each.name))
+    return found
+
+
+def _mlflow_run(run: Any, scalars: list[Scalar]) -> ImportedRun:
+    info = run.info
+    state = _STATES.get(info.status, "CANCELED")
+    is_known = info.status in _STATES
+    return ImportedRun(
+        name=f"{info.run_name or 'run'} {info.run_id[:8]}",
+        scalars=scalars,
+        hparams={name: _value_of(text) for name, text in sorted(run.data.params.items())},
+        state=state,
+        started_at=info.start_time / 1000,
+        ended_at=None if info.end_time is None else info.end_time / 1000,
+        notices=[] if is_known else [f"the run was {info.status} when it was imported"],
+    )
+
+
+def _value_of(text: str) -> Any:
+    """Return a parameter, which MLflow stores as text, as a number or boolean if it is one."""
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (int, float)) and isfinite(value) else text

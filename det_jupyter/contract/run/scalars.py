@@ -1,0 +1,79 @@
+"""Scalars of other tools (TensorBoard, MLflow) as metrics: their groups and names.
+
+tag                                     group        name
+train/loss, training/loss, loss/train   training     loss
+val/loss, validation/loss, loss/val     validation   loss
+val_loss, eval_loss, valid_loss         validation   as the tag
+eval/loss, test/loss, of transformers   validation,  eval_loss, test_loss: what its Trainer
+                                          test         calls them
+the tag that is `searcher.metric`       validation   as there
+any other tag                           training     as the tag
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from det_jupyter.contract.run.journal import MetricsReported
+from det_jupyter.contract.values.bounds import MAX_AT, MAX_COUNT
+
+_PHASES = {
+    **dict.fromkeys(("train", "training"), "training"),
+    **dict.fromkeys(("val", "valid", "validation", "eval", "evaluation"), "validation"),
+    "test": "test",
+}
+EPOCHS = {"epoch", "train/epoch"}  # of Lightning and transformers
+_NO_METRICS = re.compile(  # of Lightning and transformers: counters, times, a placeholder
+    r"(train/)?epoch|hp_metric|(eval|test|train)/(train_)?"
+    r"(runtime|(samples|steps|tokens)_per_second|total_flos)"
+)
+
+
+class Scalar(NamedTuple):
+    """A value of an event; `at` is in UTC seconds."""
+
+    tag: str
+    step: int
+    value: float
+    at: float
+
+
+def metric_of(tag: str, searcher_metric: str) -> tuple[str, str]:
+    """Return group and name of the metric that a tag stands for.
+
+    >>> metric_of("loss/train", "val_acc"), metric_of("val_acc", "val_acc")
+    (('training', 'loss'), ('validation', 'val_acc'))
+    >>> metric_of("eval/loss", "eval_loss"), metric_of("accuracy", "accuracy")
+    (('validation', 'eval_loss'), ('validation', 'accuracy'))
+    """
+    if searcher_metric in (tag, tag.replace("/", "_")):
+        return "validation", searcher_metric
+    parts = tag.split("/")
+    if parts[0] in ("eval", "test"):
+        return _PHASES[parts[0]], tag.replace("/", "_", 1)
+    for index in (0, -1) if len(parts) > 1 else ():
+        if group := _PHASES.get(parts[index].lower()):
+            del parts[index]
+            return group, "/".join(parts)
+    return _PHASES.get(tag.lower().partition("_")[0], "training"), tag
+
+
+def records_of(scalars: Iterable[Scalar], searcher_metric: str) -> list[MetricsReported]:
+    """Return the records of scalars; what follows of one group and step is one record."""
+    records: list[MetricsReported] = []
+    last: dict[tuple[str, int], MetricsReported] = {}
+    for tag, step, value, at in scalars:
+        group, name = metric_of(tag, searcher_metric)
+        if _NO_METRICS.fullmatch(tag) or "." in group or not name or not 0 <= step <= MAX_COUNT:
+            continue
+        record = last.get((group, step))
+        if record is None or name in record.metrics:
+            when = at if 0 < at <= MAX_AT else time.time()
+            record = MetricsReported(at=when, group=group, steps_completed=step, metrics={})
+            records.append(record)
+            last[group, step] = record
+        record.metrics[name] = value
+    return records

@@ -1,0 +1,120 @@
+"""Runs of other tools become an experiment that is over from the beginning.
+
+Its trials have what the runs say of themselves: hyperparameters, times, how they ended, metrics.
+They never queue, and the experiment cannot be continued or forked: there is no code here.
+An import that is repeated adds the runs that are new, and what is new of the others.
+"""
+
+from __future__ import annotations
+
+from det_jupyter.config import parse_config
+from det_jupyter.config.pools import DEFAULT_POOL
+from det_jupyter.contract.messages import ImportedTrial, ImportExperiment, SearchView, State
+from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.errors import Conflict
+from det_jupyter.master.machine.model.lifecycle import OVER
+from det_jupyter.master.machine.model.state import Experiment, Trial
+from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.searcher import ExitReason
+
+
+def on_import(turn: Turn, event: ImportExperiment) -> None:
+    """Create an experiment of imported runs, or add to the one that has them already."""
+    parse_config(event.config)  # raises before anything changes
+    known = turn.indexes.find_submitted(event.key)
+    if known is None:
+        experiment = _new_experiment(turn, event)
+    else:
+        experiment = turn.state.experiment(known)
+        _check_same(experiment, event)
+        experiment.reconfigure(_updated(experiment, event))
+    present = {trial.source: trial for trial in turn.state.trials_of(experiment)}
+    for imported in event.trials:
+        trial = present.get(imported.source) or _new_trial(turn, experiment, imported)
+        _update(turn, trial, imported)
+    _conclude(turn, experiment)
+
+
+def _new_experiment(turn: Turn, event: ImportExperiment) -> Experiment:
+    turn.state.last_experiment_id += 1
+    number = turn.state.last_experiment_id
+    experiment = Experiment.built_from(
+        event,
+        id=number,
+        pool=DEFAULT_POOL,
+        position=float(number),
+        created_at=min(trial.created_at for trial in event.trials),
+    )
+    turn.state.experiments[number] = experiment
+    return experiment
+
+
+def _check_same(experiment: Experiment, event: ImportExperiment) -> None:
+    """Check that runs can be added to an experiment.
+
+    Raises:
+        Conflict: It is being deleted, or its runs are compared by another metric.
+    """
+    name = f"experiment {experiment.id}, which was imported from {experiment.source},"
+    if experiment.state not in OVER:
+        raise Conflict(f"{name} is {in_words(experiment.state)}")
+    for key in ("metric", "smaller_is_better"):
+        before, now = (config["searcher"][key] for config in (experiment.config, event.config))
+        if before != now:
+            raise Conflict(
+                f"{name} has searcher.{key} {before}, and this import {now}; delete it first, "
+                "or import with the same"
+            )
+
+
+def _updated(experiment: Experiment, event: ImportExperiment) -> dict[str, object]:
+    """Return the new configuration, with what the user may have changed of the old one."""
+    kept = {key: experiment.config[key] for key in ("name", "description", "labels")}
+    return event.config | kept
+
+
+def _new_trial(turn: Turn, experiment: Experiment, imported: ImportedTrial) -> Trial:
+    turn.state.last_trial_id += 1
+    trial = Trial(
+        id=turn.state.last_trial_id,
+        experiment_id=experiment.id,
+        index=len(experiment.trial_ids),
+        hparams=imported.hparams,
+        seed=0,  # unknown
+        created_at=imported.created_at,
+        source=imported.source,
+    )
+    turn.state.trials[trial.id] = trial
+    experiment.trial_ids.append(trial.id)
+    return trial
+
+
+def _update(turn: Turn, trial: Trial, imported: ImportedTrial) -> None:
+    direction = Direction.of_config(turn.state.experiment(trial.experiment_id).config)
+    trial.state = State(imported.state)
+    trial.exit_reason = ExitReason.COMPLETED if imported.state == "COMPLETED" else None
+    trial.ended_at = imported.ended_at
+    trial.notices = imported.notices
+    trial.metrics_by_step = imported.validations
+    trial.best_metric = direction.best(imported.validations.values())
+    last = max(imported.validations, default=None)
+    trial.latest_metric = None if last is None else imported.validations[last]
+    turn.touch(trial)
+
+
+def _conclude(turn: Turn, experiment: Experiment) -> None:
+    """Set the state of the experiment, its times and its best value from its trials."""
+    trials = turn.state.trials_of(experiment)
+    direction = Direction.of_config(experiment.config)
+    states = {trial.state for trial in trials}
+    experiment.state = states.pop() if len(states) == 1 else State.COMPLETED
+    experiment.created_at = min(trial.created_at for trial in trials)
+    experiment.ended_at = max(trial.ended_at or 0.0 for trial in trials)
+    experiment.best_metric = direction.best(trial.best_metric for trial in trials)
+    if (num := len(trials)) > 1:
+        name = str(experiment.config["searcher"]["name"])
+        experiment.search_view = SearchView(
+            name=name, max_trials=num, num_created=num, num_closed=num
+        )
+    turn.touch(experiment)

@@ -1,0 +1,140 @@
+"""Runs of other tools, as they are found at a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace as Of
+from typing import Any
+
+import pytest
+
+from det_jupyter.client import imported_runs
+from det_jupyter.client.imported_runs import find_runs
+from det_jupyter.errors import ConfigError, DetError
+from tests.unit.client.test_tfevents import frame, record
+
+
+def write(folder: Path, *values: float, name: str = "events.out.tfevents.1.here") -> Path:
+    """Write an event file with a value of `loss` for each step from 1 on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    events = [frame(record(step, "loss", value)) for step, value in enumerate(values, 1)]
+    (folder / name).write_bytes(b"".join(events))
+    return folder / name
+
+
+def test_each_folder_with_event_files_is_a_run(tmp_path: Path) -> None:
+    write(tmp_path / "logs", 0.5)
+    write(tmp_path / "logs" / "b" / "version_0", 0.5, 0.25)
+    write(tmp_path / "logs" / "a", 0.75)
+    (runs,) = find_runs(str(tmp_path / "logs"))
+    assert [(run.name, len(run.scalars)) for run in runs.runs] == [
+        ("logs", 1), ("a", 1), ("b/version_0", 2),
+    ]  # fmt: skip
+    assert (runs.name, runs.source, runs.remarks) == ("logs", str(tmp_path / "logs"), [])
+
+
+def test_files_of_a_run_are_read_in_order(tmp_path: Path) -> None:
+    write(tmp_path, 0.25, name="events.out.tfevents.0000000002.here")
+    write(tmp_path, 0.5, name="events.out.tfevents.0000000001.here")
+    (runs,) = find_runs(str(tmp_path))
+    assert [scalar.value for scalar in runs.runs[0].scalars] == [0.5, 0.25]
+
+
+def test_one_file_is_a_run(tmp_path: Path) -> None:
+    file = write(tmp_path / "one", 0.5)
+    write(tmp_path / "one", 0.25, name="events.out.tfevents.2.here")
+    (runs,) = find_runs(str(file))
+    assert [(run.name, len(run.scalars)) for run in runs.runs] == [("one", 1)]
+
+
+def test_a_broken_file_is_named_with_what_was_read(tmp_path: Path) -> None:
+    file = write(tmp_path / "a", 0.5, 0.25)
+    file.write_bytes(file.read_bytes()[:-1])
+    (runs,) = find_runs(str(tmp_path))
+    (remark,) = runs.remarks
+    assert remark.startswith(f"{file}: the last event is not whole at byte ")
+    assert runs.runs[0].notices == [remark.removeprefix(f"{file.parent}/")]
+
+
+def test_runs_without_scalars_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "a", 0.5)
+    write(tmp_path / "b")
+    (runs,) = find_runs(str(tmp_path))
+    assert runs.remarks == ["without scalars, so not imported: b"]
+    with pytest.raises(ConfigError, match="its event files have no scalars"):
+        find_runs(str(tmp_path / "b"))
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file or folder"):
+        find_runs(str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="there are no event files of TensorBoard"):
+        find_runs(str(tmp_path))
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(ConfigError, match="expected an event file of TensorBoard"):
+        find_runs(str(tmp_path / "notes.txt"))
+
+
+def test_mlflow_that_is_not_installed_has_its_line_for_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imported_runs, "find_spec", lambda name: None)
+    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0 and so on")
+    (tmp_path / "mlruns" / "0").mkdir(parents=True)
+    (tmp_path / "mlruns" / "0" / "meta.yaml").write_text("")
+    for given in ("http://tracking:5000", str(tmp_path / "mlflow.db"), str(tmp_path / "mlruns")):
+        with pytest.raises(DetError, match="pip install mlflow"):
+            find_runs(given)
+
+
+class Page(list[Any]):
+    """A page of results, as MLflow's client returns it."""
+
+    token: str | None = None
+
+
+class Tracking:
+    """Answers as MLflow's client does, a run a page."""
+
+    def __init__(self, *runs: Any) -> None:
+        self._runs = runs
+
+    def search_runs(self, ids: list[str], page_token: str | None) -> Page:
+        assert ids == ["7"]
+        at = int(page_token or 0)
+        page = Page(self._runs[at : at + 1])
+        page.token = str(at + 1) if at + 1 < len(self._runs) else None
+        return page
+
+    def get_metric_history(self, run_id: str, key: str) -> list[Any]:
+        return [Of(step=step, value=1 / step, timestamp=1000 * step) for step in (1, 2)]
+
+
+def mlflow_run(name: str, status: str, metrics: dict[str, float]) -> Any:
+    info = Of(
+        run_id=f"{name}0123456789", run_name=name, status=status, start_time=500, end_time=None
+    )
+    params = {"lr": "0.1", "layers": "3", "bn": "True", "opt": "sgd", "nan": "NaN"}
+    return Of(info=info, data=Of(params=params, metrics=metrics))
+
+
+def test_runs_of_mlflow_have_their_metrics_parameters_and_states() -> None:
+    tracking = Tracking(
+        mlflow_run("a", "FINISHED", {"loss": 0.5, "system/cpu": 1.0}),
+        mlflow_run("b", "FAILED", {"loss": 0.5}),
+        mlflow_run("c", "RUNNING", {"loss": 0.5}),
+        mlflow_run("d", "FINISHED", {}),
+    )
+    experiment = Of(name="digits", experiment_id="7")
+    found = imported_runs._run_set(tracking, experiment, "http://here", "http://here")
+    first, second, third = found.runs
+    assert (first.name, first.started_at, first.ended_at) == ("a a0123456", 0.5, None)
+    assert [tuple(each) for each in first.scalars] == [
+        ("loss", 1, 1.0, 1.0),
+        ("loss", 2, 0.5, 2.0),
+    ]
+    assert first.hparams == {"lr": 0.1, "layers": 3, "bn": True, "opt": "sgd", "nan": "NaN"}
+    assert [run.state for run in found.runs] == ["COMPLETED", "ERROR", "CANCELED"]
+    assert third.notices == ["the run was RUNNING when it was imported"]
+    assert second.notices == []
+    assert found.remarks == ["digits: 1 run without metrics left out"]
