@@ -12,6 +12,9 @@ from det_jupyter.client import imported_runs
 from det_jupyter.client.imported_runs import find_runs
 from det_jupyter.errors import ConfigError, DetError
 from tests.unit.client.test_tfevents import frame, record
+from tests.unit.client.test_tfevents import write as write_events
+
+FINAL = {"value": [{"tag": "hparam/final", "simple_value": 1.0}]}
 
 
 def write(folder: Path, *values: float, name: str = "events.out.tfevents.1.here") -> Path:
@@ -54,6 +57,26 @@ def test_a_broken_file_is_named_with_what_was_read(tmp_path: Path) -> None:
     (remark,) = runs.remarks
     assert remark.startswith(f"{file}: the last event is not whole at byte ")
     assert runs.runs[0].notices == [remark.removeprefix(f"{file.parent}/")]
+
+
+def test_hyperparameters_in_a_folder_of_add_hparams_are_those_of_the_run_above(
+    tmp_path: Path,
+) -> None:
+    plugin_data_pb2 = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2")
+    start = plugin_data_pb2.SessionStartInfo()
+    start.hparams["lr"].number_value = 0.5
+    content = plugin_data_pb2.HParamsPluginData(session_start_info=start).SerializeToString()
+    plugin = {"plugin_data": {"plugin_name": "hparams", "content": content}}
+    summary = {"value": [{"tag": "_hparams_/session_start_info", "metadata": plugin}]}
+    write(tmp_path / "run", 0.5)
+    for name in ("1795876505.0698977", "best"):
+        file = write(tmp_path / "run" / name, 0.25)
+        write_events(file, {"summary": summary}, {"summary": FINAL})
+    (runs,) = find_runs(str(tmp_path))
+    assert [(run.name, run.hparams) for run in runs.runs] == [
+        ("run", {"lr": 0.5}), ("run/best", {"lr": 0.5}),
+    ]  # fmt: skip
+    assert [scalar.tag for scalar in runs.runs[0].scalars] == ["loss"]
 
 
 def test_runs_without_scalars_are_named(tmp_path: Path) -> None:
