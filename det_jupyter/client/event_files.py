@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 import threading
 import time
@@ -84,6 +85,12 @@ class EventFiles:
             except Exception as error:  # no master for a while, a full disk: retried
                 logger.warning("%s was not written: %s", self.folder, error)
             pause_s = max(PERIOD_S, _SHARE * (time.monotonic() - started))
+
+    def show(self) -> None:
+        """Show them in TensorBoard below the cell, as `%tensorboard` does. Only in notebooks."""
+        from tensorboard import notebook  # type: ignore[import-untyped]  # has no stubs
+
+        notebook.start(f"--logdir {shlex.quote(str(self.folder))}")
 
     def __fspath__(self) -> str:
         return str(self.folder)

@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import isfinite
@@ -32,6 +33,10 @@ _TIME = re.compile(r"\d{9,}\.\d+")  # the folder that `add_hparams` makes
 _EVENTS = "tfevents"
 _SQLITE = b"SQLite format 3\0"
 _STATES: dict[str, State] = {"FINISHED": "COMPLETED", "FAILED": "ERROR", "KILLED": "CANCELED"}
+_VARIABLES = {
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # since MLflow 3 it refuses its folders without
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # else a wrong address takes four minutes
+}
 _SYSTEM = "system/"  # MLflow's metrics of the computer
 
 
@@ -168,21 +173,33 @@ def _of_mlflow(uri: str, source: str) -> list[RunSet]:
             f"{source}: runs of MLflow are read by the package mlflow, which is not installed; "
             "run `python -m pip install mlflow` and try again"
         )
-    # Its file store needs a word for it since MLflow 3.
-    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
+    with _mlflow_variables():
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
 
-    try:
-        client = MlflowClient(tracking_uri=uri)
-        found = [_run_set(client, each, uri, source) for each in _pages(client.search_experiments)]
-    except MlflowException as error:
-        raise DetError(f"{source}: MLflow says: {error}") from None
+        try:
+            client = MlflowClient(tracking_uri=uri)
+            experiments = _pages(client.search_experiments)
+            found = [_run_set(client, each, uri, source) for each in experiments]
+        except MlflowException as error:
+            raise DetError(f"{source}: MLflow says: {error}") from None
     sets = [each for each in found if each.runs]
     if not sets:
         remarks = [remark for each in found for remark in each.remarks]
         raise ConfigError([f"{source}: MLflow has no runs with metrics there", *remarks])
     return sets
+
+
+@contextmanager
+def _mlflow_variables() -> Iterator[None]:
+    """Within the block, set variables of MLflow that the user has not set."""
+    missing = _VARIABLES.keys() - os.environ.keys()
+    os.environ.update({name: _VARIABLES[name] for name in missing})
+    try:
+        yield
+    finally:
+        for name in missing:
+            del os.environ[name]
 
 
 def _pages(search: Any, *args: Any) -> Iterator[Any]:

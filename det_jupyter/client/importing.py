@@ -24,12 +24,12 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.journal import MetricsReported, to_line
 from det_jupyter.contract.run.scalars import Scalar, metric_of, records_of
 from det_jupyter.contract.values.json_numbers import to_finite
-from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.errors import ConfigError, Conflict, Problem
 
 ENTRYPOINT = "imported"  # stands for the code, which is not here
 LABEL = "imported"
 _RUN = "run"  # the hyperparameter with the name of a run
-_NO_METRIC = "loss"  # if there is none by which runs could be compared
+_NO_METRIC = "validation_loss"  # if there is none by which runs could be compared
 _MAX_TITLE = 200
 _LINES = 2000  # in one request: some 0.3 MB
 
@@ -66,20 +66,33 @@ def import_runs(
     Args:
         client: Sends requests to the master.
         given: A folder or file of TensorBoard, or a folder, SQLite file or URI of MLflow.
-        metric: The metric that trials are compared by, by its name there or here; None: a loss of
-            validations, if there is one.
+        metric: The metric that trials are compared by, by its name there or here, in sets that
+            have it. In others, and with None: a loss of validations, if there is one.
         larger_is_better: Whether larger values of it are better.
 
     Raises:
         ConfigError: There are no runs, or none has the metric.
-        Conflict: An experiment that has these runs is being deleted, or has another metric.
+        Conflict: Nothing was imported, as the experiment that has these runs is being deleted, or
+            has another metric.
     """
     sets = find_runs(given)
-    if metric is not None and not any(_has(each, metric) for each in sets):
+    having = [each for each in sets if metric is not None and _has(each, metric)]
+    if metric is not None and not having:
         tags = sorted({scalar.tag for each in sets for run in each.runs for scalar in run.scalars})
         problem = f"got {metric!r}, expected one of the metrics there: {', '.join(tags)}"
         raise ConfigError([Problem("--metric", problem)])
-    return [_import_set(client, each, metric, larger_is_better) for each in sets]
+    imported, refusals = [], []
+    for each in sets:
+        chosen = metric if each in having else None
+        is_larger = larger_is_better and chosen is not None
+        try:
+            imported.append(_import_set(client, each, chosen, is_larger))
+        except Conflict as error:
+            refusals.append(str(error))
+    if not imported:
+        raise Conflict("; ".join(refusals))
+    imported[-1].remarks.extend(refusals)
+    return imported
 
 
 def _has(runs: RunSet, metric: str) -> bool:

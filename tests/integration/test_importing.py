@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, importing
+from det_jupyter.client.imported_runs import find_runs
 from det_jupyter.client.importing import Imported, import_runs
 from det_jupyter.contract.messages import (
     ExperimentView,
@@ -205,3 +207,18 @@ def test_a_line_that_is_no_metric_is_refused(bench: Bench, logs: Path) -> None:
         with pytest.raises(ConfigError, match="text, line 0: "):
             bench.service.add_imported(1, ImportedMetrics(first=5, text=text))
     assert len(values(bench)) == 8
+
+
+def test_one_set_that_is_refused_does_not_hide_the_others(
+    bench: Bench, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_import(bench, logs, None)  # has no metric now
+    (known,) = find_runs(str(logs))
+    other = replace(known, name="other", identity="another one")
+    monkeypatch.setattr(importing, "find_runs", lambda given: [known, other])
+    found = run_import(bench, logs)
+    assert (found.experiment_id, found.num_new) == (2, 8)
+    assert "searcher.metric validation_loss, and this import loss" in found.remarks[-1]
+    monkeypatch.undo()
+    with pytest.raises(Conflict, match="delete it first"):
+        run_import(bench, logs)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, event_files
-from det_jupyter.client.event_files import write_event_files
+from det_jupyter.client.event_files import EventFiles, write_event_files
 from det_jupyter.contract.messages import (
     Curve,
     ExperimentView,
@@ -141,3 +141,12 @@ def test_without_tensorboard_it_is_said_what_to_install(
     monkeypatch.setattr(event_files, "find_spec", lambda name: None)
     with pytest.raises(DetError, match=r"install det-jupyter\[tensorboard\] with pip"):
         write(Master(), tmp_path)
+
+
+def test_it_is_shown_by_tensorboards_own_function_for_notebooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("tensorboard.notebook.start", lines.append)
+    EventFiles(tmp_path / "my runs").show()
+    assert lines == [f"--logdir '{tmp_path}/my runs'"]

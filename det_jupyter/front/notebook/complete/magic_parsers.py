@@ -32,7 +32,7 @@ from det_jupyter.front.verbs.table_others import OF_DET, OTHERS
 NOT_IN_NOTEBOOKS = {
     "master": "`!det master status` asks in a shell",
     "support-bundle": "`!det support-bundle` makes one in a shell",
-    "tensorboard": "`det_jupyter.experiment(ID).tensorboard()` does it in a notebook",
+    "tensorboard": "`det_jupyter.experiment(ID).tensorboard().show()` does it in a notebook",
     "version": "`det_jupyter.__version__` has it",
 }
 NO_CREATE = {
