@@ -88,9 +88,9 @@ class EventFiles:
 
     def show(self) -> None:
         """Show them in TensorBoard below the cell, as `%tensorboard` does. Only in notebooks."""
-        from tensorboard import notebook  # type: ignore[import-untyped]  # has no stubs
+        from tensorboard.notebook import start  # type: ignore[import-untyped]  # has no stubs
 
-        notebook.start(f"--logdir {shlex.quote(str(self.folder))}")
+        start(f"--logdir {shlex.quote(str(self.folder))}")
 
     def __fspath__(self) -> str:
         return str(self.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -147,6 +148,7 @@ def test_it_is_shown_by_tensorboards_own_function_for_notebooks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("tensorboard.notebook.start", lines.append)
+    module = importlib.import_module("tensorboard.notebook")  # its attribute is a lazy one
+    monkeypatch.setattr(module, "start", lines.append)
     EventFiles(tmp_path / "my runs").show()
     assert lines == [f"--logdir '{tmp_path}/my runs'"]
