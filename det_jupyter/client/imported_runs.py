@@ -183,6 +183,10 @@ def _of_mlflow(uri: str, source: str) -> list[RunSet]:
             found = [_run_set(client, each, uri, source) for each in experiments]
         except MlflowException as error:
             raise DetError(f"{source}: MLflow says: {error}") from None
+        except ImportError as error:  # mlflow-skinny has no databases
+            raise DetError(
+                f"{source}: MLflow cannot read it here ({error}); run `python -m pip install mlflow`"
+            ) from None
     sets = [each for each in found if each.runs]
     if not sets:
         remarks = [remark for each in found for remark in each.remarks]
