@@ -185,7 +185,7 @@ def _of_mlflow(uri: str, source: str) -> list[RunSet]:
             raise DetError(f"{source}: MLflow says: {error}") from None
         except ImportError as error:  # mlflow-skinny has no databases
             raise DetError(
-                f"{source}: MLflow cannot read it here ({error}); run `python -m pip install mlflow`"
+                f"{source}: MLflow cannot read it ({error}); run `python -m pip install mlflow`"
             ) from None
     sets = [each for each in found if each.runs]
     if not sets:
