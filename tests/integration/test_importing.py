@@ -131,7 +131,7 @@ def test_importing_twice_doubles_nothing(bench: Bench, logs: Path) -> None:
     again = run_import(bench, logs)
     assert (again.num_values, again.num_new) == (8, 0)
     assert rounded(values(bench)) == A + B
-    assert len(bench.service.views.experiments()) == 1
+    assert list(bench.service.machine.state.experiments) == [1]
 
 
 def test_an_import_that_was_cut_off_is_completed_by_another(
@@ -190,7 +190,7 @@ def test_a_metric_that_no_run_has_is_refused_with_those_that_are_there(
 ) -> None:
     with pytest.raises(ConfigError, match=r"--metric: got 'acc', expected one of .* there: loss"):
         run_import(bench, logs, "acc")
-    assert not bench.service.views.experiments()
+    assert not bench.service.machine.state.experiments
 
 
 def test_metrics_of_trials_that_train_here_cannot_be_added(bench: Bench) -> None:

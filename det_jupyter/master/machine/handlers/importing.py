@@ -94,7 +94,8 @@ def _update(turn: Turn, trial: Trial, imported: ImportedTrial) -> None:
     direction = Direction.of_config(turn.state.experiment(trial.experiment_id).config)
     trial.state = State(imported.state)
     trial.exit_reason = ExitReason.COMPLETED if imported.state == "COMPLETED" else None
-    trial.ended_at = imported.ended_at
+    trial.created_at, trial.ended_at = imported.created_at, imported.ended_at
+    trial.held_s = max(0.0, imported.ended_at - imported.created_at)
     trial.notices = imported.notices
     trial.metrics_by_step = imported.validations
     trial.best_metric = direction.best(imported.validations.values())
@@ -111,6 +112,7 @@ def _conclude(turn: Turn, experiment: Experiment) -> None:
     experiment.state = states.pop() if len(states) == 1 else State.COMPLETED
     experiment.created_at = min(trial.created_at for trial in trials)
     experiment.ended_at = max(trial.ended_at or 0.0 for trial in trials)
+    experiment.held_s = _elapsed(trials)
     experiment.best_metric = direction.best(trial.best_metric for trial in trials)
     if (num := len(trials)) > 1:
         name = str(experiment.config["searcher"]["name"])
@@ -118,3 +120,13 @@ def _conclude(turn: Turn, experiment: Experiment) -> None:
             name=name, max_trials=num, num_created=num, num_closed=num
         )
     turn.touch(experiment)
+
+
+def _elapsed(trials: list[Trial]) -> float:
+    """Return the seconds in which at least one of the trials trained."""
+    elapsed = end = 0.0
+    for trial in sorted(trials, key=lambda each: each.created_at):
+        begin = max(end, trial.created_at)
+        end = max(begin, trial.ended_at or 0.0)
+        elapsed += end - begin
+    return elapsed

@@ -72,6 +72,18 @@ def test_an_imported_experiment_is_over_with_the_times_and_values_of_its_runs(
     assert world.trial(2).best_metric is None
 
 
+def test_the_time_elapsed_is_that_in_which_a_run_trained() -> None:
+    world = World()
+    times = {"a": (0.0, 10.0), "b": (5.0, 20.0), "c": (6.0, 7.0), "d": (100.0, 130.0)}
+    trials = [
+        imported_trial(name, created_at=begin, ended_at=end)
+        for name, (begin, end) in times.items()
+    ]
+    world.tell(imported(*trials))
+    assert [world.trial(number).held_s for number in (1, 2, 3, 4)] == [10.0, 15.0, 1.0, 30.0]
+    assert world.experiment().held_s == 50.0
+
+
 def test_an_experiment_whose_runs_all_failed_has_failed() -> None:
     world = World()
     world.tell(imported(imported_trial("a", state="ERROR"), imported_trial("b", state="ERROR")))
