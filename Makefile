@@ -11,7 +11,7 @@ VENV := .venv$(if $(filter-out $(VERSION),$(THERE)),-$(VERSION))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-pythons test-long test-machines test-slurm-ray mutants soak check bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray mutants soak check bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -41,6 +41,17 @@ test: setup
 # The unit tests that need no torch, on the other Pythons that this machine has: SECONDS=600 make test-pythons
 test-pythons: setup
 	$(BIN)/python -m tests.interpreters --seconds $(or $(SECONDS),240)
+
+# The trainers and trackers of other libraries, all of them, in an environment of its own. DeepSpeed
+# compiles an extension when it is first used there: that needs g++ and minutes.
+INTEGRATIONS := build/integrations
+test-integrations: setup
+	test -x $(INTEGRATIONS)/bin/python || $(BIN)/python -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,integrations]'
+	TORCH_EXTENSIONS_DIR=$(CURDIR)/build/torch_extensions PATH="$$PWD/$(INTEGRATIONS)/bin:$$PATH" \
+	$(INTEGRATIONS)/bin/python -m pytest tests/unit/integrations tests/unit/trackers \
+	tests/integration/test_launch_programs.py \
+	$(wildcard $(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed trackers))
 
 # How many small faults in the pure parts the unit tests notice: PARTS="searcher view" make mutants
 mutants: setup

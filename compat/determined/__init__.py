@@ -41,7 +41,8 @@ _HOMES = {
     "import_from_path": ("det_jupyter", "import_from_path"),
 }
 _PARTS = {
-    "core", "errors", "experimental", "launch", "pytorch", "tensorboard", "transformers", "util",
+    "core", "errors", "experimental", "keras", "launch", "pytorch", "tensorboard", "transformers",
+    "util",
 }  # fmt: skip
 
 __all__ = [

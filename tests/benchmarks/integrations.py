@@ -150,8 +150,51 @@ def train_keras(num_steps: int) -> Turns:
     return turns
 
 
+def train_transformers(num_steps: int) -> Turns:
+    """The Trainer logs the loss every 50 steps, and saves at the end."""
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from det_jupyter.integrations.transformers import DetCallback
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(SIZE, 1)
+
+        def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": self.net(inputs).square().mean()}
+
+    class Watch(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            turns.begin_step(state.global_step)
+
+    def switch(is_on: bool) -> None:
+        handler = trainer.callback_handler
+        others = [each for each in handler.callbacks if each is not callback]
+        handler.callbacks = [*others, callback] if is_on else others
+
+    turns, callback = Turns(switch), DetCallback()
+    with TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder,
+            max_steps=num_steps,
+            per_device_train_batch_size=4,
+            logging_steps=50,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        rows = [{"inputs": each} for each in torch.randn(4 * num_steps, SIZE)]
+        callbacks = [Watch(), callback]
+        trainer = Trainer(Net(), arguments, train_dataset=rows, callbacks=callbacks)
+        trainer.train()
+    return turns
+
+
 LIBRARIES: dict[str, Callable[[int], Turns]] = {
     "lightning": train_lightning,
+    "transformers": train_transformers,
     "keras": train_keras,
 }
 

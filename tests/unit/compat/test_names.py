@@ -73,7 +73,7 @@ def from_import() -> None:
 
 
 def module_import() -> None:
-    import determined.keras  # type: ignore[import-not-found] # noqa: F401
+    import determined.estimator  # type: ignore[import-not-found] # noqa: F401
 
 
 def attribute() -> None:

@@ -1,0 +1,88 @@
+"""DeepSpeed: the state of an engine is a checkpoint of the trial, ZeRO's parts included.
+
+    engine, _, _, _ = deepspeed.initialize(model=model, config=config)
+    state = load_engine(engine) or {"epoch": 0}
+    for epoch in range(state["epoch"], 8):
+        ...                                             # engine.backward, engine.step
+        save_engine(engine, {"epoch": epoch + 1})
+        if context.preempt.should_preempt():
+            break
+
+The engine saves and loads itself. Beside it each rank stores the state of its random generators.
+Metrics, pauses and searches are those of the Core API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter import core
+from det_jupyter.integrations import require
+from det_jupyter.integrations.common import (
+    current_context,
+    generators_file,
+    restore_generators,
+    save_generators,
+)
+
+require("deepspeed", "0.14")
+
+from deepspeed import DeepSpeedEngine
+
+_TAG = "engine"  # DeepSpeed's name of a folder within a folder of checkpoints
+_OURS = "det_jupyter"  # in the state of a client, which DeepSpeed mixes with its own
+
+
+def save_engine(
+    engine: DeepSpeedEngine,
+    client_state: Mapping[str, Any] | None = None,
+    context: core.Context | None = None,
+) -> str:
+    """Store the engine as a checkpoint of the trial, and return its uuid. All ranks must call it.
+
+    Its `steps_completed` are the engine's `global_steps`.
+
+    Args:
+        engine: What `deepspeed.initialize` has returned.
+        client_state: What `load_engine` returns in a run that goes on. DeepSpeed stores that of
+            rank 0, for all.
+        context: The Core API's; by default the current one.
+
+    Raises:
+        DetError: There is no context.
+    """
+    context = current_context(context, "save_engine")
+    metadata = {"steps_completed": engine.global_steps}
+    shard = context.distributed.size > 1
+    with context.checkpoint.store_path(metadata, shard=shard) as (folder, uuid):
+        engine.save_checkpoint(
+            str(folder), tag=_TAG, client_state={_OURS: dict(client_state or {})}
+        )
+        save_generators(generators_file(folder, context.distributed.rank))
+    return uuid
+
+
+def load_engine(
+    engine: DeepSpeedEngine, context: core.Context | None = None
+) -> dict[str, Any] | None:
+    """Restore the engine from the trial's checkpoint. All ranks must call it.
+
+    Args:
+        engine: What `deepspeed.initialize` has returned, with as many ranks as it was saved by.
+        context: The Core API's; by default the current one.
+
+    Returns:
+        The `client_state`; None if the trial begins.
+
+    Raises:
+        DetError: There is no context.
+    """
+    context = current_context(context, "load_engine")
+    info = context.info
+    if info is None or info.latest_checkpoint is None:
+        return None
+    with context.checkpoint.restore_path(info.latest_checkpoint) as folder:
+        _, client_state = engine.load_checkpoint(str(folder), tag=_TAG)
+        restore_generators(generators_file(folder, context.distributed.rank))
+    return dict(client_state[_OURS])

@@ -1,0 +1,60 @@
+"""Determined's callback for Keras, which compat/ has."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter import core
+from tests.unit.integrations.contexts import metrics, new_context, saved
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Keras' own
+COMPAT = Path(__file__).parents[3] / "compat"
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Any]:
+    pytest.importorskip("torch")
+    if importlib.util.find_spec("keras") is None:  # its import needs a backend's variable
+        pytest.skip("keras is not installed")
+    environment = dict(os.environ)
+    sys.path.insert(0, str(COMPAT))
+    yield importlib.import_module("tests.unit.integrations.keras_runs")
+    sys.path.remove(str(COMPAT))
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def fit(
+    runs: Any, context: core.Context, latest: str | None, training: str, **options: Any
+) -> list[int]:
+    from determined.keras import DeterminedCallback
+
+    callback = DeterminedCallback(context, latest, training, **options)
+    epochs: list[int] = runs.fit(context, [callback]).history.epoch
+    return epochs
+
+
+def test_checkpoint_of_another_training_gives_only_its_weights(runs: Any, tmp_path: Path) -> None:
+    context = new_context(tmp_path)
+    assert fit(runs, context, None, "a", checkpoint_epochs=3) == [0, 1, 2, 3]
+    assert [each.steps_completed for each in saved(context)] == [12, 16]
+    last = saved(context)[0].uuid
+    same, other = new_context(tmp_path), new_context(tmp_path)
+    assert fit(runs, same, last, "a") == [0, 1, 2, 3]
+    assert [each.steps_completed for each in saved(same)] == [16]
+    assert fit(runs, other, last, "b") == [0, 1, 2, 3]
+    assert [each.steps_completed for each in saved(other)] == [4, 8, 12, 16]
+
+
+def test_validations_have_determineds_names(runs: Any, tmp_path: Path) -> None:
+    context = new_context(tmp_path)
+    fit(runs, context, None, "a", train_metrics_report_period="epoch")
+    reported = [(group, at, sorted(values)) for group, at, values in metrics(context)]
+    assert reported[:2] == [("training", 4, ["loss"]), ("validation", 4, ["loss"])]
