@@ -54,12 +54,10 @@ class _Run:
     """A run of MLflow, as this process knows it."""
 
     id: str
-    steps: dict[str, int]  # the last step of each metric that it has
-    is_read_back: bool  # whether `steps` is what MLflow has, for the metrics in `checked`
-    checked: set[str] = field(default_factory=set)
-    params: set[str] = field(default_factory=set)
-    tags: dict[str, str] = field(default_factory=dict)
-    status: str = ""
+    steps: dict[str, int] = field(default_factory=dict)  # the last of each metric that it has
+    params: set[str] = field(default_factory=set)  # that it has
+    tags: dict[str, str] = field(default_factory=dict)  # that this process has set
+    status: str = ""  # that this process has set
 
     def stored(self) -> dict[str, Any]:
         """Return what the master stores of it."""
@@ -132,16 +130,25 @@ class MlflowSender:
         """Return the run of a trial; it is made if there is none."""
         if (known := self._runs.get((work.id, trial_id))) is not None:
             return known
-        stored = work.runs.get(trial_id, {})
         key = f"{work.key}.{trial_id}"
-        run_id = stored.get("run_id") or self._find_run(key)
-        if run_id:
-            run = _Run(run_id, dict(stored.get("steps", {})), is_read_back=False)
+        stored = work.runs.get(trial_id, {})
+        if run_id := stored.get("run_id") or self._find_run(key):
+            run = self._read_back(run_id)
+            run.steps = {**stored.get("steps", {}), **run.steps}
         else:
-            run = _Run(self._make_run(key, facts), {}, is_read_back=True)
+            run = _Run(self._make_run(key, facts))
             self._send_code(run, work.experiment_id)
         self._runs[work.id, trial_id] = run
         return run
+
+    def _read_back(self, run_id: str) -> _Run:
+        """Return what a run has: a process that sent it may have ended before it said so."""
+        data = self._client.get_run(run_id).to_proto().data
+        return _Run(
+            run_id,
+            steps={metric.key: metric.step for metric in data.metrics},  # the last of each
+            params={param.key for param in data.params},
+        )
 
     def _find_run(self, key: str) -> str | None:
         runs = self._client.search_runs(
@@ -177,12 +184,6 @@ class MlflowSender:
 
     def _send_points(self, run: _Run, points: Sequence[Point]) -> None:
         named = [point._replace(key=plain_name(point.key)) for point in points]
-        if not run.is_read_back:
-            for key in {point.key for point in named} - run.checked:
-                history = self._client.get_metric_history(run.id, key)
-                last = max((each.step for each in history), default=-1)
-                run.steps[key] = max(last, run.steps.get(key, -1))
-                run.checked.add(key)
         steps = dict(run.steps)
         new = take_new(named, steps)
         for first in range(0, len(new), _METRICS_AT_ONCE):
@@ -194,8 +195,6 @@ class MlflowSender:
     def _send_facts(self, run: _Run, facts: RunFacts) -> None:
         tags = tags_of(facts)
         params = {plain_name(name): str(value) for name, value in facts.params.items()}
-        if not run.tags and not run.is_read_back:
-            run.params = set(self._client.get_run(run.id).data.params)
         new_params = [
             Param(name, value[:_LONGEST_VALUE])
             for name, value in params.items()
