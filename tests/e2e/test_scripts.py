@@ -312,3 +312,41 @@ def test_variables_that_no_program_could_be_started_with_are_left_out(
     assert printed(experiment) == ["False"]
     notices = experiment.view.trials[0].notices
     assert any("DET_HPARAMS is left out" in notice for notice in notices)
+
+
+WRITES = """
+import os, pathlib, sys, time
+from torch.utils.tensorboard import SummaryWriter
+
+rank, began = os.environ["RANK"], pathlib.Path(sys.argv[1])
+writer = SummaryWriter(f"runs/{rank}")
+for step in range(1, 7):
+    writer.add_scalar("Loss/train", 1 / step, step)
+    time.sleep(0.2)
+    if step == 5 and rank == "0" and not began.exists():
+        began.touch()
+        os._exit(3)
+writer.add_scalar("Loss/val", 0.25, 6)
+"""
+
+
+def test_a_script_that_writes_for_tensorboard_has_each_value_once_after_a_restart(
+    client: Client, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorboard")
+    experiment = start(
+        client,
+        tmp_path,
+        f"{PER_SLOT} train.py {tmp_path / 'began'}",
+        {"train.py": WRITES},
+        slots=2,
+        max_restarts=1,
+        searcher={"name": "single", "metric": "Loss", "max_length": {"batches": 6}},
+    )
+    assert experiment.wait(60) is State.COMPLETED
+    trial = experiment.view.trials[0]
+    assert (trial.restarts, trial.best_metric, trial.steps_completed) == (1, 0.25, 6)
+    assert [notice for notice in trial.notices if "TensorBoard" in notice]
+    curves = {curve.group: curve for curve in experiment.curves()}
+    assert curves["training"].steps == [1, 2, 3, 4, 5, 6]
+    assert curves["validation"].values == [0.25]
