@@ -26,6 +26,12 @@ def modules() -> tuple[Path, ...]:
     return tuple(sorted(PACKAGE.rglob("*.py")))
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return the syntax tree of a module; it is parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -43,13 +49,13 @@ def file_of(module: str) -> Path:
 
 def module_level_imports(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the imports that run when the module does: full name, file and line."""
-    return _resolved(_tree(path).body, path)
+    return _resolved(tree(path).body, path)
 
 
 @cache
 def imports_of(path: Path) -> tuple[tuple[str, str], ...]:
     """Return all imports, also late ones: full name, file and line."""
-    return tuple(_resolved(ast.walk(_tree(path)), path))
+    return tuple(_resolved(ast.walk(tree(path)), path))
 
 
 def part_graph() -> Graph:
@@ -134,10 +140,10 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     scopes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         scope.body[0].value
-        for scope in ast.walk(_tree(path))
+        for scope in ast.walk(tree(path))
         if isinstance(scope, scopes) and scope.body and isinstance(scope.body[0], ast.Expr)
     }
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree(path)):
         match node:
             case ast.Constant(value=str(text), lineno=line) if node not in docstrings:
                 yield line, text
@@ -148,7 +154,7 @@ def sentences_read(path: Path) -> Iterator[tuple[int, str]]:
 
     It is code such as `problem.partition(":")`, `"missing" in problem`, `str(error) == ABSENT`.
     """
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree(path)):
         match node:
             case ast.Call(func=ast.Attribute(value=of, attr=attr), args=args):
                 is_read = attr in _TAKES_APART and _is_sentence(of)
@@ -177,11 +183,6 @@ def _is_sentence(node: ast.AST) -> bool:
 
 _TAKES_APART = {"partition", "rpartition", "split", "removeprefix", "startswith", "replace"}
 _MATCHES = {"match", "search", "fullmatch", "sub", "findall", "split"}
-
-
-@cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _resolved(nodes: Iterable[ast.AST], path: Path) -> Iterator[tuple[str, str]]:

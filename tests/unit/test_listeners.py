@@ -6,11 +6,9 @@ A new one without a row fails: docs/security.md and tests/e2e/test_access.py are
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-import det_jupyter
+from tests.rooms import PACKAGE, modules, tree
 
-ROOT = Path(det_jupyter.__file__).parent
 OPENING = {
     "bind", "bind_sockets", "bind_unix_socket", "create_datagram_endpoint", "create_server",
     "create_unix_server", "create_unix_connection", "listen", "start_server",
@@ -38,15 +36,15 @@ PLACES = {
 def places_that_open() -> dict[str, list[str]]:
     """Return the calls that open a port or socket, by file."""
     found: dict[str, list[str]] = {}
-    for file in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for file in modules():
+        for node in ast.walk(tree(file)):
             if not isinstance(node, ast.Call):
                 continue
             function = node.func
             name = getattr(function, "attr", getattr(function, "id", ""))
             owner = ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
             if name in OPENING and owner not in NO_SOCKETS:
-                where = file.relative_to(ROOT).as_posix()
+                where = file.relative_to(PACKAGE).as_posix()
                 found.setdefault(where, []).append(f"{owner}.{name}")
     return found
 

@@ -14,7 +14,7 @@ from det_jupyter.searcher import Create, ExitReason, Search
 from det_jupyter.searcher.methods import SECTIONS, find_section
 from det_jupyter.searcher.preview import preview, sample_ranges
 from det_jupyter.searcher.trials import Trials
-from tests.rooms import modules, part_of
+from tests.rooms import modules, part_of, tree
 from tests.unit.searcher.searcher_world import World, make_config
 
 SPACE = {"lr": {"type": "double", "minval": 0, "maxval": 1, "count": 3}, "depth": 2}
@@ -104,7 +104,7 @@ def test_no_other_place_lists_the_names_of_methods() -> None:
         f"{path}:{node.lineno}"
         for path in modules()
         if part_of(path) != "searcher"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict)
         if len(_constants(node) & SECTIONS.keys()) > 1
     ]
