@@ -49,9 +49,9 @@ test-integrations: setup
 	test -x $(INTEGRATIONS)/bin/python || $(BIN)/python -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,integrations]'
 	TORCH_EXTENSIONS_DIR=$(CURDIR)/build/torch_extensions PATH="$$PWD/$(INTEGRATIONS)/bin:$$PATH" \
-	$(INTEGRATIONS)/bin/python -m pytest tests/unit/integrations tests/unit/trackers \
-	tests/integration/test_launch_programs.py \
-	$(wildcard $(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed trackers))
+	$(INTEGRATIONS)/bin/python -m pytest tests/unit/integrations \
+	tests/integration/test_launch_programs.py tests/integration/trackers \
+	$(wildcard $(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed))
 
 # How many small faults in the pure parts the unit tests notice: PARTS="searcher view" make mutants
 mutants: setup
