@@ -115,9 +115,14 @@ def save_generators(file: Path) -> None:
     torch.save(state, file)
 
 
-def restore_generators(file: Path) -> None:
-    """Restore the states that `save_generators` has saved."""
-    state = torch.load(file, weights_only=False)
+def load_generators(file: Path) -> dict[str, Any]:
+    """Return the states that `save_generators` has saved."""
+    state: dict[str, Any] = torch.load(file, weights_only=False)
+    return state
+
+
+def set_generators(state: Mapping[str, Any]) -> None:
+    """Set Python's, NumPy's and torch's random generators to these states."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])

@@ -30,8 +30,9 @@ from det_jupyter.integrations.common import (
     Operations,
     current_context,
     generators_file,
-    restore_generators,
+    load_generators,
     save_generators,
+    set_generators,
 )
 
 require("lightning", "2.4")
@@ -155,7 +156,8 @@ class DetCallback(Checkpoint):
         """Restore the random generators, before the order of the data is drawn."""
         self._operations = Operations(self._context, "DetCallback", "validation_step")
         if self._folder is not None:
-            restore_generators(generators_file(self._folder, self._context.distributed.rank))
+            file = generators_file(self._folder, self._context.distributed.rank)
+            set_generators(load_generators(file))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Release the checkpoint that was read.

@@ -60,13 +60,17 @@ class DetCallback(TrainerCallback):
 
     Args:
         context: The Core API's; by default the current one.
+        metadata: More metadata for each checkpoint.
 
     Raises:
         DetError: There is no context.
     """
 
-    def __init__(self, context: core.Context | None = None) -> None:
+    def __init__(
+        self, context: core.Context | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
         self._context = current_context(context, "DetCallback")
+        self._metadata = dict(metadata or {})
         self._open = ExitStack()
         self._folder: Path | None = None  # of the checkpoint that training continues from
         self._is_prepared = False
@@ -303,7 +307,8 @@ class DetCallback(TrainerCallback):
         keeps = bool(args.load_best_model_at_end)
         is_best = keeps and state.best_global_step == step
         folder = Path(args.output_dir, f"checkpoint-{step}")
-        metadata = {"steps_completed": step, _BEST: "" if is_best else self._best}
+        best = {_BEST: "" if is_best else self._best} if keeps else {}
+        metadata = {**self._metadata, "steps_completed": step, **best}
         distributed.barrier()  # every rank may have written files
         uuid = self._context.checkpoint.upload(folder, metadata, shard=distributed.size > 1)
         if is_best:

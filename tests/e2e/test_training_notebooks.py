@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,19 @@ def test_a_trainer_of_lightning_is_paused_searched_and_loaded(
     assert re.search(
         r"^width \d+, lr 0\.\d+: 0\.\d{3} of the digits are right$", text, re.MULTILINE
     )
+
+
+@pytest.mark.skipif(find_spec("transformers") is None, reason="no transformers")
+def test_a_search_over_a_trainer_of_transformers_gives_its_best_model(
+    tmp_path: Path, examples: Path
+) -> None:
+    _, text = run_notebook(examples / "finetune.ipynb", tmp_path)
+    assert "did you mean learning_rate" in text
+    found = re.search(r"^trial \d+: eval_loss (\S+) with", text, re.MULTILINE)
+    assert found is not None
+    assert float(found[1]) < 6  # of 512 tokens that are as likely: 6.24
+    steps = sorted(
+        int(each) for each in re.findall(r"^0\.\d{5}: (\d+) steps$", text, re.MULTILINE)
+    )
+    assert steps == [30, 30, 90]
+    assert not (tmp_path / "trainer_output").exists() or not [*tmp_path.rglob("checkpoint-*")]

@@ -1,0 +1,105 @@
+"""A Trainer of transformers on the two ranks of a trial that is paused, and then killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.client import Client
+from det_jupyter.contract.messages import LogQuery, State
+from tests.scripts import create, pause, wait_for_line
+
+pytestmark = pytest.mark.e2e
+
+# Its import takes 5 s of a core in each rank: what is compared runs in the same processes.
+SOURCE = """
+import hashlib, os, pathlib, signal, time
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, set_seed
+from det_jupyter.integrations.transformers import DetCallback, training_arguments
+
+CONFIG = GPT2Config(
+    n_layer=1, n_head=1, n_embd=8, vocab_size=16, n_positions=8, bos_token_id=0, eos_token_id=0
+)
+KILLED = pathlib.Path(os.environ["MARKER"])
+
+class Disturbed(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        time.sleep(0.1)
+        print("step", state.global_step)
+        if state.global_step == 23 and args.process_index == 1 and not KILLED.exists():
+            KILLED.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def history(trainer):
+    times = ("runtime", "per_second")
+    for log in trainer.state.log_history:
+        if "train_loss" not in log:
+            yield sorted(pair for pair in log.items() if not pair[0].endswith(times))
+
+def train(hparams, folder, callbacks, checkpoint):
+    set_seed(3)
+    tokens = torch.randint(0, 16, (48, 8), generator=torch.Generator().manual_seed(1))
+    data = [{"input_ids": each, "labels": each} for each in tokens]
+    arguments = training_arguments(
+        hparams, output_dir=folder, num_train_epochs=6, per_device_train_batch_size=4,
+        logging_steps=2, eval_strategy="epoch", save_strategy="epoch",
+    )
+    trainer = Trainer(
+        GPT2LMHeadModel(CONFIG), arguments, train_dataset=data[8:], eval_dataset=data[:8],
+        callbacks=callbacks,
+    )
+    trainer.train(resume_from_checkpoint=checkpoint)
+    weight = sum(each.sum().item() for each in trainer.model.parameters())
+    digest = hashlib.sha256(repr(list(history(trainer))).encode()).hexdigest()
+    return f"{weight!r}, {digest};"
+
+def main(core_context, hparams, info):
+    if info.latest_checkpoint is None:
+        print("alone:", train(hparams, "alone", [], None))
+    det = DetCallback()
+    ended = train(hparams, "out", [det, Disturbed()], det.resume_from_checkpoint)
+    if not det.has_left:
+        print("disturbed:", ended)
+"""
+CONFIG = """
+entrypoint: fits:main
+hyperparameters: {learning_rate: 0.01}
+resources: {slots_per_trial: 2}
+searcher: {name: single, metric: eval_loss, max_length: {batches: 30}}
+reproducibility: {experiment_seed: 5}
+max_restarts: 1
+"""
+
+
+def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
+    client: Client, tmp_path: Path
+) -> None:
+    folder = tmp_path / "context"
+    folder.mkdir()
+    (folder / "fits.py").write_text(SOURCE)
+    variable = [f"MARKER={tmp_path / 'killed'}"]
+    changes = {"environment": {"environment_variables": variable}}
+    experiment = create(client, CONFIG, context=folder, changes=changes)
+    wait_for_line(experiment, "alone:")
+    wait_for_line(experiment, "step 7")
+    assert pause(experiment) is State.PAUSED
+    experiment.activate()
+    assert experiment.wait(timeout=150) == State.COMPLETED
+    (trial,) = experiment.view.trials
+    assert trial.restarts == 1
+    lines = client.experiment_logs(experiment.id, LogQuery()).lines
+    ends = {
+        name: sorted(line.text.split(name)[1] for line in lines if name in line.text)
+        for name in ("alone:", "disturbed:")
+    }
+    assert len(ends["alone:"]) == 2
+    assert ends["disturbed:"] == ends["alone:"]
+    curves = {each.name: each.steps for each in client.curves(experiment.id)}
+    assert curves["loss"] == list(range(2, 31, 2))
+    assert curves["eval_loss"] == list(range(5, 31, 5))
+    saved = [each.steps_completed for each in experiment.checkpoints()]
+    assert len(saved) == len(set(saved))
+    files = experiment.best_checkpoint().files
+    assert {"model.safetensors", "rng_state_0.pth", "rng_state_1.pth"} <= files.keys()

@@ -1,0 +1,52 @@
+"""Trains a small module with Accelerate, whose import takes seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from accelerate import Accelerator, DataLoaderConfiguration
+from torch.utils.data import DataLoader, TensorDataset
+
+from det_jupyter import core
+from det_jupyter.integrations.accelerate import DetTracker
+
+__all__ = ["DetTracker", "torch"]
+
+STEPS_PER_EPOCH, NUM_STEPS = 4, 10
+
+
+def train(context: core.Context) -> Any:
+    """Train as users do, and return the model."""
+    torch.manual_seed(5)
+    data = TensorDataset(torch.randn(4 * STEPS_PER_EPOCH, 8))
+    with context:
+        det = DetTracker()
+        seeded = DataLoaderConfiguration(use_seedable_sampler=True)
+        accelerator = Accelerator(cpu=True, log_with=det, dataloader_config=seeded)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.2))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        loader = DataLoader(data, 4, shuffle=True)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        accelerator.init_trackers("test", config={"lr": 0.01})
+        step = det.load_state(accelerator)
+        while step < NUM_STEPS:
+            for (batch,) in det.batches(loader):
+                loss = model(batch).square().mean()
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+                step += 1
+                accelerator.log({"loss": loss.item()}, step=step)
+                if det.leaves(step):
+                    return model
+                if step == NUM_STEPS:
+                    break
+        accelerator.log({"val_loss": 0.5}, step=step)
+        det.save_state(step)
+        accelerator.end_training()
+    return model
+
+
+def weights(model: Any) -> Any:
+    return torch.cat([each.detach().flatten() for each in model.parameters()])

@@ -1,0 +1,64 @@
+"""The tracker for Accelerate: what it reports and saves, and that a pause changes nothing."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from det_jupyter import core
+from det_jupyter.errors import DetError
+from tests.unit.integrations.contexts import metrics, new_context, saved
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of accelerate
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Any]:
+    pytest.importorskip("torch")
+    pytest.importorskip("accelerate")
+    environment = dict(os.environ)
+    yield importlib.import_module("tests.unit.integrations.accelerate_runs")
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+@pytest.mark.parametrize("left", [3, 4, 7])
+def test_paused_training_goes_on_as_if_it_had_not_been_paused(
+    runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    context = new_context(tmp_path / "undisturbed")
+    undisturbed = runs.train(context)
+    assert [(group, at) for group, at, _ in metrics(context)] == [
+        *(("training", step) for step in range(1, runs.NUM_STEPS + 1)),
+        ("validation", runs.NUM_STEPS),
+    ]
+    first = new_context(tmp_path / "paused")
+    answers = iter([False] * (left - 1) + [True])
+    monkeypatch.setattr(first.preempt, "should_preempt", lambda: next(answers))
+    runs.train(first)
+    assert saved(first)[-1].steps_completed == left
+    second = new_context(tmp_path / "paused", saved(first)[-1].uuid)
+    runs.torch.manual_seed(99)  # of another process
+    model = runs.train(second)
+    assert runs.torch.equal(runs.weights(model), runs.weights(undisturbed))
+    assert metrics(first) + metrics(second) == metrics(context)
+
+
+def test_an_accelerator_of_other_processes_is_refused(runs: Any, tmp_path: Path) -> None:
+    ranks: Any = SimpleNamespace(size=2, rank=0, is_chief=True)
+    tracker = runs.DetTracker(new_context(tmp_path, distributed=ranks))
+    alone = SimpleNamespace(num_processes=1, device=SimpleNamespace(type="cpu"))
+    with pytest.raises(DetError, match=r"has 1 processes, and the trial 2; write .*cpu=True"):
+        tracker.load_state(alone)
+
+
+def test_tracker_needs_a_context(runs: Any) -> None:
+    core.set_current(None)
+    with pytest.raises(DetError, match=r"DetTracker: .* inside of `with core\.init\(\)"):
+        runs.DetTracker()
