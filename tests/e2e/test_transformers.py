@@ -82,7 +82,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     variable = [f"MARKER={tmp_path / 'killed'}"]
     changes = {"environment": {"environment_variables": variable}}
     experiment = create(client, CONFIG, context=folder, changes=changes)
-    wait_for_line(experiment, "alone:")
+    wait_for_line(experiment, "alone:", timeout_s=120)
     wait_for_line(experiment, "step 7")
     assert pause(experiment) is State.PAUSED
     experiment.activate()
