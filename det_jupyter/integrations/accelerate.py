@@ -31,6 +31,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.integrations import require
 from det_jupyter.integrations.common import (
     current_context,
+    find_size_problem,
     generators_file,
     load_generators,
     save_generators,
@@ -107,7 +108,10 @@ class DetTracker(GeneralTracker):
         Raises:
             DetError: The Accelerator has other processes than the trial.
         """
-        _check(accelerator, self._context.distributed.size)
+        size, num = self._context.distributed.size, accelerator.num_processes
+        for_cpu = "Accelerator(cpu=True)"
+        if problem := find_size_problem("Accelerator", num, size, accelerator.device, for_cpu):
+            raise DetError(f"DetTracker: {problem}")
         self._given = accelerator
         info = self._context.info
         if info is None or info.latest_checkpoint is None:
@@ -180,20 +184,3 @@ class DetTracker(GeneralTracker):
         if self._generators is not None:
             set_generators(self._generators)
             self._generators = None
-
-
-def _check(accelerator: Accelerator, size: int) -> None:
-    """Check that an Accelerator has the processes of the trial.
-
-    Raises:
-        DetError: It has others.
-    """
-    num = accelerator.num_processes
-    if num == size:
-        return
-    remedy = "start it on the trial's ranks only"
-    if num == 1 and accelerator.device.type == "cpu":
-        remedy = "write Accelerator(cpu=True): without it, ranks without GPUs train alone"
-    raise DetError(
-        f"DetTracker: the Accelerator has {num} processes, and the trial {size}; {remedy}"
-    )

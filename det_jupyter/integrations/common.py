@@ -33,6 +33,27 @@ def current_context(context: core.Context | None, who: str) -> core.Context:
     return found
 
 
+def find_size_problem(
+    what: str, num_processes: int, size: int, device: torch.device, for_cpu: str
+) -> str:
+    """Return why a trainer with so many processes cannot train a trial; "" if it can.
+
+    Args:
+        what: Its name.
+        num_processes: Its processes.
+        size: The trial's ranks.
+        device: The device of this process.
+        for_cpu: What to write so that ranks without GPUs train together.
+    """
+    if num_processes == size:
+        return ""
+    remedy = f"start the {what} on the trial's ranks only"
+    if num_processes == 1 and device.type == "cpu":
+        remedy = f"write {for_cpu}: without it, ranks without GPUs train alone"
+    processes = "1 process" if num_processes == 1 else f"{num_processes} processes"
+    return f"the {what} has {processes}, and the trial {size}; {remedy}"
+
+
 class Operations:
     """The operations of a search that compares the trial with others on its way.
 

@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 
 from det_jupyter import core
 from det_jupyter.errors import DetError
+from det_jupyter.integrations.common import find_size_problem
 
 
 def training_arguments(hparams: Mapping[str, Any], **fixed: Any) -> TrainingArguments:
@@ -62,18 +63,9 @@ def check_arguments(args: TrainingArguments, size: int) -> None:
         DetError: It cannot.
     """
     problems = []
-    if args.world_size != size:
-        remedy = (
-            "write TrainingArguments(use_cpu=True): without it, ranks without GPUs train alone"
-        )
-        known = (
-            remedy
-            if args.world_size == 1 and args.device.type == "cpu"
-            else ("start it by the trial's ranks only")
-        )
-        problems.append(
-            f"the Trainer has {args.world_size} processes, and the trial {size}; {known}"
-        )
+    for_cpu = "TrainingArguments(use_cpu=True)"
+    if problem := find_size_problem("Trainer", args.world_size, size, args.device, for_cpu):
+        problems.append(problem)
     if args.n_gpu > 1:
         problems.append(
             f"the Trainer has {args.n_gpu} GPUs in one process; write resources: "

@@ -73,6 +73,7 @@ class DetCallback(TrainerCallback):
         self._metadata = dict(metadata or {})
         self._open = ExitStack()
         self._folder: Path | None = None  # of the checkpoint that training continues from
+        self._is_read = False  # whether the checkpoint was asked for, also where there is none
         self._is_prepared = False
         self._followed: Operations | None = None
         self._pace = _Pace(0)
@@ -92,6 +93,7 @@ class DetCallback(TrainerCallback):
     @property
     def resume_from_checkpoint(self) -> str | None:
         """The state to continue from, for `Trainer.train`; None if the trial begins."""
+        self._is_read = True
         if self._folder is None and self._latest is not None:
             opened = self._context.checkpoint.restore_path(self._latest)
             self._folder = self._open.enter_context(opened)
@@ -118,15 +120,10 @@ class DetCallback(TrainerCallback):
         """Begin to follow the search.
 
         Raises:
-            DetError: As in `on_init_end`; or training begins anew in a run that continues.
+            DetError: As in `on_init_end`; or `train` was called without the checkpoint.
         """
         self._prepare(args, state)
-        if self._latest is not None and state.global_step == 0:
-            raise DetError(
-                "DetCallback: this trial continues, and Trainer.train was called without its "
-                "checkpoint; write trainer.train(resume_from_checkpoint="
-                "callback.resume_from_checkpoint)"
-            )
+        self._check_checkpoint(state)
         self._followed = Operations(self._context, "DetCallback", "the Trainer's evaluation")
         if self._followed.unit is core.Unit.RECORDS:
             raise DetError(
@@ -252,6 +249,21 @@ class DetCallback(TrainerCallback):
             args.output_dir = str(Path(args.output_dir, f"trial-{info.trial_id}"))
         if args.load_best_model_at_end and self._latest is not None:
             self._fetch_best(Path(args.output_dir), self._latest)
+
+    def _check_checkpoint(self, state: TrainerState) -> None:
+        """Check that `train` was called with the checkpoint, also where it is None.
+
+        Raises:
+            DetError: It was not.
+        """
+        is_anew = self._latest is not None and state.global_step == 0
+        if is_anew or (self._context.info is not None and not self._is_read):
+            raise DetError(
+                f"DetCallback: {'this trial continues' if is_anew else 'a trial may be paused'}, "
+                "and Trainer.train was called without its checkpoint; write "
+                "trainer.train(resume_from_checkpoint=callback.resume_from_checkpoint), which is "
+                "None where training begins"
+            )
 
     def _fetch_best(self, folder: Path, latest: str) -> None:
         """Copy the Trainer's best checkpoint to where it was before the pause. Collective."""

@@ -54,7 +54,7 @@ def test_an_accelerator_of_other_processes_is_refused(runs: Any, tmp_path: Path)
     ranks: Any = SimpleNamespace(size=2, rank=0, is_chief=True)
     tracker = runs.DetTracker(new_context(tmp_path, distributed=ranks))
     alone = SimpleNamespace(num_processes=1, device=SimpleNamespace(type="cpu"))
-    with pytest.raises(DetError, match=r"has 1 processes, and the trial 2; write .*cpu=True"):
+    with pytest.raises(DetError, match=r"has 1 process, and the trial 2; write .*cpu=True"):
         tracker.load_state(alone)
 
 

@@ -187,7 +187,7 @@ def test_search_in_records_is_refused(runs: Any, context: core.Context, tmp_path
         runs.train(searched(context, "records", "eval_loss", (7, False)), tmp_path / "out")
 
 
-def test_run_that_continues_does_not_begin_anew(
+def test_training_without_the_checkpoint_is_refused(
     runs: Any, context: core.Context, tmp_path: Path
 ) -> None:
     runs.train(context, tmp_path / "out")
@@ -195,6 +195,9 @@ def test_run_that_continues_does_not_begin_anew(
         new_context(tmp_path / "storage", saved(context)[0].uuid), tmp_path / "out"
     )
     with pytest.raises(DetError, match=r"write trainer\.train\(resume_from_checkpoint=callback"):
+        made.train()
+    made = runs.trainer(context, tmp_path / "out")
+    with pytest.raises(DetError, match=r"may be paused, .* which is None where training begins"):
         made.train()
 
 
@@ -220,7 +223,7 @@ def test_bad_uses_are_refused_when_the_trainer_is_made(
         runs.trainer(two, tmp_path / "out", **never)
     lines = str(raised.value).splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("DetCallback: the Trainer has 1 processes, and the trial 2; ")
+    assert lines[0].startswith("DetCallback: the Trainer has 1 process, and the trial 2; ")
 
 
 class TwoRanks:
