@@ -136,6 +136,11 @@ def save_generators(file: Path) -> None:
     torch.save(state, file)
 
 
+def restore_generators(file: Path) -> None:
+    """Restore the states that `save_generators` has saved."""
+    set_generators(load_generators(file))
+
+
 def load_generators(file: Path) -> dict[str, Any]:
     """Return the states that `save_generators` has saved."""
     state: dict[str, Any] = torch.load(file, weights_only=False)

@@ -30,9 +30,8 @@ from det_jupyter.integrations.common import (
     Operations,
     current_context,
     generators_file,
-    load_generators,
+    restore_generators,
     save_generators,
-    set_generators,
 )
 
 require("lightning", "2.4")
@@ -156,8 +155,7 @@ class DetCallback(Checkpoint):
         """Restore the random generators, before the order of the data is drawn."""
         self._operations = Operations(self._context, "DetCallback", "validation_step")
         if self._folder is not None:
-            file = generators_file(self._folder, self._context.distributed.rank)
-            set_generators(load_generators(file))
+            restore_generators(generators_file(self._folder, self._context.distributed.rank))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Release the checkpoint that was read.
