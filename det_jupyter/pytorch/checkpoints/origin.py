@@ -98,7 +98,9 @@ class Origin:
             )
         except FileNotFoundError:
             raise CheckpointError(
-                f"{path} is not a checkpoint of a trial: no {LOAD_DATA_FILE}"
+                f"{path} is not a checkpoint of a trial: no {LOAD_DATA_FILE}; if a script or a "
+                "trainer of another library has saved it, load the files in this folder with "
+                "that library (docs/integrations.md)"
             ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error!r}") from None
