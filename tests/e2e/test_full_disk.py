@@ -33,14 +33,15 @@ def fill(disk):
     import os
     if not os.path.exists(f"{disk}/trigger"):
         return
-    # All at once: the master gives its reserve back while less is left, and needs that room.
+    # Never more than there is now: the master needs the room of its reserve, which it gives back.
+    room = os.statvfs(disk)
+    size = room.f_frsize * room.f_bavail - (1 << 18)
     with open(f"{disk}/much", "wb") as file:
-        while (room := os.statvfs(disk)).f_bavail:
+        while True:
             try:
-                os.posix_fallocate(file.fileno(), 0, room.f_frsize * room.f_bavail)
-                break
+                return os.posix_fallocate(file.fileno(), 0, size)
             except OSError:  # something was written in between
-                pass
+                size -= 1 << 14
 
 
 class SmallTrial""",
