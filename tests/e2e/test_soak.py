@@ -22,15 +22,16 @@ from tests.soak.soak import SIMULATED, Soak
 pytestmark = pytest.mark.e2e
 
 DAMAGES = ELEVEN | MORE
-FAULTS = [  # none that makes torch be imported again, which takes longest
+# None that makes torch be imported again, which takes longest; first those that ranks survive.
+FAULTS = [
     Fault("rank", "SIGSTOP"),
-    Fault("feeder", "SIGKILL"),
-    Fault("master", "SIGKILL"),
-    Fault("loader", "SIGKILL"),
     Fault("client", "SIGTERM"),
-    Fault("rank", "SIGTERM"),
+    Fault("feeder", "SIGKILL"),
     Fault("server", "SIGKILL"),
     Fault("master", "SIGTERM"),
+    Fault("loader", "SIGKILL"),
+    Fault("rank", "SIGTERM"),
+    Fault("master", "SIGKILL"),
     Fault("rank", "SIGKILL"),
 ]
 
