@@ -387,7 +387,8 @@ def test_noise_does_not_change_the_kind(parts: Parts, percent: float, seed: int)
     assert verdict.kind == alone(parts).kind
 
 
-@given(percent=st.floats(0, 15), seed=st.integers(0, 2**31), num_ranks=st.sampled_from([2, 3, 8]))
+# From 14 % on, chance alone makes one of two ranks the slower one in about 1 of 10,000 runs.
+@given(percent=st.floats(0, 12), seed=st.integers(0, 2**31), num_ranks=st.sampled_from([2, 3, 8]))
 def test_noise_makes_no_straggler(percent: float, seed: int, num_ranks: int) -> None:
     random = Random(seed)
     verdict = verdict_of(
