@@ -34,7 +34,7 @@ from det_jupyter.integrations.common import (
     save_generators,
 )
 
-require("keras", "3.0")
+require("keras", "3.7")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import keras
