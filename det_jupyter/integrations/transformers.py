@@ -116,8 +116,8 @@ class DetCallback(TrainerCallback):
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        """Begin to follow the search.
+    ) -> TrainerControl:
+        """Begin to follow the search; a trial that has left where it is compared is compared now.
 
         Raises:
             DetError: As in `on_init_end`; or `train` was called without the checkpoint.
@@ -131,6 +131,11 @@ class DetCallback(TrainerCallback):
                 "epochs; write max_length: {batches: N}, in optimizer steps, or {epochs: N}"
             )
         self._pace = _Pace(state.global_step)
+        if state.global_step and self._followed.is_reached(self._length(state)):
+            self._evaluated = _evaluated_at(state)  # by the run before, which left here
+            if not self._followed.go_on(self._length(state), self._evaluated):
+                self._is_leaving = control.should_training_stop = True
+        return control
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -147,6 +152,9 @@ class DetCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         """Save and leave here, if that is to be. Collective from time to time."""
+        if self._is_leaving:  # since `train` began, and a Trainer takes one step at least
+            control.should_log = control.should_evaluate = control.should_save = False
+            return control
         if state.global_step >= self._asks_at:
             self._ask(args, state)
         if float(state.epoch).is_integer():  # the last step of an epoch
@@ -373,6 +381,15 @@ def _find_log(args: TrainingArguments, state: TrainerState, step_s: float) -> in
     else:
         return step
     return int(found) if num_steps * step_s <= _PATIENCE_S else step
+
+
+def _evaluated_at(state: TrainerState) -> dict[str, Any]:
+    """Return what was logged at the present step, by the log history."""
+    found: dict[str, Any] = {}
+    for logs in state.log_history:
+        if logs["step"] == state.global_step:
+            found |= _metrics({name: logs[name] for name in logs if name != "step"})
+    return found
 
 
 def _metrics(logs: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -172,6 +172,20 @@ def test_search_compares_a_trial_where_it_asks_to(
     assert validated == [each.steps_completed for each in saved(context)] == compared
 
 
+@pytest.mark.parametrize(("targets", "ends"), [([(15, True)], 15), ([], 6)])
+def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(
+    runs: Any, context: core.Context, tmp_path: Path, targets: list[tuple[int, bool]], ends: int
+) -> None:
+    runs.train(searched(context, "batches", "eval_loss", first=5), tmp_path / "out")
+    again = new_context(tmp_path / "storage", saved(context)[-1].uuid)
+    search = searched(again, "batches", "eval_loss", *targets, first=5)
+    made = runs.train(search, tmp_path / "out")
+    assert made.state.global_step == ends  # a Trainer takes one step at least; it is not saved
+    reported = [(group, at) for group, at, _ in metrics(again)]
+    assert reported[0] == ("validation", 5)
+    assert [each.steps_completed for each in saved(again)] == ([10, 15] if targets else [])
+
+
 def test_searcher_metric_that_is_not_evaluated_is_said_after_the_first_evaluation(
     runs: Any, context: core.Context, tmp_path: Path
 ) -> None:
