@@ -49,7 +49,7 @@ async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
     assert started.data == {
         "state": "running", "version": __version__, "problem": "", "command": ""
     }  # fmt: skip
-    assert (await client.ask("api/experiments")).data == []
+    assert (await client.ask("api/experiments")).data["rows"] == []
     socket = await client.socket()
     hello = await heard(socket)
     assert (hello["op"], hello["version"]) == ("hello", __version__)
