@@ -26,6 +26,7 @@ from det_jupyter.contract.messages import (
     DevicesSeen,
     GangExited,
     GangStarted,
+    ImportedTrial,
     QueueChange,
     RankProcess,
     RanksSeen,
@@ -159,6 +160,9 @@ OF_AGENTS: list[Event] = [
     changes.SetPools(pools=[]),
     events.ClockStepped(by_s=5.0),
 ]
+RUN = ImportedTrial(
+    source="one", state="COMPLETED", hparams={}, created_at=1.0, ended_at=2.0, steps_completed=1
+)
 REQUESTS: list[events.Request] = [
     changes.Pause(experiment_id=A),
     changes.Activate(experiment_id=A),
@@ -181,6 +185,15 @@ REQUESTS: list[events.Request] = [
     changes.DropCheckpoints(uuids=["none"]),
     changes.SetRetention(
         experiment_id=A, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
+    ),
+    changes.ImportExperiment(
+        config=make_request().config,
+        capsule=make_request().capsule,
+        python="",
+        cwd="/",
+        key="runs",
+        source="/runs",
+        trials=[RUN],
     ),
 ]
 SUBMITTED = "experiment_submitted"
