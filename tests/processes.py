@@ -46,6 +46,19 @@ def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 
     raise AssertionError(f"timed out after {timeout_s:g} s waiting until {what}")
 
 
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that waits to be reaped has."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until_gone(*pids: int) -> None:
+    """Wait until these processes have ended."""
+    wait_until(lambda: all(map(is_gone, pids)), f"{pids} are gone")
+
+
 def processes_of(home: Path) -> list[psutil.Process]:
     """Return every live process that was started under this home, whoever its parent is now."""
     return _processes(lambda other: other == str(home))

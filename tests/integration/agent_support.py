@@ -51,7 +51,7 @@ from det_jupyter.contract.messages import (
     SystemSampled,
 )
 from det_jupyter.contract.values.lengths import Length
-from tests.processes import processes_of, wait_until
+from tests.processes import processes_of, wait_until, wait_until_gone
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = "tests.integration.agent_stand_in:run_rank"
@@ -373,14 +373,6 @@ def files_of(home: Path, allocation_id: str) -> RunDir:
     return run_dir(home / "data", allocation_id)
 
 
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended."""
-    try:
-        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return True
-
-
 def make_interpreter(folder: Path, *, borrows: bool = True, torch: str | None = None) -> str:
     """Make a small virtual environment, with the packages of ours or without; return its python.
 
@@ -423,8 +415,7 @@ cuda = SimpleNamespace(is_initialized=lambda: False, _is_in_bad_fork=lambda: Fal
 
 def await_ends(pids: Iterable[int]) -> None:
     """Wait until all these processes have ended."""
-    left = list(pids)
-    wait_until(lambda: all(map(is_gone, left)), f"{left} are gone")
+    wait_until_gone(*pids)
 
 
 class EndlessLease:

@@ -10,8 +10,6 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, STORE_VARIABLE
 from det_jupyter.contract.run.journal import RankFailure, parse_line
 from tests.processes import wait_until
@@ -79,15 +77,3 @@ def wait_for_files(folder: Path, *names: str) -> list[str]:
         return texts if all(texts) else None
 
     return wait_until(found, f"{', '.join(names)} are there")
-
-
-def wait_until_gone(*pids: int) -> None:
-    """Wait until these processes have ended; one that waits to be reaped has."""
-
-    def is_gone(pid: int) -> bool:
-        try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    wait_until(lambda: all(is_gone(pid) for pid in pids), f"{pids} are gone")

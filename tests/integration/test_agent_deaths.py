@@ -23,13 +23,12 @@ from tests.integration.agent_support import (
     assert_gone,
     await_ends,
     files_of,
-    is_gone,
     make_plan,
     torch_built_for,
     write_torch,
 )
 from tests.integration.master_support import MasterProcess
-from tests.processes import processes_of, wait_until
+from tests.processes import is_gone, processes_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("light_torch")
 FOREVER = [["sleep", 3600]]

@@ -21,12 +21,11 @@ from tests.integration.agent_support import (
     agent_with_master,
     await_ends,
     files_of,
-    is_gone,
     make_interpreter,
     make_plan,
     torch_built_for,
 )
-from tests.processes import wait_until
+from tests.processes import is_gone, wait_until
 
 FOREVER: list[list[Any]] = [["sleep", 3600]]
 

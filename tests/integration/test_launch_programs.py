@@ -17,8 +17,8 @@ from tests.integration.launch_support import (
     script,
     start,
     wait_for_files,
-    wait_until_gone,
 )
+from tests.processes import wait_until_gone
 
 has_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
 has_mpi4py = pytest.mark.skipif(find_spec("mpi4py") is None, reason="needs mpi4py")

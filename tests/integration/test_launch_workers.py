@@ -17,8 +17,8 @@ from tests.integration.launch_support import (
     script,
     start,
     wait_for_files,
-    wait_until_gone,
 )
+from tests.processes import wait_until_gone
 
 TWO = ("--nproc_per_node", "2")
 SUMS = """

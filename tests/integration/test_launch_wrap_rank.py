@@ -18,8 +18,8 @@ from tests.integration.launch_support import (
     script,
     start,
     wait_for_files,
-    wait_until_gone,
 )
+from tests.processes import wait_until_gone
 
 PRINTS = r"""
 import os, sys

@@ -15,7 +15,7 @@ from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
 from tests.lab.tabs import new_context
 from tests.lab.trials import Trials
-from tests.processes import DetHome, find, wait_until
+from tests.processes import DetHome, find, wait_until, wait_until_gone
 
 pytestmark = pytest.mark.loses_connection
 PING_MS = 15_000
@@ -100,7 +100,7 @@ def test_the_feeder_is_killed(watched: tuple[LabPage, Experiment], home: DetHome
     feeder = find(home.path, "det_jupyter.front.pages")
     assert feeder is not None
     feeder.kill()
-    wait_until(lambda: not feeder.is_running() or feeder.status() == "zombie", "it is gone")
+    wait_until_gone(feeder.pid)
     wait_until(
         lambda: (
             (again := find(home.path, "det_jupyter.front.pages")) is not None
@@ -125,7 +125,7 @@ def test_the_master_is_killed_and_another_takes_over(
     ui, experiment = watched
     master = home.master()
     master.kill()
-    wait_until(lambda: not master.is_running() or master.status() == "zombie", "it is gone")
+    wait_until_gone(master.pid)
     wait_until(lambda: (m := find_master()) is not None and m.pid != master.pid, "another runs")
     see_up(ui, experiment)  # the trial has trained on
 

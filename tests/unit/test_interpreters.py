@@ -10,7 +10,7 @@ import pytest
 
 from tests import interpreters, skip_absent
 from tests.interpreters import TIME_OVER, find, verdict
-from tests.processes import wait_until
+from tests.processes import wait_until, wait_until_gone
 
 DOTS = "........................................................................ [  1%]\n"
 
@@ -66,7 +66,7 @@ def test_nothing_is_left_of_a_run_when_the_time_is_over(tmp_path: Path) -> None:
     below = psutil.Process(int(note.read_text()))
     interpreters.end(process, patience_s=0.1)
     assert process.poll() is not None
-    wait_until(lambda: not below.is_running() or below.status() == "zombie", "it has ended")
+    wait_until_gone(below.pid)
 
 
 def test_a_run_ends_at_its_deadline(tmp_path: Path) -> None:
