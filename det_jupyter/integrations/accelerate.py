@@ -30,10 +30,10 @@ from det_jupyter import core
 from det_jupyter.errors import DetError
 from det_jupyter.integrations import require
 from det_jupyter.integrations.common import (
-    current_context,
     find_size_problem,
     generators_file,
     load_generators,
+    reporting_context,
     save_generators,
     set_generators,
 )
@@ -61,7 +61,7 @@ class DetTracker(GeneralTracker):
     requires_logging_directory = False
 
     def __init__(self, context: core.Context | None = None) -> None:
-        self._context = current_context(context, "DetTracker")
+        self._context = reporting_context(context, "DetTracker")
         self._given: Accelerator | None = None
         self._restored_at = 0  # batches before this run
         self._num_epochs: int | None = None  # that `batches` has begun, in all runs

@@ -33,6 +33,16 @@ def current_context(context: core.Context | None, who: str) -> core.Context:
     return found
 
 
+def reporting_context(context: core.Context | None, who: str) -> core.Context:
+    """Return the context of a callback, whose reports replace what else is read of the training.
+
+    Args and errors are those of `current_context`.
+    """
+    found = current_context(context, who)
+    found.train.on_report()
+    return found
+
+
 def find_size_problem(
     what: str, num_processes: int, size: int, device: torch.device, for_cpu: str
 ) -> str:
@@ -103,6 +113,25 @@ class Operations:
             if self._operation is None:
                 return False
         return True
+
+    def check_length(self, length: float, trainer: str, setting: str) -> None:
+        """Check that a trainer trains up to the length of the operation.
+
+        Args:
+            length: How far it trains, in the unit of the operations.
+            trainer: Its name, for the message.
+            setting: What to write.
+
+        Raises:
+            DetError: It ends before.
+        """
+        if self._operation is not None and length < self._operation.length:
+            unit = self._operation.unit.value
+            raise DetError(
+                f"{self._who}: {trainer} trains {length:g} {unit}, the search has "
+                f"{self._operation.length} for this trial; write {setting} with the N of "
+                f"searcher.max_length: {{{unit}: N}}"
+            )
 
     def check_metric(self, metrics: Mapping[str, Any]) -> float:
         """Return the searcher metric.

@@ -28,8 +28,8 @@ from det_jupyter.errors import DetError
 from det_jupyter.integrations import require
 from det_jupyter.integrations.common import (
     Operations,
-    current_context,
     generators_file,
+    reporting_context,
     restore_generators,
     save_generators,
 )
@@ -68,7 +68,7 @@ class DetCallback(keras.callbacks.Callback):
         keep: Sequence[keras.callbacks.Callback] = (),
     ) -> None:
         super().__init__()
-        self._context = current_context(context, "DetCallback")
+        self._context = reporting_context(context, "DetCallback")
         _check_place(self._context.distributed.size)
         self._report_every = report_every
         self._keep = keep
@@ -239,18 +239,14 @@ class DetCallback(keras.callbacks.Callback):
     def _check_length(self) -> None:
         if not self._is_compared:
             return
-        searcher, num_epochs = self._context.searcher, self.params["epochs"]
+        searcher = self._context.searcher
         if searcher.get_configured_units() is not core.Unit.EPOCHS:
             raise DetError(
                 f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Keras "
                 "continues from whole epochs; write max_length: {epochs: N}"
             )
-        if searcher.target.amount > num_epochs:
-            raise DetError(
-                f"DetCallback: fit trains {num_epochs} epochs, the search has "
-                f"{searcher.target.amount} for this trial; write fit(epochs=N) with the N of "
-                "searcher.max_length: {epochs: N}"
-            )
+        assert self._operations is not None
+        self._operations.check_length(self.params["epochs"], "fit", "fit(epochs=N)")
 
     def _goes_on(self) -> bool:
         """Return whether the search lets the trial train on; it may wait for others first."""

@@ -30,6 +30,7 @@ from det_jupyter.integrations.common import (
     Operations,
     current_context,
     generators_file,
+    reporting_context,
     restore_generators,
     save_generators,
 )
@@ -95,7 +96,7 @@ class DetCallback(Checkpoint):
     """
 
     def __init__(self, context: core.Context | None = None) -> None:
-        self._context = current_context(context, "DetCallback")
+        self._context = reporting_context(context, "DetCallback")
         self._open = ExitStack()
         self._folder: Path | None = None
         self._operations: Operations | None = None
@@ -140,20 +141,17 @@ class DetCallback(Checkpoint):
                 f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Lightning "
                 "continues from whole epochs; write max_length: {epochs: N}"
             )
-        self._check_length(trainer)
 
     def _check_length(self, trainer: Trainer) -> None:
-        num_epochs, amount = trainer.max_epochs, self._context.searcher.target.amount
-        if num_epochs is not None and 0 <= num_epochs < amount:
-            raise DetError(
-                f"DetCallback: the Trainer trains {num_epochs} epochs, the search has {amount} "
-                "for this trial; write Trainer(max_epochs=N) with the N of searcher.max_length: "
-                "{epochs: N}"
-            )
+        assert self._operations is not None
+        num_epochs = trainer.max_epochs
+        if num_epochs is not None and num_epochs >= 0:  # else it has no limit
+            self._operations.check_length(num_epochs, "the Trainer", "Trainer(max_epochs=N)")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the random generators, before the order of the data is drawn."""
         self._operations = Operations(self._context, "DetCallback", "validation_step")
+        self._check_length(trainer)
         if self._folder is not None:
             restore_generators(generators_file(self._folder, self._context.distributed.rank))
 
@@ -241,8 +239,7 @@ class DetCallback(Checkpoint):
         """Return whether the trial leaves now. Collective."""
         assert self._operations is not None
         goes_on = self._operations.go_on(trainer.current_epoch, self._last_validated())
-        if self._operations.unit is not None:
-            self._check_length(trainer)
+        self._check_length(trainer)
         self._is_leaving = not goes_on or self._context.preempt.should_preempt()
         return self._is_leaving
 

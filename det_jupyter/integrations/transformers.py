@@ -31,7 +31,7 @@ from typing import Any
 from det_jupyter import core
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.integrations import require
-from det_jupyter.integrations.common import Operations, current_context
+from det_jupyter.integrations.common import Operations, reporting_context
 
 require("transformers", "5.0")
 
@@ -69,7 +69,7 @@ class DetCallback(TrainerCallback):
     def __init__(
         self, context: core.Context | None = None, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        self._context = current_context(context, "DetCallback")
+        self._context = reporting_context(context, "DetCallback")
         self._metadata = dict(metadata or {})
         self._open = ExitStack()
         self._folder: Path | None = None  # of the checkpoint that training continues from
@@ -131,6 +131,7 @@ class DetCallback(TrainerCallback):
                 "epochs; write max_length: {batches: N}, in optimizer steps, or {epochs: N}"
             )
         self._pace = _Pace(state.global_step)
+        self._check_length(state)
         if state.global_step and self._followed.is_reached(self._length(state)):
             self._evaluated = _evaluated_at(state)  # by the run before, which left here
             if not self._followed.go_on(self._length(state), self._evaluated):
@@ -222,13 +223,19 @@ class DetCallback(TrainerCallback):
             self._is_compared = False
             if not self._operations.go_on(self._length(state), self._evaluated):
                 self._is_leaving = control.should_training_stop = True
+            self._check_length(state)
         return control
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Report the last progress, and release the checkpoint that was read."""
+        """Report the last progress, and release the checkpoint that was read.
+
+        Where a callback has stopped the training before the search would, the trial is over.
+        """
         self._report_progress(state)
+        if self._operations.unit and not self._is_leaving and self._context.distributed.is_chief:
+            self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
         self._has_left = self._is_leaving and self._context.preempt.is_acknowledged
         self._open.close()
         with suppress(OSError):  # there is more in it, or another rank has removed it
@@ -320,6 +327,13 @@ class DetCallback(TrainerCallback):
         """Return how far the trial has trained, in the unit of its operations."""
         is_epochs = self._operations.unit is core.Unit.EPOCHS
         return math.floor(state.epoch) if is_epochs else state.global_step
+
+    def _check_length(self, state: TrainerState) -> None:
+        if self._operations.unit is core.Unit.EPOCHS:
+            length, setting = state.num_train_epochs, "num_train_epochs=N"
+        else:
+            length, setting = state.max_steps, "max_steps=N"
+        self._operations.check_length(length, "the Trainer", f"TrainingArguments({setting})")
 
     def _store(self, args: TrainingArguments, state: TrainerState) -> None:
         step, distributed = state.global_step, self._context.distributed

@@ -43,12 +43,6 @@ class Script:
         return [record.metrics for record in self.of(MetricsReported)]
 
 
-@pytest.fixture(autouse=True)
-def without_integrations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have imported an integration."""
-    monkeypatch.setattr(event_reading, "_OURS", "none of these modules")
-
-
 @pytest.fixture
 def script() -> Script:
     return Script()
@@ -84,17 +78,6 @@ def test_a_report_ends_the_reading_and_drops_what_was_held(script: Script) -> No
     script.write(1, loss=0.5)
     script.reading.stop()
     script.write(2, loss=0.25)
-    script.reading.flush()
-    assert script.sink.records == []
-
-
-def test_a_callback_of_ours_ends_the_reading(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_reading, "_OURS", "json.")  # a module that is imported
-    script.write(1, loss=0.5)
-    script.reading.flush()
-    script.write(2, loss=0.5)
     script.reading.flush()
     assert script.sink.records == []
 

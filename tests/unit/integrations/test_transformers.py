@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
-from det_jupyter.contract.run.journal import Progress
+from det_jupyter.contract.run.journal import Progress, RunEnded
 from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import metrics, new_context, records, saved, searched
 
@@ -258,3 +258,39 @@ def test_hyperparameters_are_arguments_by_name(runs: Any, tmp_path: Path) -> Non
         "training_arguments: width: TrainingArguments has no such argument; if it is yours, take "
         "it out before: hparams.pop('width')",
     ]
+
+
+def test_trainer_that_is_too_short_for_the_search_is_refused(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    for unit, first, setting in (("batches", 20, "max_steps"), ("epochs", 4, "num_train_epochs")):
+        search = searched(context, unit, "eval_loss", first=first)
+        with pytest.raises(DetError, match=rf"the search has {first} .* write .*{setting}=N"):
+            runs.train(search, tmp_path / "out")
+
+
+def test_training_that_a_callback_stops_is_over_for_the_search(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    class StopsAt(runs.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_training_stop = state.global_step >= 7
+
+    search = searched(context, "batches", "eval_loss", (15, True), first=12)
+    with search:
+        callback = runs.DetCallback()
+    runs.train(search, tmp_path / "out", callbacks=[callback, StopsAt()])
+    (ended,) = records(search, RunEnded)
+    assert ended.reason == "stopped"
+
+
+def test_only_a_callback_ends_the_reading_of_what_is_written(
+    runs: Any, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(context.train, "on_report", lambda: ended.append(True))
+    with context:
+        runs.training_arguments({}, output_dir="out", use_cpu=True)
+        assert ended == []
+        runs.DetCallback()
+    assert ended == [True]

@@ -6,13 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 from transformers.trainer_callback import PrinterCallback
 
 from det_jupyter import core
 from det_jupyter.integrations.transformers import DetCallback, training_arguments
 
-__all__ = ["DetCallback", "GPT2LMHeadModel", "TrainingArguments", "torch", "training_arguments"]
+__all__ = [
+    "DetCallback",
+    "GPT2LMHeadModel",
+    "TrainerCallback",
+    "TrainingArguments",
+    "torch",
+    "training_arguments",
+]
 
 STEPS_PER_EPOCH, NUM_STEPS = 5, 15
 CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=16, n_positions=8)
