@@ -88,6 +88,12 @@ class Tracker(Section):
         return (self.tracking_uri or "${MLFLOW_TRACKING_URI}") if is_mlflow else None
 
     @property
+    def place(self) -> tuple[str | None, ...]:
+        """Where runs arrive: equal for entries that are only written in another way."""
+        address = None if self.address is None else self.address.rstrip("/")
+        return self.type, address, self.group, self.entity, self.folder
+
+    @property
     def label(self) -> str:
         """How it is named in sentences: by its name, or by its type and place, without secrets."""
         if self.name:

@@ -83,9 +83,5 @@ def trackers_of(
     """
     mine = [each.tracker for each in own if each.pools is None or pool in each.pools]
     theirs = list(of_experiment)
-    places = {_identity(each) for each in theirs}
-    return [each for each in mine if _identity(each) not in places], theirs
-
-
-def _identity(tracker: Tracker) -> str:
-    return tracker.model_dump_json(exclude={"name"})
+    places = {each.place for each in theirs}
+    return [each for each in mine if each.place not in places], theirs

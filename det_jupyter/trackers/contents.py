@@ -146,7 +146,7 @@ def _to_number(value: Any) -> float | None:
     """Return a metric's value; JSON has NaN and infinite values as text. None: it is no number."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

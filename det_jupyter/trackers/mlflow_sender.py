@@ -7,6 +7,7 @@ each metric back, and sends only later ones. A run is looked for by its tag befo
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,11 @@ from det_jupyter.trackers.contents import (
 )
 from det_jupyter.trackers.service import Refused, Source, Unreachable, without_secrets
 
+logger = logging.getLogger(__name__)
+
 _KEY = "det_jupyter.key"  # the tag by which a run is found again
+_CODE = "det_jupyter.code"  # the tag that says where the code is; set last
+_CLEARED = ("mlflow.note.content", "det_jupyter.labels", "det_jupyter.failure")
 _METRICS_AT_ONCE, _OTHERS_AT_ONCE = 1000, 100  # MLflow's limits
 _LONGEST_VALUE = 5000
 _MOST_FILES, _LONGEST_FILE = 100, 1_000_000
@@ -56,7 +61,7 @@ class _Run:
     id: str
     steps: dict[str, int] = field(default_factory=dict)  # the last of each metric that it has
     params: set[str] = field(default_factory=set)  # that it has
-    tags: dict[str, str] = field(default_factory=dict)  # that this process has set
+    tags: dict[str, str] = field(default_factory=dict)  # that it has
     status: str = ""  # that this process has set
 
     def stored(self) -> dict[str, Any]:
@@ -109,9 +114,9 @@ class MlflowSender:
             if item.trial_id is not None:
                 by_trial.setdefault(item.trial_id, []).extend(points_in(item))
         if any("config" in item.data for item in items if item.kind == "experiment"):
-            for number, trial_id in self._runs:  # labels and the description may have changed
-                if number == work.id:
-                    by_trial.setdefault(trial_id, [])
+            known = {trial_id for number, trial_id in self._runs if number == work.id}
+            for trial_id in work.runs.keys() | known:  # labels, the description may have changed
+                by_trial.setdefault(trial_id, [])
         stored = {}
         for trial_id, points in by_trial.items():
             try:
@@ -137,6 +142,7 @@ class MlflowSender:
             run.steps = {**stored.get("steps", {}), **run.steps}
         else:
             run = _Run(self._make_run(key, facts))
+        if _CODE not in run.tags:  # also if the process that made the run was killed
             self._send_code(run, work.experiment_id)
         self._runs[work.id, trial_id] = run
         return run
@@ -148,6 +154,7 @@ class MlflowSender:
             run_id,
             steps={metric.key: metric.step for metric in data.metrics},  # the last of each
             params={param.key for param in data.params},
+            tags={tag.key: tag.value for tag in data.tags},
         )
 
     def _find_run(self, key: str) -> str | None:
@@ -194,6 +201,7 @@ class MlflowSender:
 
     def _send_facts(self, run: _Run, facts: RunFacts) -> None:
         tags = tags_of(facts)
+        tags |= {name: "" for name in _CLEARED if name in run.tags and name not in tags}
         params = {plain_name(name): str(value) for name, value in facts.params.items()}
         new_params = [
             Param(name, value[:_LONGEST_VALUE])
@@ -225,9 +233,11 @@ class MlflowSender:
             where = "among the artifacts, in code/"
             if len(kept) < len(files):
                 where += f": {len(kept)} of {len(files)} files"
-        except (mlflow.exceptions.MlflowException, requests.RequestException, OSError):
+        except Exception as error:  # of whatever library its store of artifacts needs
+            logger.warning("code of experiment=%d: %s", experiment_id, type(error).__name__)
             where = "with the experiment, on the computer that it was submitted on"
-        self._client.set_tag(run.id, "det_jupyter.code", where)
+        self._client.set_tag(run.id, _CODE, where)
+        run.tags[_CODE] = where
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -237,23 +247,25 @@ class MlflowSender:
         except mlflow.exceptions.MlflowException as error:
             cause = _request_error(error)
             if cause is not None:
-                raise Unreachable(self._why(cause)) from None
+                raise self._problem_of(cause) from None
             status = error.get_http_status_code()
             message = without_secrets(str(error), self._secrets)
             if status in (401, 403):
                 raise Unreachable(f"{self._shown_as} refuses the credentials: {message}") from None
-            if status >= 500 or status in (408, 425, 429):
+            if status in (408, 425, 429):
                 raise Unreachable(f"{self._shown_as} has failed: {message}") from None
+            if status >= 500:  # it may fail at this experiment only
+                raise Refused(f"{self._shown_as} has failed: {message}") from None
             raise Refused(f"{self._shown_as} refuses: {message}") from None
         except requests.RequestException as error:
-            raise Unreachable(self._why(error)) from None
+            raise self._problem_of(error) from None
 
-    def _why(self, error: BaseException) -> str:
+    def _problem_of(self, error: BaseException) -> Unreachable | Refused:
         if isinstance(error, requests.Timeout):
-            return f"{self._shown_as} does not answer"
-        if isinstance(error, requests.exceptions.RetryError):
-            return f"{self._shown_as} has failed: it answers with errors of its own"
-        return f"{self._shown_as} cannot be reached"
+            return Unreachable(f"{self._shown_as} does not answer")
+        if isinstance(error, requests.exceptions.RetryError):  # perhaps at this experiment only
+            return Refused(f"{self._shown_as} has failed: it answers with errors of its own")
+        return Unreachable(f"{self._shown_as} cannot be reached")
 
 
 def _request_error(error: BaseException) -> BaseException | None:

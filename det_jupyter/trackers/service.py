@@ -16,6 +16,7 @@ from det_jupyter.contract.messages import (
     TrackerProgress,
     TrackerWork,
 )
+from det_jupyter.contract.messages.trackers import MOST_OF_PROBLEM
 from det_jupyter.contract.values.text import shortened
 from det_jupyter.trackers.contents import RunFacts, facts_of
 
@@ -28,7 +29,7 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """The tracker refuses what it got of one experiment; the text says why."""
+    """The tracker refuses what it got of one experiment, or fails at it; the text says why."""
 
 
 class Sender(Protocol):
@@ -106,7 +107,9 @@ class Source:
 
     def report(self, work: TrackerWork, problem: str) -> None:
         """Store why the tracker could not be sent to."""
-        self._client.advance_tracker(work.id, TrackerProgress(problem=problem))
+        self._client.advance_tracker(
+            work.id, TrackerProgress(problem=shortened(problem, MOST_OF_PROBLEM))
+        )
 
     def work(self, group: str) -> list[TrackerWork]:
         """Return what is to be sent now."""

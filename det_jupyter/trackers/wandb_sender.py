@@ -56,6 +56,9 @@ class WandbSender:
         for items in self._source.pages(work.experiment_id, work.seq):
             seq = items[-1].seq
             touched |= {item.trial_id for item in items if item.trial_id is not None}
+            if any("config" in item.data for item in items if item.kind == "experiment"):
+                # Labels and the description may have changed, of trials that are over too.
+                touched |= {each.id for each in self._source.experiment(work.experiment_id).trials}
         facts = dict(self._facts(work.experiment_id, sorted(touched)))
         is_running = any(each.status == "running" for each in facts.values())
         began = time.monotonic()

@@ -11,6 +11,7 @@ from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.text import count, date
 
 COUNTED = 10_000  # records that wait are counted up to this many
+MOST_OF_PROBLEM = 1000  # characters
 
 
 class TrackerState(Wire):
@@ -19,6 +20,8 @@ class TrackerState(Wire):
     id: int
     label: str  # its name, or its type and place; without secrets
     behind: int = 0  # records of metrics that were not sent; COUNTED: that many, or more
+    seq: int = 0  # number of the last item of the feed that it has
+    last_seq: int = 0  # number of the experiment's last item
     since: float | None = None  # when the oldest of them was reported; UTC seconds
     problem: str = ""  # why the last attempt failed
     next_at: float | None = None  # of the next attempt, after one that failed
@@ -27,6 +30,10 @@ class TrackerState(Wire):
     def is_current(self) -> bool:
         """Whether the tracker has all that was reported."""
         return not self.behind and not self.problem
+
+    def has(self, seq: int) -> bool:
+        """Return whether the tracker has what the feed has of the experiment up to an item."""
+        return not self.problem and self.seq >= min(seq, self.last_seq)
 
     @property
     def sentence(self) -> str:
@@ -55,7 +62,7 @@ class TrackerProgress(Wire):
 
     seq: Whole | None = None  # number of the last item of the feed that it has; None: unchanged
     runs: dict[int, dict[str, Any]] = {}  # what is to be stored of these trials
-    problem: Annotated[str, Field(max_length=1000)] = ""
+    problem: Annotated[str, Field(max_length=MOST_OF_PROBLEM)] = ""
 
 
 class TrackerOrder(Wire):

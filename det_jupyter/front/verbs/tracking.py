@@ -29,7 +29,8 @@ def sync(call: Call) -> str:
         return f"Experiment {number} is sent to {_labels(left) or 'no tracker'} from now on."
     states = call.client.send_to(number, request)
     numbers = {each.id for each in states}
-    while any(not each.is_current and not _has_failed(each, asked_at) for each in states):
+    last_seq = max((each.last_seq for each in states), default=0)  # what is reported later waits
+    while any(not each.has(last_seq) and not _has_failed(each, asked_at) for each in states):
         time.sleep(_POLL_S)
         states = [each for each in call.client.trackers(number) if each.id in numbers]
     lines = "\n".join(each.sentence for each in states)

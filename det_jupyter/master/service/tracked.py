@@ -79,15 +79,16 @@ class TrackedExperiments:
     def add_own(self, state: MachineState, experiment: Experiment) -> None:
         """Add the trackers of an experiment, its own and those of trackers.yaml.
 
-        Experiments that only try or measure something have none: `is_quiet`.
+        Experiments that only try or measure something have none (`is_quiet`), nor have imported
+        ones, which may come from the same tracker. Where a user has ended it, it does not go.
         """
-        if experiment.is_quiet:
+        if experiment.is_quiet or experiment.source:
             return
         mine, theirs = self.trackers_of(state, experiment)
         for tracker in mine:
-            self.add(experiment.id, tracker, None)
+            self.add(experiment.id, tracker, None, is_again=False)
         for tracker in theirs:
-            self.add(experiment.id, tracker, experiment.capsule.environment)
+            self.add(experiment.id, tracker, experiment.capsule.environment, is_again=False)
 
     def trackers_of(
         self, state: MachineState, experiment: Experiment
@@ -97,17 +98,29 @@ class TrackedExperiments:
         theirs = experiment.settings.trackers or [] if has_own else []
         return trackers_of(self.file.content.trackers, theirs, state.pool_of(experiment))
 
-    def add(self, experiment_id: int, tracker: Tracker, environment: str | None) -> int:
+    def add(
+        self,
+        experiment_id: int,
+        tracker: Tracker,
+        environment: str | None,
+        *,
+        is_again: bool = True,
+    ) -> int:
         """Send an experiment to a tracker from now on, and return the number of the row.
 
         If it goes there already, it is tried at once.
+
+        Args:
+            environment: The blob with the variables that the experiment was submitted with.
+            is_again: Whether it goes there although a user has ended that.
         """
         query = (
             "INSERT INTO tracked (experiment_id, tracker, environment, key) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (experiment_id, tracker) DO UPDATE SET next_at = 0, is_over = 0 "
-            "RETURNING id"
+            "ON CONFLICT (experiment_id, tracker) "
+            "DO UPDATE SET next_at = 0, is_over = is_over AND NOT ? RETURNING id"
         )
-        row = (experiment_id, self._document(tracker), environment, uuid.uuid4().hex)
+        document = self._document(experiment_id, tracker)
+        row = (experiment_id, document, environment, uuid.uuid4().hex, is_again)
         (number,) = self._db.execute(query, row).fetchone()
         return int(number)
 
@@ -116,12 +129,18 @@ class TrackedExperiments:
         self._db.execute(
             "UPDATE tracked SET is_over = 1, problem = '', attempts = 0 "
             "WHERE experiment_id = ? AND tracker = ?",
-            (experiment_id, self._document(tracker)),
+            (experiment_id, self._document(experiment_id, tracker)),
         )
 
-    def _document(self, tracker: Tracker) -> str:
-        document = tracker.model_dump(exclude_none=True)
-        return json.dumps(self._addresses.hidden_tracker(document), sort_keys=True)
+    def _document(self, experiment_id: int, tracker: Tracker) -> str:
+        """Return an entry as it is stored: as before, if the experiment has one of this place."""
+        hidden = self._addresses.hidden_tracker(tracker.model_dump(exclude_none=True))
+        place = Tracker.model_validate(hidden).place
+        query = "SELECT tracker FROM tracked WHERE experiment_id = ?"
+        for (text,) in self._db.execute(query, (experiment_id,)).fetchall():
+            if Tracker.model_validate_json(text).place == place:
+                return str(text)
+        return json.dumps(hidden, sort_keys=True)
 
     def of(self, experiment_id: int) -> list[Tracked]:
         """Return where an experiment is sent."""
@@ -199,10 +218,14 @@ class TrackedExperiments:
             f"SELECT count(*) FROM (SELECT 1 {waiting} {COUNTED})", values
         ).fetchone()[0]
         first = self._db.execute(f"SELECT at {waiting} 1", values).fetchone()
+        query = "SELECT coalesce(max(seq), 0) FROM feed WHERE experiment_id = ?"
+        last_seq: int = self._db.execute(query, values[:1]).fetchone()[0]
         return TrackerState(
             id=tracked.id,
             label=tracked.tracker.label,
             behind=behind,
+            seq=tracked.seq,
+            last_seq=last_seq,
             since=first[0] if first else None,
             problem=tracked.problem,
             next_at=tracked.next_at if tracked.problem else None,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from det_jupyter.contract.messages import CheckpointView, Curve, FeedItem, TrackerWork, TrialView
+from det_jupyter.contract.messages import (
+    CheckpointView,
+    Curve,
+    ExperimentView,
+    FeedItem,
+    TrackerWork,
+    TrialView,
+)
 from det_jupyter.contract.messages.curves import Curves
 from det_jupyter.trackers.contents import RunFacts, facts_of
 from det_jupyter.trackers.service import Source
@@ -26,16 +33,21 @@ class Recorded(Source):
         self.runs: dict[int, dict[str, Any]] = {}
         self.kills: set[int] = set()
         self.trial: TrialView = trial()
+        self.labels: list[str] = []
 
     def pages(self, experiment_id: int, after: int) -> Iterator[list[FeedItem]]:
         left = [item for item in self.items if item.seq > after]
         for first in range(0, len(left), self.page):
             yield left[first : first + self.page]
 
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        config = {**experiment().config, "labels": self.labels}
+        return experiment(self.trial, config=config)
+
     def facts(self, experiment_id: int, trial_id: int) -> RunFacts:
         none: list[CheckpointView] = []
         one = self.trial.model_copy(update={"id": trial_id})
-        return facts_of(experiment(), one, none, computer="here")
+        return facts_of(self.experiment(experiment_id), one, none, computer="here")
 
     def curves(self, experiment_id: int) -> list[Curve]:
         curves = Curves()

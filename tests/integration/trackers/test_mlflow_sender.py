@@ -112,15 +112,16 @@ def test_a_place_that_cannot_be_reached_is_named_without_its_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"),
+    ("status", "problem", "expected"),
     [
-        (401, "refuses the credentials"),
-        (403, "refuses the credentials"),
-        (503, "has failed"),
+        (401, Unreachable, "refuses the credentials"),
+        (403, Unreachable, "refuses the credentials"),
+        (503, Refused, "has failed"),
+        (500, Refused, "has failed"),
     ],
 )
-def test_an_answer_that_concerns_everything_is_no_fault_of_an_experiment(
-    status: int, expected: str
+def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
+    status: int, problem: type[Exception], expected: str
 ) -> None:
     from det_jupyter.trackers.mlflow_sender import MlflowSender
 
@@ -141,7 +142,7 @@ def test_an_answer_that_concerns_everything_is_no_fault_of_an_experiment(
             experiment="e",
             source=Recorded(losses(1, range(1, 2))),
         )
-        with pytest.raises(Unreachable, match=f"^team {expected}: ") as raised:
+        with pytest.raises(problem, match=f"^team {expected}: ") as raised:
             sender.send(TrackerWork(id=1, experiment_id=7, key="k", seq=0, runs={}))
         server.shutdown()
     assert "QzSecretzQ" not in str(raised.value)
@@ -157,3 +158,33 @@ def test_what_is_refused_names_the_reason(uri: str) -> None:
     source.items += losses(2, range(2, 3))
     with pytest.raises(Refused, match=r"files refuses: .*active"):
         send(uri, source)
+
+
+def test_labels_that_change_later_are_sent_by_another_process_too(uri: str) -> None:
+    source = Recorded(losses(1, range(1, 3)))
+    source.labels = ["first"]
+    send(uri, source)
+    assert runs_at(uri)[0].data.tags["det_jupyter.labels"] == "first"
+    source.labels = []
+    source.items.append(
+        FeedItem(seq=3, at=1.0, kind="experiment", experiment_id=7, data={"config": {}})
+    )
+    send(uri, source)
+    assert runs_at(uri)[0].data.tags["det_jupyter.labels"] == ""
+
+
+def test_code_arrives_also_if_the_process_was_killed_before(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    class KilledAtCode(Recorded):
+        def code(self, experiment_id: int) -> dict[str, str]:
+            if self.kills:
+                self.kills.clear()
+                raise Killed
+            return super().code(experiment_id)
+
+    source = KilledAtCode(losses(1, range(1, 3)))
+    source.kills = {0}
+    send(uri, source)
+    (run,) = runs_at(uri)
+    assert [file.path for file in MlflowClient(uri).list_artifacts(run.info.run_id)] == ["code"]

@@ -224,6 +224,44 @@ def test_it_goes_there_no_more_and_then_goes_on_where_it_was(bench: Bench) -> No
     assert [(each.seq, each.key) for each in tracked.behind()] == [(2, row.key)]
 
 
+def test_one_place_gets_an_experiment_once_however_it_is_written(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    (row,) = bench.store.tracked.behind()
+    other = {**MLFLOW, "tracking_uri": f"{PLACE}/", "name": "mine", "experiment": "det_jupyter"}
+    assert bench.store.tracked.add(1, Tracker.model_validate(other), None) == row.id
+    assert len(bench.store.tracked.of(1)) == 1
+
+
+def test_what_a_user_has_ended_does_not_begin_when_the_experiment_is_continued(
+    bench: Bench,
+) -> None:
+    submit(bench, trackers=[MLFLOW])
+    state, tracked = bench.service.machine.state, bench.store.tracked
+    tracked.end(1, Tracker.model_validate(MLFLOW))
+    tracked.add_own(state, state.experiments[1])
+    assert tracked.of(1) == []
+
+
+def test_an_imported_experiment_goes_to_no_tracker_by_itself(bench: Bench) -> None:
+    submit(bench)
+    state, tracked = bench.service.machine.state, bench.store.tracked
+    tracked.file.path.write_text(f"trackers:\n- {{type: mlflow, tracking_uri: '{PLACE}'}}\n")
+    tracked.add_own(state, state.experiments[1].model_copy(update={"source": "mlflow"}))
+    assert tracked.of(1) == []
+    tracked.add_own(state, state.experiments[1])
+    assert len(tracked.of(1)) == 1
+
+
+def test_an_experiment_without_metrics_is_not_caught_up_before_it_was_sent(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    (state,) = bench.store.tracked.states(1)
+    assert not state.has(state.last_seq)
+    bench.store.tracked.advance(state.id, TrackerProgress(seq=state.last_seq), bench.now)
+    report_validation(bench)
+    (later,) = bench.store.tracked.states(1)
+    assert (later.has(state.last_seq), later.has(later.last_seq)) == (True, False)
+
+
 def test_an_experiment_that_is_deleted_leaves_nothing(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
     complete(bench)

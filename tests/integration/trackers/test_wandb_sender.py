@@ -120,3 +120,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     source.trial = trial(allocation=allocation(AllocationState.RUNNING))
     with pytest.raises(Unreachable, match="file cannot be written: Not a directory"):
         send(tmp_path / "file", source)
+
+
+def test_labels_that_change_after_the_end_are_written(tmp_path: Path) -> None:
+    source = Recorded(losses(1, range(1, 3)))
+    source.trial = trial(state=State.COMPLETED, allocation=None)
+    send(tmp_path, source)
+    source.labels = ["late"]
+    source.items.append(
+        FeedItem(seq=3, at=1.0, kind="experiment", experiment_id=7, data={"config": {}})
+    )
+    send(tmp_path, source)
+    (run,) = records_of(tmp_path, "run")
+    assert run["tags"] == ["late"]

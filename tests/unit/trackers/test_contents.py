@@ -79,3 +79,8 @@ def test_a_run_ends_as_its_trial() -> None:
     assert status_of(state=State.COMPLETED) == "completed"
     assert status_of(state=State.CANCELED) == "canceled"
     assert status_of(state=State.ERROR) == "failed"
+
+
+def test_a_number_too_large_for_a_float_is_no_point() -> None:
+    record = {"at": 5.0, "group": "training", "steps_completed": 1, "metrics": {"n": 10**400}}
+    assert list(points_in(item({"kind": "metrics", **record}))) == []
