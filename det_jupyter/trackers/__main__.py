@@ -101,8 +101,8 @@ def send_all(sender: Sender, source: Source, group: str) -> None:
                 return
             except MasterUnreachable:
                 raise
-            except NotFound:  # the experiment was deleted meanwhile
-                continue
+            except NotFound as error:  # if the experiment was deleted, so was its row
+                source.report(work, str(error))
             except Exception as error:  # of the library: one experiment must not stop the others
                 places = "".join(traceback.format_tb(error.__traceback__))
                 logger.error("%s\n%s", type(error).__name__, places)

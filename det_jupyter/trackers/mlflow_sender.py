@@ -230,7 +230,7 @@ class MlflowSender:
         try:
             for name, text in kept:
                 self._client.log_text(run.id, text, f"code/{code_file(name)}")
-            where = "among the artifacts, in code/"
+            where = "among the artifacts, in code/" if files else "there is none"
             if len(kept) < len(files):
                 where += f": {len(kept)} of {len(files)} files"
         except Exception as error:  # of whatever library its store of artifacts needs

@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.trackers import MOST_OF_PROBLEM
 from det_jupyter.contract.values.text import shortened
+from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import RunFacts, facts_of
 
 _ITEMS_AT_ONCE = 500
@@ -96,8 +97,11 @@ class Source:
         return self._client.curves(experiment_id)
 
     def code(self, experiment_id: int) -> dict[str, str]:
-        """Return the source code of an experiment by name."""
-        return self._client.code(experiment_id)
+        """Return the source code of an experiment by name; nothing if it is not stored any more."""
+        try:
+            return self._client.code(experiment_id)
+        except NotFound:  # if the experiment was deleted, other requests fail too
+            return {}
 
     def advance(
         self, work: TrackerWork, seq: int, runs: dict[int, dict[str, Any]] | None = None

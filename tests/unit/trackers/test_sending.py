@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -54,6 +54,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (Refused("team has failed"), "team has failed"),
         (KeyError("x"), "it could not be sent (KeyError)"),
+        (NotFound("there is no trial 3"), "there is no trial 3"),
     ],
 )
 def test_one_experiment_that_cannot_be_sent_stops_no_other(problem: Any, text: str) -> None:
@@ -67,3 +68,11 @@ def test_a_tracker_that_cannot_be_reached_is_a_problem_of_all_and_is_not_asked_a
     tracker, master = Tracker(Unreachable("down")), Works(1, 2)
     program.send_all(tracker, master, "group")
     assert (tracker.sent, master.problems) == ([], {1: "down", 2: "down"})
+
+
+def test_an_experiment_whose_code_is_not_stored_any_more_is_sent_without_it() -> None:
+    class Master:
+        def code(self, experiment_id: int) -> dict[str, str]:
+            raise NotFound("it is not stored")
+
+    assert Source(cast("Any", Master()), "here").code(7) == {}
