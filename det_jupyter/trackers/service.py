@@ -97,7 +97,7 @@ class Source:
         return self._client.curves(experiment_id)
 
     def code(self, experiment_id: int) -> dict[str, str]:
-        """Return the source code of an experiment by name; nothing if it is not stored any more."""
+        """Return the source code of an experiment by name, as far as it is stored."""
         try:
             return self._client.code(experiment_id)
         except NotFound:  # if the experiment was deleted, other requests fail too

@@ -14,6 +14,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ class TrackedExperiments:
         place = Tracker.model_validate(hidden).place
         query = "SELECT tracker FROM tracked WHERE experiment_id = ?"
         for (text,) in self._db.execute(query, (experiment_id,)).fetchall():
-            if Tracker.model_validate_json(text).place == place:
+            if _parsed(text).place == place:
                 return str(text)
         return json.dumps(hidden, sort_keys=True)
 
@@ -260,5 +261,20 @@ class TrackedExperiments:
 
 
 def _as_tracked(row: tuple[Any, ...]) -> Tracked:
-    fields = dict(zip(_FIELDS.split(", "), row, strict=True))
-    return Tracked(**{**fields, "tracker": Tracker.model_validate_json(fields["tracker"])})
+    number, experiment_id, tracker, environment, key, seq, attempts, next_at, problem = row
+    return Tracked(
+        id=number,
+        experiment_id=experiment_id,
+        tracker=_parsed(tracker),
+        environment=environment,
+        key=key,
+        seq=seq,
+        attempts=attempts,
+        next_at=next_at,
+        problem=problem,
+    )
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Tracker:  # many experiments go to few places
+    return Tracker.model_validate_json(text)
