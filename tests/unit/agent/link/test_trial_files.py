@@ -67,7 +67,7 @@ def folder(run: Run) -> Path:
 
 
 def play(run: Run, *steps: Callable[[TrialFiles], object]) -> TrialFiles:
-    """Take each step when what came before it was sent."""
+    """Take each step when what came before it was sent, or has been refused for a second."""
     files = TrialFiles(CREDENTIALS, {run.id: run})
 
     async def act() -> None:
@@ -75,6 +75,10 @@ def play(run: Run, *steps: Callable[[TrialFiles], object]) -> TrialFiles:
         for step in steps:
             step(files)
             await asyncio.sleep(0.15)
+            for _ in range(20):  # on a busy computer
+                if not run.is_alive or not list(files._changed(run)):
+                    break
+                await asyncio.sleep(0.05)
         task.cancel()
 
     asyncio.run(act())
