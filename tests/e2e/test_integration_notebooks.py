@@ -1,4 +1,8 @@
-"""The example notebooks with trainers of other libraries, run as they are."""
+"""The example notebooks with trainers of other libraries, run as they are.
+
+Only by `make test-integrations`: each of their runs imports such a library, which takes seconds,
+and tests/e2e/test_lightning.py and test_transformers.py train with them too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,11 @@ import pytest
 
 from tests.notebook_kernel import run_notebook
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("home")]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.usefixtures("home"),
+    pytest.mark.skipif(find_spec("keras") is None, reason="not an environment of all trainers"),
+]
 
 
 def test_a_trainer_of_lightning_is_paused_searched_and_loaded(
@@ -27,7 +35,6 @@ def test_a_trainer_of_lightning_is_paused_searched_and_loaded(
     )
 
 
-@pytest.mark.skipif(find_spec("transformers") is None, reason="no transformers")
 def test_a_search_over_a_trainer_of_transformers_gives_its_best_model(
     tmp_path: Path, examples: Path
 ) -> None:

@@ -171,6 +171,7 @@ def test_a_trial_is_followed_by_every_topic_until_it_is_over(client: Client, pag
     second = submit(client, small_config())
     page.follow(5, "experiment", experiment_id=first.id)
     page.until(lambda: lines_of(page).get(first.id, {}).get("best_metric") is not None)
+    page.until(lambda: "2 slots" in (lines_of(page)[second.id]["wait"] or ""))  # first: its turn
     line, waiting = lines_of(page)[first.id], lines_of(page)[second.id]
     assert (line["name"], line["labels"], line["num_slots"]) == ("<b>first</b>", ["week 7"], 2)
     assert line["status"] == "running"

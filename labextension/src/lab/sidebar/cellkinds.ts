@@ -57,6 +57,7 @@ export const KEYS: ReadonlySet<string> = new Set([
   'slurm',
   'template',
   'tensorboard_storage',
+  'trackers',
   'version',
   'workspace'
 ]);
