@@ -121,7 +121,15 @@ class EventReading:
             self._write(num)
 
     def _write(self, num: int) -> None:
-        """Write the records of the first `num` events."""
+        """Write the records of the first `num` events; one that cannot be read ends the reading."""
+        try:
+            self._write_records(num)
+        except Exception as error:  # the training goes on, and the list must not grow
+            self.stop()
+            text = f"what the script writes for TensorBoard is not read any more: {error!r}"
+            self._sink.write(Notice(at=time.time(), rank=0, text=text))
+
+    def _write_records(self, num: int) -> None:
         with self._writing:
             events = [self._events.popleft() for _ in range(min(num, len(self._events)))]
             scalars = [scalar for event in events for scalar in scalars_of(event)]

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -51,7 +51,7 @@ from det_jupyter.contract.messages import (
     SystemSampled,
 )
 from det_jupyter.contract.values.lengths import Length
-from tests.processes import processes_of, wait_until, wait_until_gone
+from tests.processes import processes_of, wait_until
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = "tests.integration.agent_stand_in:run_rank"
@@ -411,11 +411,6 @@ from types import SimpleNamespace
 version = SimpleNamespace(cuda={cuda!r}, hip=None)
 cuda = SimpleNamespace(is_initialized=lambda: False, _is_in_bad_fork=lambda: False)
 """
-
-
-def await_ends(pids: Iterable[int]) -> None:
-    """Wait until all these processes have ended."""
-    wait_until_gone(*pids)
 
 
 class EndlessLease:

@@ -21,14 +21,13 @@ from tests.integration.agent_support import (
     FakeMaster,
     agent_with_master,
     assert_gone,
-    await_ends,
     files_of,
     make_plan,
     torch_built_for,
     write_torch,
 )
 from tests.integration.master_support import MasterProcess
-from tests.processes import is_gone, processes_of, wait_until
+from tests.processes import is_gone, processes_of, wait_until, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("light_torch")
 FOREVER = [["sleep", 3600]]
@@ -83,7 +82,7 @@ def test_everything_dies_with_the_agent_and_the_next_one_tells_the_rest(tmp_path
         zygotes = agent.zygotes()
         agent.crash()
         pids = [*(zygote.pid for zygote in zygotes), *(rank.pid for rank in started.ranks)]
-        await_ends(pids)
+        wait_until_gone(*pids)
         assert processes_of(home) == []
 
         with AgentProcess(home, {}, []):
@@ -161,7 +160,7 @@ def test_zygote_that_is_stopped_keeps_nobody_from_being_killed_or_started(
     assert (ended.killed, ended.exit_codes) == (True, {0: None, 1: None})
     assert "2.1.2" not in master.started
     zygote.resume()
-    await_ends([rank.pid for rank in ends.ranks])
+    wait_until_gone(*[rank.pid for rank in ends.ranks])
     wait_until(lambda: "the request is too old" in _zygote_log(agent.home), "it is refused")
     assert master.begin(make_plan("4.1.1", FOREVER)).note == "forked from the zygote"
     assert master.kill("4.1.1").killed

@@ -19,13 +19,12 @@ from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,
     agent_with_master,
-    await_ends,
     files_of,
     make_interpreter,
     make_plan,
     torch_built_for,
 )
-from tests.processes import is_gone, wait_until
+from tests.processes import is_gone, wait_until, wait_until_gone
 
 FOREVER: list[list[Any]] = [["sleep", 3600]]
 
@@ -185,7 +184,7 @@ def test_process_that_a_rank_has_started_ends_with_it(master: FakeMaster, tmp_pa
     note = tmp_path / "child"
     master.begin(make_plan("parent", {"0": [["child", str(note)]], "1": []}))
     master.end_of("parent")
-    await_ends([int(note.read_text())])
+    wait_until_gone(int(note.read_text()))
 
 
 def test_signalled_gang_leaves_by_itself(master: FakeMaster) -> None:
@@ -366,4 +365,4 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
 
         started = master.begin(make_plan("orphans", FOREVER, python=python))
         agent.crash()
-        await_ends(rank.pid for rank in started.ranks)
+        wait_until_gone(*(rank.pid for rank in started.ranks))

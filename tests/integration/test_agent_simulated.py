@@ -18,12 +18,11 @@ from tests.integration.agent_support import (
     FakeMaster,
     agent_with_master,
     assert_gone,
-    await_ends,
     files_of,
     make_plan,
     remove_sockets,
 )
-from tests.processes import wait_until
+from tests.processes import wait_until, wait_until_gone
 
 FOREVER: list[list[Any]] = [["sleep", 3600]]
 TWO_AGENTS = ["--agent", "left=cpu:2", "--agent", "right=cpu:3"]
@@ -130,13 +129,13 @@ def test_orders_reach_a_run_through_its_agent_and_leave_the_others_alone(
     master.order(KillGang(allocation_id="mine"), to="right")
     assert master.end_of("mine").killed
     assert master.told_by["mine"] == "right"
-    await_ends(rank.pid for rank in mine.ranks)
+    wait_until_gone(*(rank.pid for rank in mine.ranks))
     master.close("mine")
     run = files_of(agent.home, "mine").path
     wait_until(lambda: not run.exists(), "the run is closed")
     assert "other" not in master.exited
     assert master.kill("other").exit_codes == {0: -9}
-    await_ends(rank.pid for rank in other.ranks)
+    wait_until_gone(*(rank.pid for rank in other.ranks))
 
 
 def test_an_agent_that_comes_back_tells_of_its_own_runs_only(

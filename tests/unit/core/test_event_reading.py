@@ -74,6 +74,18 @@ def test_an_event_is_read_soon_without_another_call(
     script.reading.stop()
 
 
+def test_an_event_that_cannot_be_read_ends_the_reading_with_a_notice(
+    script: Script,
+) -> None:
+    script.reading.take("no event")
+    script.reading.flush()  # also when the user's code has ended
+    (notice,) = script.of(Notice)
+    assert "not read any more: AttributeError" in notice.text
+    script.write(1, loss=0.5)
+    script.reading.flush()
+    assert script.metrics() == []
+
+
 def test_a_report_ends_the_reading_and_drops_what_was_held(script: Script) -> None:
     script.write(1, loss=0.5)
     script.reading.stop()

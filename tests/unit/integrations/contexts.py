@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from det_jupyter import core
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
 from det_jupyter.contract.values.lengths import Length
+
+
+def runs_of(library: str) -> Iterator[Any]:
+    """Yield the module that trains with a library; skip the tests if it is not installed.
+
+    Imported now, not when tests are collected: it takes seconds, and sets variables.
+    """
+    pytest.importorskip("torch")
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    environment = dict(os.environ)
+    yield importlib.import_module(f"tests.unit.integrations.{library}_runs")
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 class Targets:

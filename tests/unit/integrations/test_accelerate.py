@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,19 +11,14 @@ import pytest
 
 from det_jupyter import core
 from det_jupyter.errors import DetError
-from tests.unit.integrations.contexts import metrics, new_context, saved
+from tests.unit.integrations.contexts import metrics, new_context, runs_of, saved
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of accelerate
 
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Any]:
-    pytest.importorskip("torch")
-    pytest.importorskip("accelerate")
-    environment = dict(os.environ)
-    yield importlib.import_module("tests.unit.integrations.accelerate_runs")
-    os.environ.clear()
-    os.environ.update(environment)
+    yield from runs_of("accelerate")
 
 
 @pytest.mark.parametrize("left", [3, 4, 7])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
-from tests.unit.integrations.contexts import metrics, new_context, saved
+from tests.unit.integrations.contexts import metrics, new_context, runs_of, saved
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Keras' own
 COMPAT = Path(__file__).parents[3] / "compat"
@@ -20,15 +18,11 @@ COMPAT = Path(__file__).parents[3] / "compat"
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Any]:
-    pytest.importorskip("torch")
-    if importlib.util.find_spec("keras") is None:  # its import needs a backend's variable
-        pytest.skip("keras is not installed")
-    environment = dict(os.environ)
     sys.path.insert(0, str(COMPAT))
-    yield importlib.import_module("tests.unit.integrations.keras_runs")
-    sys.path.remove(str(COMPAT))
-    os.environ.clear()
-    os.environ.update(environment)
+    try:
+        yield from runs_of("keras")
+    finally:
+        sys.path.remove(str(COMPAT))
 
 
 def fit(

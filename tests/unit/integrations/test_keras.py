@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,20 +14,14 @@ import pytest
 from det_jupyter import core
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
-from tests.unit.integrations.contexts import metrics, new_context, records, searched
+from tests.unit.integrations.contexts import metrics, new_context, records, runs_of, searched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Keras' own
 
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Any]:
-    pytest.importorskip("torch")
-    if importlib.util.find_spec("keras") is None:  # its import needs a backend's variable
-        pytest.skip("keras is not installed")
-    environment = dict(os.environ)
-    yield importlib.import_module("tests.unit.integrations.keras_runs")
-    os.environ.clear()
-    os.environ.update(environment)
+    yield from runs_of("keras")
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,19 +11,21 @@ import pytest
 from det_jupyter import core
 from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
-from tests.unit.integrations.contexts import metrics, new_context, records, saved, searched
+from tests.unit.integrations.contexts import (
+    metrics,
+    new_context,
+    records,
+    runs_of,
+    saved,
+    searched,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own
 
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Any]:
-    pytest.importorskip("torch")
-    pytest.importorskip("lightning")
-    environment = dict(os.environ)
-    yield importlib.import_module("tests.unit.integrations.lightning_runs")
-    os.environ.clear()
-    os.environ.update(environment)
+    yield from runs_of("lightning")
 
 
 @pytest.fixture
