@@ -121,7 +121,7 @@ class EventReading:
             self._write(num)
 
     def _write(self, num: int) -> None:
-        """Write the records of the first `num` events; one that cannot be read ends the reading."""
+        """Write the records of the first `num` events; one that cannot be read ends it."""
         try:
             self._write_records(num)
         except Exception as error:  # the training goes on, and the list must not grow

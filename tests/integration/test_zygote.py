@@ -25,7 +25,8 @@ from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import PROTOCOL, ForkGang
 from det_jupyter.rank import fork_safety
-from tests.integration.agent_support import ROOT, STAND_IN, await_ends, make_plan
+from tests.integration.agent_support import ROOT, STAND_IN, make_plan
+from tests.processes import wait_until_gone
 
 
 class Zygote:
@@ -143,7 +144,7 @@ def test_zygote_and_its_ranks_leave_when_the_socket_closes(tmp_path: Path) -> No
     with running(tmp_path) as server:
         server.hear()
         pids = server.fork("1.1.1", [["sleep", 3600]])["pids"]
-    await_ends(pids)
+    wait_until_gone(*pids)
 
 
 def test_target_that_cannot_be_imported_is_the_reason_it_fails(tmp_path: Path) -> None:
