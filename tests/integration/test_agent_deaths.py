@@ -56,7 +56,7 @@ def lasting(
     runs = files_of(agent.home, "1.1.1").path.parent
 
     def are_closed() -> bool:  # a link that was breaking may have swallowed the order
-        left = [run.name for run in runs.iterdir()]
+        left = [run.name for run in runs.iterdir()] if runs.exists() else []
         for run in left:
             master.close(run)
         return not left
