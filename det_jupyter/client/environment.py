@@ -18,7 +18,7 @@ from typing import Any
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
-from det_jupyter.contract.values.alerts import variable_of
+from det_jupyter.contract.values.addresses import variable_of
 
 
 def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:

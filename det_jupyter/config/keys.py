@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.config.tracker_section import open_address
 from det_jupyter.contract.schema.key_paths import enclosing_paths
-from det_jupyter.contract.values.alerts import HIDDEN, shown
+from det_jupyter.contract.values.addresses import HIDDEN, shown
 from det_jupyter.searcher.methods import FREE_FIELDS
 
 TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # key that selects a section's kind

@@ -17,7 +17,7 @@ from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
 from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
 from det_jupyter.contract.schema.fields import Section
 from det_jupyter.contract.schema.key_paths import format_value, join_all, join_words, look_up
-from det_jupyter.contract.values.alerts import HIDDEN
+from det_jupyter.contract.values.addresses import HIDDEN
 from det_jupyter.errors import Problem
 
 _VARIABLES = ("environment", "environment_variables")

@@ -30,7 +30,7 @@ from det_jupyter.contract.schema.fields import (
     Title,
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
-from det_jupyter.contract.values.alerts import file_of, is_url, stored_number, variable_of
+from det_jupyter.contract.values.addresses import file_of, is_url, stored_number, variable_of
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 

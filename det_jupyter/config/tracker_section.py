@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from det_jupyter.contract.schema.fields import AbsolutePath, Section, Text, Title
-from det_jupyter.contract.values.alerts import (
+from det_jupyter.contract.values.addresses import (
     file_of,
     has_secret,
     is_url,

@@ -1,26 +1,8 @@
-"""What alerts are about, and where they go: an address is a secret, or names one.
-
-Addresses of trackers have the same forms.
-
-    ${NAME}                            the value of a variable
-    file:/path, file:~/path            the first line of a file
-    https://host/********-3            an address that the master stores, as it is shown
-    https://host/path                  the address itself
-
-The address of a webhook is all that is needed to post to it, so it is shown without its path.
-"""
+"""What alerts are about."""
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from urllib.parse import urlsplit
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
-_STORED = re.compile(r"https?://[^/\s?#@]+/\*{8}-([1-9]\d{0,17})", re.ASCII)
-_FILE = re.compile(r"file:(~?/[^\x00\r\n]+)")
-_URL = re.compile(r"https?://[\x21-\x7e]+")
-HIDDEN = "********"
 
 
 class AlertKind(StrEnum):
@@ -31,67 +13,3 @@ class AlertKind(StrEnum):
     NAN = "nan"  # a loss or the searcher's metric is NaN or infinite
     DISK = "disk"  # a disk is full, or nearly
     ENDED = "ended"  # an experiment has completed
-
-
-def variable_of(address: str) -> str | None:
-    """Return the variable that an address names, if it does.
-
-    >>> variable_of("${SLACK_WEBHOOK}"), variable_of("https://example.org/x")
-    ('SLACK_WEBHOOK', None)
-    """
-    found = _VARIABLE.fullmatch(address)
-    return found[1] if found else None
-
-
-def file_of(address: str) -> str | None:
-    """Return the path of the file that an address names, if it does."""
-    found = _FILE.fullmatch(address)
-    return found[1] if found else None
-
-
-def stored_number(address: str) -> int | None:
-    """Return the number of a stored address, from the form in which it is shown."""
-    found = _STORED.fullmatch(address)
-    return int(found[1]) if found else None
-
-
-def is_url(address: str) -> bool:
-    """Return whether it is an http(s) URL with a host, that is an address itself."""
-    if not _URL.fullmatch(address) or stored_number(address) is not None or HIDDEN in address:
-        return False
-    try:
-        parts = urlsplit(address)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, for example
-        return False
-
-
-def has_secret(url: str) -> bool:
-    """Return whether a URL contains more than a place: a user, a password, or a query.
-
-    >>> has_secret("https://ann:x@example.org"), has_secret("http://localhost:5000/mlflow")
-    (True, False)
-    """
-    parts = urlsplit(url)
-    return "@" in parts.netloc or bool(parts.query or parts.fragment)
-
-
-def shown(address: str, number: int | None = None) -> str:
-    """Return an address as it may be shown: a reference as it is, a URL without its path.
-
-    Args:
-        address: Any form of an address.
-        number: Under which the master stores a URL.
-
-    >>> shown("https://ann:x@hooks.slack.com/services/T/B/x"), shown("${HOOK}")
-    ('https://hooks.slack.com/********', '${HOOK}')
-    """
-    if any(of(address) is not None for of in (variable_of, file_of, stored_number)):
-        return address
-    if not is_url(address):
-        return HIDDEN
-    parts = urlsplit(address)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    port = f":{parts.port}" if parts.port else ""
-    end = "" if number is None else f"-{number}"
-    return f"{parts.scheme}://{host}{port}/{HIDDEN}{end}"

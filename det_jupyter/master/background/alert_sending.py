@@ -28,10 +28,10 @@ from urllib.request import getproxies, proxy_bypass
 from det_jupyter._version import __version__
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import AlertNews
-from det_jupyter.contract.values.alerts import shown
+from det_jupyter.contract.values.addresses import shown
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.alert_forms import is_passing, request_of, variables_of
-from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.alert_outbox import Destination
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class _Refused(Exception):
     """The request must not be made."""
 
 
-async def send(
-    addresses: AlertAddresses, destination: Destination, news: AlertNews
-) -> Failure | None:
+async def send(addresses: Addresses, destination: Destination, news: AlertNews) -> Failure | None:
     """Send an alert; return why it failed, None if it was sent."""
     alert = destination.alert
     try:

@@ -22,13 +22,13 @@ from det_jupyter.errors import NotFound
 from det_jupyter.master.background.alert_forms import next_attempt
 from det_jupyter.master.background.alert_sending import Failure, send
 from det_jupyter.master.machine.model.state import Experiment
-from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.alert_outbox import Destination, Waiting, label_of, make_news
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-Send = Callable[[AlertAddresses, Destination, AlertNews], Awaitable[Failure | None]]
+Send = Callable[[Addresses, Destination, AlertNews], Awaitable[Failure | None]]
 _PAUSE_S = 1.0  # between two alerts to one destination: Slack accepts one a second
 _AFTER_ERROR_S = 5.0  # of the database
 _LONGEST_SLEEP_S = 60.0  # the clock may be set
@@ -55,7 +55,7 @@ class Alerting:
     ) -> None:
         self._service = service
         self._outbox = service.store.alerts
-        self._addresses = service.store.alert_addresses
+        self._addresses = service.store.addresses
         self._clock = clock
         self._send = send
         self._pause_s = pause_s

@@ -115,7 +115,7 @@ class Tracking:
 
     async def _give(self, row: Tracked) -> None:
         order = await order_of(
-            self._service.store.alert_addresses,
+            self._service.store.addresses,
             row.tracker,
             row.environment,
             group=uuid.uuid4().hex,

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AlertDestination, AlertsView, AlertTested, TryAlerts
-from det_jupyter.contract.values.alerts import shown
+from det_jupyter.contract.values.addresses import shown
 from det_jupyter.master.background.alerts import Alerting
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.service.service import Service
@@ -22,7 +22,7 @@ def alert_routes(service: Service, alerting: Alerting) -> APIRouter:
     @routes.get("/alerts", response_model=AlertsView)
     async def alerts() -> Response:
         """Return where alerts go, and the last ones; addresses without what is secret."""
-        addresses = service.store.alert_addresses
+        addresses = service.store.addresses
         found = [_view(alert, None) for alert in addresses.file.content.alerts]
         for experiment in service.machine.state.unfinished_experiments():
             own = experiment.config.get("alerts") and experiment.settings.alerts

@@ -60,7 +60,7 @@ def experiment_routes(service: Service) -> APIRouter:
     async def continue_experiment(experiment_id: Whole, body: ContinueExperiment) -> Response:
         """Continue an experiment that is over, under its own number."""
         experiment = service.machine.state.experiment(experiment_id)
-        changes = service.store.alert_addresses.hide(read_changes(body.config))
+        changes = service.store.addresses.hide(read_changes(body.config))
         check_continuable(experiment, changes)
         check_working_directory(experiment)
         document = experiment.config
@@ -114,7 +114,7 @@ def _add_templates(routes: APIRouter, service: Service) -> None:
     async def set_template(name: str, body: SetTemplate) -> Response:
         """Store a template, or refuse it with all of its problems."""
         check_template(name, body.config)
-        hidden = service.store.alert_addresses.hide(body.config)
+        hidden = service.store.addresses.hide(body.config)
         service.store.set_template(time.time(), name, json.dumps(hidden))
         return JsonResponse(service.find_template(name))
 

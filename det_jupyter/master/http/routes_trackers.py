@@ -39,7 +39,7 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
                 tracked.end(experiment_id, tracker)
             service.announce_experiment(experiment_id)
             return JsonResponse(tracked.states(experiment_id))
-        addresses, problems = service.store.alert_addresses, []
+        addresses, problems = service.store.addresses, []
         for tracker, environment in chosen:
             problems += await find_tracker_problems(addresses, tracker, environment)
         if problems:

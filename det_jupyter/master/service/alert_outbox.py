@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from det_jupyter.config.alerts import UserAlert
 from det_jupyter.contract.messages import AlertDelivery, AlertNews
 from det_jupyter.contract.messages.status import api_name, experiment_status
-from det_jupyter.contract.values.alerts import AlertKind, shown, stored_number
+from det_jupyter.contract.values.addresses import shown, stored_number
+from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Alert

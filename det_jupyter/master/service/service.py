@@ -230,7 +230,7 @@ class Service:
         """
         if (known := self.submitted(request.key)) is not None:
             return known
-        addresses = self.store.alert_addresses
+        addresses = self.store.addresses
         config, origins = resolve_config(
             addresses.hide(request.config),
             self.find_template(request.template).config if request.template else None,
@@ -261,7 +261,7 @@ class Service:
         Raises:
             ConfigError: The problems of all of them.
         """
-        addresses, environment = self.store.alert_addresses, capsule.environment
+        addresses, environment = self.store.addresses, capsule.environment
         problems = await addresses.find_problems(config.alerts or (), environment)
         for index, tracker in enumerate(config.trackers or ()):
             found = await find_tracker_problems(addresses, tracker, environment)
@@ -427,7 +427,7 @@ class Service:
         ]
         files = [
             *self.file_problems,
-            *self.store.alert_addresses.file.problems,
+            *self.store.addresses.file.problems,
             *self.store.tracked.file.problems,
         ]
         of_files = [f"not followed: {problem}" for problem in files]

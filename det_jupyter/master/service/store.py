@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
-from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.alert_outbox import AlertOutbox
 from det_jupyter.master.service.database import (
     delete_in_parts,
@@ -62,8 +62,8 @@ class Store:
         self.path = path
         self._db = open_database(path)
         self.alerts = AlertOutbox(self._db)
-        self.alert_addresses = AlertAddresses(self._db, path.parent)
-        self.tracked = TrackedExperiments(self._db, self.alert_addresses, path.parent)
+        self.addresses = Addresses(self._db, path.parent)
+        self.tracked = TrackedExperiments(self._db, self.addresses, path.parent)
         self.history = History(self._db)
         self.feed = Feed(self._db)
         self.logs = Logs(self._db)

@@ -23,9 +23,9 @@ from det_jupyter.config.trackers import TrackersFile, read_trackers, trackers_of
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import TrackerProgress, TrackerState, TrackerWork
 from det_jupyter.contract.messages.trackers import COUNTED
-from det_jupyter.contract.values.alerts import stored_number
+from det_jupyter.contract.values.addresses import stored_number
 from det_jupyter.master.machine.model.state import Experiment, MachineState
-from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.database import transaction
 from det_jupyter.master.service.stored_rows import readable
 from det_jupyter.master.service.user_file import UserFile
@@ -72,7 +72,7 @@ class TrackedExperiments:
         data_dir: The folder with trackers.yaml.
     """
 
-    def __init__(self, db: sqlite3.Connection, addresses: AlertAddresses, data_dir: Path) -> None:
+    def __init__(self, db: sqlite3.Connection, addresses: Addresses, data_dir: Path) -> None:
         self._db = db
         self._addresses = addresses
         self.file = UserFile(data_dir / paths.TRACKERS_FILE, read_trackers, TrackersFile())

@@ -14,16 +14,16 @@ from pathlib import Path
 from det_jupyter.config.tracker_section import Tracker, is_database, open_address
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import TrackerOrder
-from det_jupyter.contract.values.alerts import is_url
+from det_jupyter.contract.values.addresses import is_url
 from det_jupyter.errors import DetError, Problem
-from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.addresses import Addresses
 
 _FILE_S = 5.0
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
 async def find_tracker_problems(
-    addresses: AlertAddresses, tracker: Tracker, environment: str | None
+    addresses: Addresses, tracker: Tracker, environment: str | None
 ) -> list[Problem]:
     """Return why a tracker could not be sent to, as far as is known without trying.
 
@@ -53,7 +53,7 @@ def find_missing_library(tracker: Tracker) -> Iterator[Problem]:
 
 
 async def order_of(
-    addresses: AlertAddresses,
+    addresses: Addresses,
     tracker: Tracker,
     environment: str | None,
     *,
@@ -84,7 +84,7 @@ async def order_of(
 
 
 async def _address_of(
-    addresses: AlertAddresses, tracker: Tracker, environment: str | None
+    addresses: Addresses, tracker: Tracker, environment: str | None
 ) -> str | None:
     """Return the address of a tracker; None: it has none.
 

@@ -15,7 +15,7 @@ from typing import Any
 from det_jupyter.contract.messages import AlertNews
 from det_jupyter.master.background.alert_sending import Failure
 from det_jupyter.master.background.alerts import Alerting
-from det_jupyter.master.service.alert_addresses import AlertAddresses
+from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.alert_outbox import Destination
 from tests.integration.master_support import (
     Bench,
@@ -112,9 +112,7 @@ def states(bench: Bench) -> list[tuple[str, int, str]]:
     return [(each.state, each.attempts, each.problem) for each in reversed(found)]
 
 
-async def refusing(
-    addresses: AlertAddresses, destination: Destination, news: AlertNews
-) -> Failure:
+async def refusing(addresses: Addresses, destination: Destination, news: AlertNews) -> Failure:
     return Failure(problem="it refuses")
 
 
@@ -133,7 +131,7 @@ class Flaky:
         self.arrived: list[tuple[str, int]] = []
 
     async def __call__(
-        self, addresses: AlertAddresses, destination: Destination, news: AlertNews
+        self, addresses: Addresses, destination: Destination, news: AlertNews
     ) -> Failure | None:
         if self.is_broken:
             return Failure(problem="broken")

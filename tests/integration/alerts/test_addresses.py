@@ -27,7 +27,7 @@ def test_an_address_is_stored_apart_and_shown_nowhere(
     caplog.set_level(logging.DEBUG, "det_jupyter")
     url = f"{receiver.url}/{SECRET}"
     config = {"alerts": [{"slack": url, "name": "team"}]}
-    template = bench.store.alert_addresses.hide(config)
+    template = bench.store.addresses.hide(config)
     bench.store.set_template(0.0, "t", json.dumps(template))
     request = make_request(alerts=[{"webhook": url}])
     view = asyncio.run(bench.service.submit(request.model_copy(update={"template": "t"})))
@@ -122,7 +122,7 @@ def change(bench: Bench, changes: dict[str, Any]) -> httpx.Response:
 
 def test_addresses_go_when_nothing_refers_to_them(bench: Bench, receiver: Receiver) -> None:
     submit(bench, alerts=[{"webhook": f"{receiver.url}/kept"}])
-    bench.store.alert_addresses.hide({"alerts": [{"slack": f"{receiver.url}/unused"}]})
+    bench.store.addresses.hide({"alerts": [{"slack": f"{receiver.url}/unused"}]})
     _sweep_alerts(bench.service, time.time())
     query = "SELECT count(*) FROM alert_addresses"
     assert bench.store._db.execute(query).fetchone() == (2,)  # it may be submitted yet

@@ -188,8 +188,8 @@ def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench) -> None:
     assert SECRET not in view.model_dump_json()
     assert view.trackers[0].label == "mlflow https://mlflow.example.org/********-1"
     assert SECRET not in str([*bench.feed(), *bench.store.history.events_after(0)])
-    bench.store.alert_addresses.sweep(bench.store.tracked.addresses(), bench.now + 1e9)
-    assert bench.store.alert_addresses.stored("https://mlflow.example.org/********-1") == address
+    bench.store.addresses.sweep(bench.store.tracked.addresses(), bench.now + 1e9)
+    assert bench.store.addresses.stored("https://mlflow.example.org/********-1") == address
 
 
 def test_what_is_known_to_be_missing_is_refused_at_submission(

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from det_jupyter.contract.values.alerts import file_of, is_url, shown, stored_number, variable_of
+from det_jupyter.contract.values.addresses import (
+    file_of,
+    is_url,
+    shown,
+    stored_number,
+    variable_of,
+)
 
 SECRET = "QzSecretzQ"
 

@@ -21,7 +21,7 @@ from det_jupyter.config.alerts import AlertsFile, UserAlert, read_alerts
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.values.alerts import (
+from det_jupyter.contract.values.addresses import (
     file_of,
     has_secret,
     is_url,
@@ -37,7 +37,7 @@ _FILE_S = 5.0
 _GRACE_S = 3600.0  # an address is stored before the experiment that refers to it
 
 
-class AlertAddresses:
+class Addresses:
     """The table `alert_addresses`, and other places that references name.
 
     Args:
