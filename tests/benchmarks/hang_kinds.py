@@ -110,8 +110,8 @@ STALLS = [
     ),
     Kind(
         name="extra collective",
-        act="dist.all_reduce(torch.ones(3))",
-        words=("rank 1 entered all_reduce [3] float32 where rank 0 entered another collective",),
+        act="dist.all_reduce(torch.ones(5))",  # not as long as the gradients, which are 3 numbers
+        words=("rank 1 entered all_reduce [5] float32 where rank 0 entered another collective",),
     ),
     Kind(
         name="other shape",
