@@ -72,8 +72,13 @@ class Context:
             self.warn_of_an_early_end()
 
     def warn_of_an_early_end(self) -> None:
-        """Warn if the script ends within an operation, or is preempted without a checkpoint."""
+        """Warn if the script ends within an operation, or is preempted without a checkpoint.
+
+        Or if it has trained to its end without the searcher metric.
+        """
         self.searcher.warn_if_left()
+        if not self.preempt.is_acknowledged:
+            self.train.warn_of_missing_metric()
         is_new = self.info is not None and self.info.latest_checkpoint is None
         is_leaving = self.preempt.is_acknowledged and self.distributed.is_chief
         if is_new and is_leaving and not self.checkpoint.has_begun:

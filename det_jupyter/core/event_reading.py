@@ -29,6 +29,7 @@ from det_jupyter.contract.host.own_threads import start_own
 from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
 from det_jupyter.contract.run.scalars import EPOCHS, Scalar, records_of
 from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.metric_names import MetricNames
 from det_jupyter.core.timings.after_import import after_import
 
 NOTICE = (
@@ -84,8 +85,7 @@ class EventReading:
         self._length = (0.0, float(epochs))  # in steps, or else in epochs
         self._steps = 0
         self._has_read = False
-        self._has_warned = False
-        self._validated: dict[str, int] = {}  # first steps of the metrics of validations
+        self._validated = MetricNames(searcher_metric)
         self._is_on = True
         self._events: deque[Any] = deque()
         self._has_events = threading.Event()
@@ -145,23 +145,13 @@ class EventReading:
         if not self._has_read:
             self._has_read = True
             self._sink.write(Notice(at=time.time(), rank=0, text=NOTICE))
-        if record.group == "validation":
-            self._check_metric(record)
+        # Only validations: what is written of training may count other steps.
+        is_validation = record.group == "validation"
+        if is_validation and (text := self._validated.note("validation", steps, record.metrics)):
+            self._sink.write(Notice(at=time.time(), rank=0, text=text))
         if steps > self._steps:
             self._steps = steps
             self._on_steps(steps)
-
-    def _check_metric(self, record: MetricsReported) -> None:
-        """Say once that the searcher metric is not written, when the second validation is."""
-        found = self._validated
-        is_second = any(each < record.steps_completed for each in found.values())
-        if is_second and self._metric not in {*found, *record.metrics} and not self._has_warned:
-            self._has_warned = True
-            names = ", ".join(sorted({*found, *record.metrics}))
-            text = f"searcher.metric is {self._metric}, and the script's validations have: {names}"
-            self._sink.write(Notice(at=time.time(), rank=0, text=text))
-        for name in record.metrics:
-            found.setdefault(name, record.steps_completed)
 
     def _write_progress(self, scalars: list[Scalar]) -> None:
         num_steps, num_epochs = self._length

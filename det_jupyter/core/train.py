@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Progress, RunEnded
+from det_jupyter.contract.run.journal import (
+    BatchMetrics,
+    MetricsReported,
+    Notice,
+    Progress,
+    RunEnded,
+)
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.core.argument_checks import (
     ContextPart,
@@ -24,6 +29,7 @@ from det_jupyter.core.argument_checks import (
 )
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.journal import RecordSink
+from det_jupyter.core.metric_names import MetricNames
 
 
 class TensorboardMode(Enum):
@@ -42,8 +48,6 @@ def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Pat
     return data_dir / "tensorboard" / str(experiment_id) / str(trial_id)
 
 
-logger = logging.getLogger(__name__)
-
 _METADATA = "metadata"  # the group of metrics that `set_metadata` reports
 
 
@@ -59,19 +63,11 @@ class BestValidation:
     def __init__(self, metric: str, smaller_is_better: bool, value: float | None) -> None:
         self.metric = metric
         self.value = value
+        self.names = MetricNames(metric)
         self._direction = Direction.of(smaller_is_better=smaller_is_better)
-        self._has_warned = False
 
     def note(self, metrics: Mapping[str, Any]) -> None:
         """Update the best value with the metrics of a validation."""
-        if self.metric not in metrics and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "searcher.metric is %r, but this validation reports %s: it counts neither for the "
-                "search nor for which checkpoint is the best",
-                self.metric,
-                ", ".join(map(repr, metrics)) or "nothing",
-            )
         self.value = self._direction.best([self.value, metrics.get(self.metric)])
 
 
@@ -122,6 +118,8 @@ class TrainContext(ContextPart):
         """Set the steps completed without a report. Any rank may call it."""
         self._steps_completed = checked_steps(steps_completed)
         self._on_steps(self._steps_completed)
+        if self._best is not None:
+            self._give_notice(self._best.names.note_steps(steps_completed))
 
     def get_steps(self) -> int:
         """Return the steps completed of the last report or `note_steps`."""
@@ -206,6 +204,8 @@ class TrainContext(ContextPart):
             self._validated = (steps_completed, record.metrics)
             if self._best is not None:
                 self._best.note(record.metrics)
+        if self._best is not None and group != _METADATA:
+            self._give_notice(self._best.names.note(group, steps_completed, record.metrics))
 
     def report_progress(self, progress: float, steps_completed: int | None = None) -> None:
         """Report the progress of the trial, as a fraction of its length.
@@ -263,6 +263,16 @@ class TrainContext(ContextPart):
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata that this process has set last; empty at the beginning."""
         return dict(self._metadata)
+
+    def warn_of_missing_metric(self) -> None:
+        """Write a notice if the training has ended, and the searcher metric was not reported."""
+        if self._best is not None and self.early_exit != EarlyExitReason.INVALID_HP.value:
+            has_validated = self._best.value is not None
+            self._give_notice(self._best.names.end(has_validated=has_validated))
+
+    def _give_notice(self, text: str) -> None:
+        if text:
+            self._sink.write(Notice(at=time.time(), rank=self._distributed.rank, text=text))
 
     def get_tensorboard_path(self) -> Path:
         """Return the folder for this rank's TensorBoard files; create it if necessary."""

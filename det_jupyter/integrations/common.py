@@ -108,7 +108,7 @@ class Operations:
         while self.is_reached(length):
             assert self._operation is not None
             if self._context.distributed.is_chief:
-                self._operation.report_completed(self.check_metric(metrics))
+                self._operation.report_completed(self._metric(metrics))
             self._operation = next(self._rest, None)
             if self._operation is None:
                 return False
@@ -133,12 +133,21 @@ class Operations:
                 f"searcher.max_length: {{{unit}: N}}"
             )
 
-    def check_metric(self, metrics: Mapping[str, Any]) -> float:
-        """Return the searcher metric.
+    def check_metric(self, metrics: Mapping[str, Any]) -> None:
+        """Check that an evaluation has the searcher metric, if trials are compared by it.
+
+        Where they are not, the Core API gives a notice.
+
+        Args:
+            metrics: Those of the evaluation.
 
         Raises:
-            DetError: It is not among these.
+            DetError: The metric is not among them.
         """
+        if self._operation is not None:
+            self._metric(metrics)
+
+    def _metric(self, metrics: Mapping[str, Any]) -> float:
         name = self._context.searcher.metric
         if name not in metrics:
             found = ", ".join(sorted(metrics)) or "none"

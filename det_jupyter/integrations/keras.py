@@ -48,13 +48,14 @@ _OWN = {"_model", "params"}  # of every callback: what `fit` gives it
 class DetCallback(keras.callbacks.Callback):
     """Makes a model's training by `fit` a trial: metrics, progress, checkpoints, pauses, search.
 
-    It comes last among the callbacks, so that it saves what the others have done.
+    It comes last among the callbacks, so that it saves what the others have done, and a pause
+    does not undo that another one has ended the training.
 
     Args:
         context: The Core API's; by default the current one.
         report_every: Batches between reports within an epoch; 0: only epochs are reported.
         keep: Callbacks whose attributes a checkpoint has too, because they compare epochs:
-            EarlyStopping, ReduceLROnPlateau.
+            EarlyStopping, ReduceLROnPlateau, ModelCheckpoint. They come before it.
 
     Raises:
         DetError: There is no context, Keras' backend is not torch, or the trial has several ranks.
@@ -88,6 +89,20 @@ class DetCallback(keras.callbacks.Callback):
         """Take the model that is trained (called by Keras)."""
         super().set_model(model)
         _last[model] = self
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Take the length of the training (called by Keras, in the order of the callbacks).
+
+        Raises:
+            DetError: A callback of `keep` comes after this one: what it does would not be saved.
+        """
+        super().set_params(params)
+        late = [type(each).__name__ for each in self._keep if each.params is not params]
+        if late:
+            raise DetError(
+                f"DetCallback: keep has {', '.join(late)}, which fit does not call before it; "
+                "write fit(callbacks=[..., DetCallback(keep=[...])]), with DetCallback last"
+            )
 
     @property
     def _next_epoch(self) -> int:
@@ -148,10 +163,10 @@ class DetCallback(keras.callbacks.Callback):
         self._report("training", trained)
         if validated := self._validated():
             self._report("validation", validated)
-            if self._operations is not None and self._is_compared:
+            if self._operations is not None:
                 self._operations.check_metric(validated)
         self._report_progress()
-        is_over = self._next_epoch >= self.params["epochs"]
+        is_over = self._next_epoch >= self.params["epochs"] or self.model.stop_training
         if is_over or (self._save_every and self._next_epoch % self._save_every == 0):
             self._save()
         if not self._goes_on() or (not is_over and self._context.preempt.should_preempt()):

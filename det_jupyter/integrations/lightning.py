@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from det_jupyter import core
+from det_jupyter.contract.run.scalars import is_metric
 from det_jupyter.errors import DetError
 from det_jupyter.integrations import require
 from det_jupyter.integrations.common import (
@@ -76,7 +77,7 @@ class DetLogger(Logger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Report metrics (called by Lightning on every rank)."""
         trainer = self._trainer
-        values = {name: value for name, value in metrics.items() if name != "epoch"}
+        values = {name: value for name, value in metrics.items() if is_metric(name)}
         if not values or not self._context.distributed.is_chief:
             return
         group = "validation" if trainer.validating else "test" if trainer.testing else "training"
@@ -99,7 +100,7 @@ class DetCallback(Checkpoint):
         self._context = reporting_context(context, "DetCallback")
         self._open = ExitStack()
         self._folder: Path | None = None
-        self._operations: Operations | None = None
+        self._followed: Operations | None = None
         self._validated: dict[str, Any] = {}  # by the run before
         self._saved_at = -1
         self._total: float = 0
@@ -142,15 +143,19 @@ class DetCallback(Checkpoint):
                 "continues from whole epochs; write max_length: {epochs: N}"
             )
 
+    @property
+    def _operations(self) -> Operations:
+        assert self._followed is not None
+        return self._followed
+
     def _check_length(self, trainer: Trainer) -> None:
-        assert self._operations is not None
         num_epochs = trainer.max_epochs
         if num_epochs is not None and num_epochs >= 0:  # else it has no limit
             self._operations.check_length(num_epochs, "the Trainer", "Trainer(max_epochs=N)")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the random generators, before the order of the data is drawn."""
-        self._operations = Operations(self._context, "DetCallback", "validation_step")
+        self._followed = Operations(self._context, "DetCallback", "validation_step")
         self._check_length(trainer)
         if self._folder is not None:
             restore_generators(generators_file(self._folder, self._context.distributed.rank))
@@ -179,6 +184,16 @@ class DetCallback(Checkpoint):
         if self._leaves(trainer):
             raise StopIteration  # ends the loop of epochs without another validation
 
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check that the search has its metric.
+
+        Raises:
+            DetError: The metric is not among what was validated.
+        """
+        is_fitted = self._followed is not None and not trainer.sanity_checking
+        if is_fitted and self._context.distributed.is_chief:
+            self._operations.check_metric(self._last_validated())
+
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         """Report progress, as often as Lightning logs."""
         if trainer.global_step % max(1, trainer.log_every_n_steps) == 0:
@@ -197,9 +212,8 @@ class DetCallback(Checkpoint):
         if self._is_leaving:
             return
         self._save(trainer)
-        is_left = self._leaves(trainer)
-        assert self._operations is not None
-        if not is_left and self._operations.unit and self._context.distributed.is_chief:
+        is_early = self._goes_on(trainer) and self._operations.unit  # for the search
+        if is_early and self._context.distributed.is_chief:
             self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
 
     def on_save_checkpoint(
@@ -234,14 +248,19 @@ class DetCallback(Checkpoint):
         with self._context.checkpoint.store_path(metadata, shard=shard) as (folder, _):
             trainer.save_checkpoint(folder / _STATE, weights_only=False)
             save_generators(generators_file(folder, self._context.distributed.rank))
+        if not trainer.enable_validation:
+            self._context.train.warn_of_missing_metric()
 
     def _leaves(self, trainer: Trainer) -> bool:
         """Return whether the trial leaves now. Collective."""
-        assert self._operations is not None
+        self._is_leaving = not self._goes_on(trainer) or self._context.preempt.should_preempt()
+        return self._is_leaving
+
+    def _goes_on(self, trainer: Trainer) -> bool:
+        """Return whether the search lets the trial train on. Collective."""
         goes_on = self._operations.go_on(trainer.current_epoch, self._last_validated())
         self._check_length(trainer)
-        self._is_leaving = not goes_on or self._context.preempt.should_preempt()
-        return self._is_leaving
+        return goes_on
 
 
 class DetEnvironment(ClusterEnvironment):

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter import core
+from det_jupyter.contract.run.scalars import is_metric
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.integrations import require
 from det_jupyter.integrations.common import Operations, reporting_context
@@ -47,8 +48,7 @@ _PATIENCE_S = 10.0  # how long a request to leave waits for the next log
 _EXCHANGE_S = 0.2  # between two exchanges of the ranks about such requests
 _PROGRESS_S = 1.0  # between two reports of progress
 _GROUPS = {"eval_": "validation", "test_": "test"}  # by the beginnings of metrics' names
-_SUMMARY = "train_runtime"  # is logged when `train` ends, also for a pause
-_NOT_METRICS = ("_per_second", "_runtime", "total_flos", "epoch")
+_SUMMARY = "total_flos"  # is logged when `train` ends, also for a pause
 _BEST = "best_checkpoint"  # in the metadata: uuid of the Trainer's best; "" is this one
 _HAS_CALLBACK = "_has_det_callback"  # an attribute of the TrainerState
 
@@ -146,7 +146,7 @@ class DetCallback(TrainerCallback):
         Raises:
             DetError: The metric is not among what was evaluated.
         """
-        if self._evaluated_at == state.global_step and self._operations.unit is not None:
+        if self._evaluated_at == state.global_step:
             self._operations.check_metric(self._evaluated)
 
     def on_step_end(
@@ -261,16 +261,24 @@ class DetCallback(TrainerCallback):
         check_arguments(args, self._context.distributed.size)
         info = self._context.info
         if info is not None:  # trials that train at once may have the same folder
-            args.output_dir = str(Path(args.output_dir, f"trial-{info.trial_id}"))
+            folder, own = Path(args.output_dir), f"trial-{info.trial_id}"
+            if folder.name != own:  # the arguments of another Trainer of this trial
+                args.output_dir = str(folder / own)
         if args.load_best_model_at_end and self._latest is not None:
             self._fetch_best(Path(args.output_dir), self._latest)
 
     def _check_checkpoint(self, state: TrainerState) -> None:
-        """Check that `train` was called with the checkpoint, also where it is None.
+        """Check that `train` was called once, with the checkpoint, also where it is None.
 
         Raises:
             DetError: It was not.
         """
+        if (before := self._context.train.get_steps()) > state.global_step:
+            raise DetError(
+                f"DetCallback: the trial has trained {before} steps already, and Trainer.train "
+                f"begins at {state.global_step}; give the callback to one Trainer, and call train "
+                "once: where callback.has_left is true, the trial is paused, so return"
+            )
         is_anew = self._latest is not None and state.global_step == 0
         if is_anew or (self._context.info is not None and not self._is_read):
             raise DetError(
@@ -349,6 +357,8 @@ class DetCallback(TrainerCallback):
             self._best = uuid
         if not keeps and distributed.local_rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
+        if args.eval_strategy == "no" and self._operations.unit is None:
+            self._context.train.warn_of_missing_metric()
 
     def _report_progress(self, state: TrainerState) -> None:
         if self._context.distributed.is_chief and state.max_steps > 0:
@@ -407,5 +417,4 @@ def _evaluated_at(state: TrainerState) -> dict[str, Any]:
 
 
 def _metrics(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    found = (logs or {}).items()
-    return {name: value for name, value in found if not name.endswith(_NOT_METRICS)}
+    return {name: value for name, value in (logs or {}).items() if is_metric(name)}

@@ -31,8 +31,8 @@ class DetCallback(_DetCallback):
     ) -> None:
         super().__init__(core_context, metadata=user_data)
         self.core_context = core_context
-        # The runtime distinguishes the summary at the end, which is not reported.
-        self._chosen = None if filter_metrics is None else {*filter_metrics, "train_runtime"}
+        # The operations distinguish the summary at the end, which is not reported.
+        self._chosen = None if filter_metrics is None else {*filter_metrics, "total_flos"}
         args.resume_from_checkpoint = self.resume_from_checkpoint
 
     def on_log(

@@ -27,8 +27,10 @@ _PHASES = {
 }
 EPOCHS = {"epoch", "train/epoch"}  # of Lightning and transformers
 _NO_METRICS = re.compile(  # of Lightning and transformers: counters, times, a placeholder
-    r"(train/)?epoch|hp_metric|(eval|test|train)/(train_)?"
-    r"(runtime|(samples|steps|tokens)_per_second|total_flos)"
+    r"(train/)?(epoch|total_flos|num_input_tokens_seen)|hp_metric"
+    r"|(train|eval|test)[_/](\w+_)?"  # a data set of several has a name
+    r"(runtime|(samples|steps|tokens)_per_second|model_preparation_time)"
+    r"|(train/)?(before_init|init|train|eval|test)[_/]mem_[cg]pu(_\w+)?"
 )
 
 
@@ -61,13 +63,22 @@ def metric_of(tag: str, searcher_metric: str) -> tuple[str, str]:
     return _PHASES.get(tag.lower().partition("_")[0], "training"), tag
 
 
+def is_metric(name: str) -> bool:
+    """Return whether what a trainer logs is a metric: no counter, time or memory of its own.
+
+    >>> [is_metric(name) for name in ("eval_loss", "eval_runtime", "train/epoch", "best_epoch")]
+    [True, False, False, True]
+    """
+    return _NO_METRICS.fullmatch(name) is None
+
+
 def records_of(scalars: Iterable[Scalar], searcher_metric: str) -> list[MetricsReported]:
     """Return the records of scalars; what follows of one group and step is one record."""
     records: list[MetricsReported] = []
     last: dict[tuple[str, int], MetricsReported] = {}
     for tag, step, value, at in scalars:
         group, name = metric_of(tag, searcher_metric)
-        if _NO_METRICS.fullmatch(tag) or "." in group or not name or not 0 <= step <= MAX_COUNT:
+        if not is_metric(tag) or "." in group or not name or not 0 <= step <= MAX_COUNT:
             continue
         record = last.get((group, step))
         if record is None or name in record.metrics:

@@ -289,17 +289,6 @@ def test_the_best_validation_is_that_of_the_search_or_a_better_own_one() -> None
     assert train.get_experiment_best_validation() == 0.25
 
 
-def test_a_validation_without_the_searcher_metric_is_told_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    best = BestValidation("acc", False, None)
-    train = core.TrainContext(core.RecordList(), core.DistributedContext(), best=best)
-    for step in (1, 2):
-        train.report_validation_metrics(step, {"accuracy": 0.5, "loss": 1.0})
-    (told,) = caplog.messages
-    assert "'acc', but this validation reports 'accuracy', 'loss': it counts" in told
-
-
 @pytest.mark.parametrize("call", ["report_training_metrics", "report_validation_metrics"])
 def test_a_rank_that_may_not_report_is_told_the_call_that_it_has_made(call: str) -> None:
     second = core.DistributedContext()

@@ -111,7 +111,8 @@ def test_a_searcher_metric_that_is_not_written_is_named_with_those_that_are() ->
     script.reading.flush()
     _, notice = script.of(Notice)
     assert notice.text == (
-        "searcher.metric is error, and the script's validations have: val_acc, val_loss"
+        "searcher.metric is error, and validations have: val_acc, val_loss; so no checkpoint is "
+        "the best one"
     )
 
 

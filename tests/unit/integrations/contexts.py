@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
-from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
+from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, Notice
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.core.train import BestValidation
 
 
 def runs_of(library: str) -> Iterator[Any]:
@@ -70,6 +71,25 @@ def searched(
         metric=metric,
     )
     return dataclasses.replace(context, searcher=searcher)
+
+
+def compared_at_the_end(context: core.Context, metric: str) -> core.Context:
+    """Return the context in a search with this metric that compares whole trials."""
+    best = BestValidation(metric, smaller_is_better=True, value=None)
+    train = core.TrainContext(context.sink, context.distributed, best=best)
+    return dataclasses.replace(context, train=train)
+
+
+def notices(context: core.Context) -> dict[str, int]:
+    """Return the texts of notices, each with the steps of the last metrics before it."""
+    found, steps = {}, 0
+    sink: Any = context.sink
+    for record in sink.records:
+        if isinstance(record, MetricsReported):
+            steps = record.steps_completed
+        elif isinstance(record, Notice):
+            found[record.text] = steps
+    return found
 
 
 def records(context: core.Context, kind: type) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,18 @@ def new_model() -> Any:
 
 def early_stopping(patience: int) -> Any:
     return keras.callbacks.EarlyStopping("loss", patience=patience, mode="max", verbose=0)
+
+
+def comparing(folder: Path) -> list[Any]:
+    """Return callbacks that compare epochs: each of them does something within four epochs."""
+    callbacks = keras.callbacks
+    return [
+        callbacks.EarlyStopping("val_loss", patience=2, mode="max", restore_best_weights=True),
+        callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, mode="max"),
+        callbacks.ModelCheckpoint(
+            folder / "best.keras", "val_loss", save_best_only=True, mode="max"
+        ),
+    ]
 
 
 def fit(context: core.Context, callbacks: list[Any] | None = None, **arguments: Any) -> Any:

@@ -38,7 +38,12 @@ def early_stopping() -> Any:
     return L.callbacks.EarlyStopping("val_loss", patience=1, mode="max")
 
 
-def fit(context: core.Context, callbacks: list[Any] | None = None, **arguments: Any) -> Any:
+def fit(
+    context: core.Context,
+    callbacks: list[Any] | None = None,
+    limit_val_batches: int = NUM_BATCHES,
+    **arguments: Any,
+) -> Any:
     L.seed_everything(5, verbose=False)
     data = TensorDataset(torch.randn(16 * NUM_BATCHES, 8))
     with context:
@@ -54,6 +59,7 @@ def fit(context: core.Context, callbacks: list[Any] | None = None, **arguments: 
             enable_progress_bar=False,
             enable_model_summary=False,
             log_every_n_steps=2,
+            limit_val_batches=limit_val_batches,
         )
         trainer.fit(Net(), DataLoader(data, 16, shuffle=True), DataLoader(data, 16), **arguments)
     return trainer

@@ -11,7 +11,14 @@ import pytest
 
 from det_jupyter import core
 from det_jupyter.errors import DetError
-from tests.unit.integrations.contexts import metrics, new_context, runs_of, saved
+from tests.unit.integrations.contexts import (
+    compared_at_the_end,
+    metrics,
+    new_context,
+    notices,
+    runs_of,
+    saved,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of accelerate
 
@@ -41,6 +48,16 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     model = runs.train(second)
     assert runs.torch.equal(runs.weights(model), runs.weights(undisturbed))
     assert metrics(first) + metrics(second) == metrics(context)
+
+
+def test_metric_that_is_not_logged_is_named_at_the_end(runs: Any, tmp_path: Path) -> None:
+    alone = compared_at_the_end(new_context(tmp_path), "loss")
+    runs.train(alone)
+    said = (
+        "searcher.metric is loss, and validations have: val_loss; so no checkpoint is the best "
+        "one. loss is reported in the group training"
+    )
+    assert notices(alone) == {said: runs.NUM_STEPS}
 
 
 def test_an_accelerator_of_other_processes_is_refused(runs: Any, tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ import pytest
 from det_jupyter import core
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
-from tests.unit.integrations.contexts import metrics, new_context, records, runs_of, searched
+from tests.unit.integrations.contexts import (
+    compared_at_the_end,
+    metrics,
+    new_context,
+    notices,
+    records,
+    runs_of,
+    searched,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Keras' own
 
@@ -81,22 +89,46 @@ def test_checkpoint_is_a_model_that_keras_loads(runs: Any, context: core.Context
     assert (runs.weights(loaded) == runs.weights(model)).all()
 
 
-def test_callback_that_compares_epochs_remembers_them_over_a_pause(
-    runs: Any, tmp_path: Path, context: core.Context, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_callbacks_that_compare_epochs_remember_them_over_a_pause(
+    runs: Any,
+    tmp_path: Path,
+    context: core.Context,
+    monkeypatch: pytest.MonkeyPatch,
+    left: int,
 ) -> None:
-    def fit(context: core.Context) -> list[int]:
-        stops = runs.early_stopping(patience=2)  # if the loss has not risen in two epochs
+    def fit(context: core.Context, folder: Path) -> Any:
+        compared = runs.comparing(folder)
         with context:
-            callbacks = [stops, runs.DetCallback(keep=[stops])]
-        epochs: list[int] = runs.fit(context, callbacks).history.epoch
-        return epochs
+            callbacks = [*compared, runs.DetCallback(keep=compared)]
+        return runs.fit(context, callbacks)
 
+    undisturbed = fit(context, tmp_path / "alone")
+    assert undisturbed.history.epoch == [0, 1, 2]
     first = new_context(tmp_path / "paused")
-    monkeypatch.setattr(first.preempt, "should_preempt", lambda: True)
-    assert fit(context) == [0, 1, 2]
-    assert fit(first) == [0]
-    uuid = records(first, CheckpointSaved)[-1].uuid
-    assert fit(new_context(tmp_path / "paused", uuid)) == [0, 1, 2]
+    answers = iter([False] * (left - 1) + [True] * 9)
+    monkeypatch.setattr(first.preempt, "should_preempt", lambda: next(answers))
+    made = fit(first, tmp_path / "other")
+    if left < 3:  # else EarlyStopping ends it in the epoch in which it is to be paused
+        assert made.history.epoch == [*range(left)]
+        again = new_context(tmp_path / "paused", records(first, CheckpointSaved)[-1].uuid)
+        made = fit(again, tmp_path / "other")
+    assert made.history.history == undisturbed.history.history
+    assert (runs.weights(made) == runs.weights(undisturbed)).all()
+    saved_as = (tmp_path / each / "best.keras" for each in ("alone", "other"))
+    best, same = (runs.weights(runs.keras.models.load_model(each)) for each in saved_as)
+    assert (best == same).all()
+
+
+def test_a_kept_callback_that_comes_later_is_refused(
+    runs: Any, tmp_path: Path, context: core.Context
+) -> None:
+    first, *others = runs.comparing(tmp_path)
+    with context:
+        callbacks = [first, runs.DetCallback(keep=[first, *others]), *others]
+    problem = "keep has ReduceLROnPlateau, ModelCheckpoint, which fit does not call before it"
+    with pytest.raises(DetError, match=problem):
+        runs.fit(context, callbacks)
 
 
 def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> None:
@@ -144,6 +176,20 @@ def test_search_that_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(DetError, match=problem):
         runs.fit(searched(context, unit, metric, (3, False)), epochs=epochs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found", "steps"),
+    [({}, "validations have: val_loss", 6), ({"validation_data": None}, "there is no", 16)],
+)
+def test_metric_that_is_not_validated_is_named_though_nothing_is_compared(
+    runs: Any, context: core.Context, arguments: dict[str, Any], found: str, steps: int
+) -> None:
+    alone = compared_at_the_end(context, "accuracy")
+    runs.fit(alone, **arguments)
+    ((text, said_at),) = notices(alone).items()
+    assert text.startswith(f"searcher.metric is accuracy, and {found}")
+    assert said_at == steps
 
 
 def test_callback_needs_a_context_and_is_given_once(runs: Any, context: core.Context) -> None:

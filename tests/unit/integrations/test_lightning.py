@@ -12,8 +12,10 @@ from det_jupyter import core
 from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import (
+    compared_at_the_end,
     metrics,
     new_context,
+    notices,
     records,
     runs_of,
     saved,
@@ -68,6 +70,17 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     assert [each.steps_completed for each in saved(second)] == [12, 16]
 
 
+def test_training_that_a_callback_ends_in_the_epoch_of_a_pause_is_over(
+    runs: Any, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, False, True])
+    monkeypatch.setattr(context.preempt, "should_preempt", lambda: next(answers))
+    with context:
+        callbacks = [runs.early_stopping(), runs.DetCallback()]
+    assert runs.fit(context, callbacks).global_step == 2 * runs.NUM_BATCHES
+    assert next(answers)  # it was not asked for: the training is over
+
+
 @pytest.fixture
 def continued(runs: Any, tmp_path: Path, context: core.Context) -> core.Context:
     runs.fit(context)
@@ -110,6 +123,29 @@ def test_search_that_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(DetError, match=problem):
         runs.fit(searched(context, unit, metric, (target, False)))
+
+
+def test_metric_that_is_not_validated_is_an_error_after_the_first_validation(
+    runs: Any, context: core.Context
+) -> None:
+    search = searched(context, "epochs", "accuracy", (4, True), first=3)
+    with pytest.raises(DetError, match=r"is accuracy, which .* it has logged: val_loss"):
+        runs.fit(search)
+    assert [at for group, at, _ in metrics(context) if group == "validation"] == [4]
+
+
+@pytest.mark.parametrize(
+    ("batches", "found"),
+    [(4, "validations have: val_loss"), (0, "there is no validation")],
+)
+def test_metric_that_is_not_validated_is_named_though_nothing_is_compared(
+    runs: Any, context: core.Context, batches: int, found: str
+) -> None:
+    alone = compared_at_the_end(context, "accuracy")
+    runs.fit(alone, limit_val_batches=batches)
+    ((text, steps),) = notices(alone).items()
+    assert text == f"searcher.metric is accuracy, and {found}; so no checkpoint is the best one"
+    assert steps in (4, 6)  # of the first epoch, or of the first batches after it
 
 
 def test_run_that_continues_does_not_begin_anew(runs: Any, continued: core.Context) -> None:

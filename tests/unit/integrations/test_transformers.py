@@ -12,8 +12,10 @@ from det_jupyter import core
 from det_jupyter.contract.run.journal import Progress, RunEnded
 from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import (
+    compared_at_the_end,
     metrics,
     new_context,
+    notices,
     records,
     runs_of,
     saved,
@@ -196,6 +198,50 @@ def test_searcher_metric_that_is_not_evaluated_is_said_after_the_first_evaluatio
     assert records(context, Progress)[-1].steps_completed == 5
 
 
+@pytest.mark.parametrize(
+    ("strategy", "found", "steps"),
+    [
+        ("epoch", "validations have: eval_loss", {5, 6}),  # when the training goes on
+        ("no", "there is no validation", {4}),  # at the first checkpoint, in step 5
+    ],
+)
+def test_searcher_metric_that_is_not_evaluated_is_named_though_nothing_is_compared(
+    runs: Any, context: core.Context, tmp_path: Path, strategy: str, found: str, steps: set[int]
+) -> None:
+    alone = compared_at_the_end(context, "accuracy")
+    runs.train(alone, tmp_path / "out", eval_strategy=strategy)
+    said = f"searcher.metric is accuracy, and {found}; so no checkpoint is the best one"
+    assert notices(alone).keys() == {said}
+    assert notices(alone)[said] in steps
+
+
+def test_token_counts_do_not_hide_the_metrics_of_training(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs.train(context, tmp_path / "out", include_num_input_tokens_seen="all")
+    training = [sorted(values) for group, _, values in metrics(context) if group == "training"]
+    assert training == [["grad_norm", "learning_rate", "loss"]] * 7
+
+
+def test_two_trainers_have_the_arguments_of_one(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    arguments = runs.trainer(context, tmp_path / "out").args
+    with context:
+        model, data = runs.GPT2LMHeadModel(runs.CONFIG), runs.data(4)
+        callbacks = [runs.DetCallback()]
+        again = runs.Trainer(model, arguments, eval_dataset=data, callbacks=callbacks)
+    assert again.args.output_dir == str(tmp_path / "out" / "trial-1")
+
+
+def test_a_second_training_of_the_trial_is_refused(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs.train(context, tmp_path / "out")
+    with pytest.raises(DetError, match=r"has trained 15 steps already, .* begins at 0; give"):
+        runs.train(context, tmp_path / "out")
+
+
 def test_search_in_records_is_refused(runs: Any, context: core.Context, tmp_path: Path) -> None:
     with pytest.raises(DetError, match=r"max_length is in records, .*write max_length: \{batches"):
         runs.train(searched(context, "records", "eval_loss", (7, False)), tmp_path / "out")
@@ -210,7 +256,7 @@ def test_training_without_the_checkpoint_is_refused(
     )
     with pytest.raises(DetError, match=r"write trainer\.train\(resume_from_checkpoint=callback"):
         made.train()
-    made = runs.trainer(context, tmp_path / "out")
+    made = runs.trainer(new_context(tmp_path / "storage"), tmp_path / "out")
     with pytest.raises(DetError, match=r"may be paused, .* which is None where training begins"):
         made.train()
 

@@ -20,8 +20,10 @@ from det_jupyter import core
 from det_jupyter.integrations.transformers import DetCallback, training_arguments
 
 __all__ = [
+    "CONFIG",
     "DetCallback",
     "GPT2LMHeadModel",
+    "Trainer",
     "TrainerCallback",
     "TrainingArguments",
     "torch",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from det_jupyter.contract.run.journal import MetricsReported
-from det_jupyter.contract.run.scalars import Scalar, metric_of, records_of
+from det_jupyter.contract.run.scalars import Scalar, is_metric, metric_of, records_of
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,36 @@ def test_scalars_of_one_step_are_one_record_for_each_group() -> None:
 def test_a_value_that_is_written_again_replaces_none() -> None:
     scalars = [Scalar("loss", 0, 1.0, 1.0), Scalar("loss", 0, 2.0, 2.0)]
     assert [record.metrics for record in records_of(scalars, "")] == [{"loss": 1.0}, {"loss": 2.0}]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "epoch",
+        "total_flos",
+        "num_input_tokens_seen",
+        "train_runtime",
+        "eval_samples_per_second",
+        "eval_first_steps_per_second",  # of one of several data sets
+        "train_tokens_per_second",
+        "eval_model_preparation_time",
+        "eval/model_preparation_time",  # as in TensorBoard
+        "train/num_input_tokens_seen",
+        "train/train_runtime",
+        "before_init_mem_cpu",
+        "train_mem_gpu_peaked_delta",
+        "eval/mem_cpu_alloc_delta",
+    ],
+)
+def test_counters_times_and_memory_of_trainers_are_no_metrics(name: str) -> None:
+    assert not is_metric(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["eval_loss", "best_epoch", "tokens_per_second", "train_time_loss", "eval_memory"]
+)
+def test_a_metric_of_a_similar_name_is_one(name: str) -> None:
+    assert is_metric(name)
 
 
 def test_what_is_no_metric_is_left_out() -> None:
