@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from threading import get_ident
+import random
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from det_jupyter.contract.run.journal import StepTimes, parse_line, to_line
 from det_jupyter.core import ProfilerContext, RecordList
-from det_jupyter.core.timings import any_loop
+from det_jupyter.core.timings import any_loop, loop_calls
 from det_jupyter.core.timings.any_loop import LoopTimings
 from det_jupyter.core.timings.clocks import HostClock
+from det_jupyter.core.timings.intervals import CODES
+from det_jupyter.core.timings.loop_calls import LoopCalls
 
 
 class Iterated:
@@ -34,28 +37,23 @@ class Script:
         clock = HostClock(lambda: self.now)
         self.loop = LoopTimings(self.sink, steps, open_clock=lambda _: clock)
         self.profiler.follow(self.loop)
-        self.is_armed = False
-        self.loop.arm, self.loop.disarm = self.arm, self.disarm
+        self.takes = 0  # of the call that is under way
+        self.loop.has_gradients = lambda: self.has_gradients
+        self.get = self.loop.timed_next(self.pass_by)
+        self.run_backward = self.loop.timed_backward(self.pass_by)
         self.optimizer, self.model, self.iterator = object(), Module(), Iterated()
         for _ in range(warm):
-            self.loop.end_step(self.optimizer)
+            self.loop.after_step(self.optimizer, (), {})
 
-    def arm(self) -> None:
-        self.is_armed = True
-
-    def disarm(self) -> None:
-        self.is_armed = False
-
-    @property
-    def is_timed(self) -> bool:
-        return self.loop.thread == get_ident()
+    def pass_by(self, _: Any) -> None:
+        self.now += self.takes
+        if self.is_over:
+            raise StopIteration
 
     def data(self, iterator: Any = None, ns: int = 10, *, is_over: bool = False) -> None:
-        if self.is_timed:
-            self.loop.begin_data(iterator or self.iterator)
-        self.now += ns
-        if self.is_timed:
-            self.loop.end_data(is_over)
+        self.takes, self.is_over = ns, is_over
+        with suppress(StopIteration):
+            self.get(iterator or self.iterator)
 
     def forward(
         self,
@@ -65,22 +63,19 @@ class Script:
         has_gradients: bool = True,
         follows: bool = False,
     ) -> None:
-        if self.is_armed:
-            self.disarm()
-            self.loop.before_module(model or self.model, has_gradients, follows)
+        self.has_gradients = has_gradients
+        for hook in list(self.loop.armed.values()):
+            hook(model or self.model, (SimpleNamespace(requires_grad=follows, grad_fn=0),))
         self.now += ns
 
     def backward(self, ns: int = 300) -> None:
-        assert not self.is_timed or self.loop.begin_backward(False)
-        self.now += ns
-        if self.is_timed:
-            self.loop.end_backward()
+        self.takes, self.is_over = ns, False
+        self.run_backward(None)
 
     def step(self, ns: int = 40, optimizer: Any = None) -> None:
-        if self.is_timed:
-            self.loop.begin_step(optimizer or self.optimizer)
+        self.loop.before_step(optimizer or self.optimizer, (), {})
         self.now += ns
-        self.loop.end_step(optimizer or self.optimizer)
+        self.loop.after_step(optimizer or self.optimizer, (), {})
 
     def train(self, *, iterator: Any = None) -> None:
         self.data(iterator)
@@ -156,7 +151,7 @@ def test_a_loop_without_data_loader_has_what_comes_before_the_module_in_the_rest
 def test_without_a_module_seen_forward_begins_when_the_data_are_there() -> None:
     script = Script()
     script.data()
-    script.disarm()  # a compiled function calls the module
+    script.loop.armed.clear()  # a compiled function calls the module
     script.forward()
     script.backward()
     script.step()
@@ -170,13 +165,15 @@ def test_a_trainer_that_computes_within_the_optimizers_step_has_the_same_parts()
     for _ in range(2):
         script.data()
         script.now += 1
-        script.loop.begin_step(script.optimizer)
-        script.loop.begin_step(script.optimizer)  # a class that extends the step of another
+        script.loop.before_step(script.optimizer, (), {})
+        script.loop.before_step(
+            script.optimizer, (), {}
+        )  # a class that extends the step of another
         script.forward()
         script.backward()
         script.now += 40
-        script.loop.end_step(script.optimizer)
-        script.loop.end_step(script.optimizer)
+        script.loop.after_step(script.optimizer, (), {})
+        script.loop.after_step(script.optimizer, (), {})
     assert script.parts() == twice(BATCH)
     assert script.times().batches == 2
 
@@ -366,7 +363,7 @@ def test_a_loop_without_torch_counts_its_steps() -> None:
 
 def test_an_error_within_a_step_does_not_end_the_timing() -> None:
     script = Script()
-    script.loop.begin_step(script.optimizer)  # raises: out of memory
+    script.loop.before_step(script.optimizer, (), {})  # raises: out of memory
     script.train()
     script.train()
     assert script.times().batches == 2
@@ -378,22 +375,46 @@ def test_while_a_trainer_of_ours_trains_it_is_silent(monkeypatch: pytest.MonkeyP
     script.train()
     with script.profiler.driven():
         written = len(script.sink.records)
-        script.loop.end_step(script.optimizer)
+        script.loop.after_step(script.optimizer, (), {})
         assert script.loop.thread == -1
     assert len(script.sink.records) == written
-    script.loop.end_step(script.optimizer)
-    script.train()
+    script.loop.after_step(script.optimizer, (), {})
+    for _ in range(2):
+        script.train()
     assert len(script.sink.records) == written + 1
     last = script.sink.records[-1]
     assert isinstance(last, StepTimes)
-    assert (last.first, last.batches) == (4, 1)
+    assert (last.first, last.batches) == (4, 2)
 
 
 def test_a_copy_of_the_process_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(any_loop, "os", SimpleNamespace(getpid=lambda: -7))
     script = Script(warm=0)
     monkeypatch.setattr(any_loop, "os", SimpleNamespace(getpid=lambda: -8))
-    script.loop.end_step(script.optimizer)
+    script.loop.after_step(script.optimizer, (), {})
     script.loop.close()
     assert script.loop.thread == -1
     assert script.sink.records == []
+
+
+def test_equal_batches_that_are_read_at_once_have_the_parts_of_each_read_alone() -> None:
+    """Of loops drawn at random, whose batches come again."""
+    c = loop_calls
+    data, backward = [c.ASKED, c.GOT], [c.BEGAN_BACKWARD, c.ENDED_BACKWARD]
+    usual = [data, [c.CALLED], backward, [*data, c.CALLED, *backward], [*data, *data]]
+    rare = [[code] for code in (*range(c.ASKED, c.ENDED_BATCH + 1), CODES["exchange"], -8)]
+    for seed in range(1_000):
+        draw = random.Random(seed)
+        own = draw.random() < 0.2
+        tape: list[int] = []
+        for _ in range(3):
+            drawn = [draw.choice(draw.choice((usual, usual, rare))) for _ in range(4)]
+            batch = [*(code for codes in drawn for code in codes), c.BEGAN_STEP, -7]
+            tape += batch * draw.randint(1, 5)
+        at_once, alone = list(tape), LoopCalls(has_own_batches=own)
+        LoopCalls(has_own_batches=own).read(at_once)
+        read: list[int] = []
+        for code in tape:
+            read.append(code)
+            alone.read(read)
+        assert at_once == read, (seed, tape)
