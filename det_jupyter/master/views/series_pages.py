@@ -76,6 +76,8 @@ def _of_source(
     source: str, table: Table, query: SeriesQuery, columns: Columns
 ) -> Iterator[Series]:
     drawn = merged(table, columns.indices(axis_of(table, query.axis)))
+    if query.of == "timings":
+        drawn = _without_remainders(drawn)
     x = np.floor(axis_of(drawn, query.axis) * 1000) / 1000
     for name, measure in _requested(table, query).items():
         low, mid, high = _values(drawn, name)
@@ -91,6 +93,17 @@ def _of_source(
                 mid=rounded(mid[is_known]),
                 high=rounded(high[is_known]),
             )
+
+
+def _without_remainders(drawn: Table) -> Table:
+    """Return timings without columns in which no batch ended, such as after the last one.
+
+    They have no time per batch. Kept are those of validations and checkpoints, which may be long,
+    and all of a trial whose batches are not timed.
+    """
+    has_batches = drawn.get("", "batches") > 0
+    is_apart = sum(drawn.get(part, "total") for part in ("validation", "checkpoint")) > 0
+    return drawn.where(has_batches | is_apart) if has_batches.any() else drawn
 
 
 def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:

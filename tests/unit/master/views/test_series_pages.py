@@ -112,6 +112,24 @@ def test_rows_that_were_trained_again_are_left_out(cuts: list[int], kept: list[i
     assert superseded(TABLE, cuts).get("", "first").tolist() == kept
 
 
+def test_what_follows_the_last_batch_is_no_point_but_a_validation_is() -> None:
+    def drawn(parts: dict[str, PartTimes]) -> list[float]:
+        after = interval(15.25, 21) | {"batches": 0, "seconds": 0.1, "parts": parts}
+        table = of_times([interval(11.25, 1), interval(13.25, 11), after])
+        [found] = to_series({"rank:0": table}, query(names=["forward"]))
+        return found.mid
+
+    part = PartTimes(num=1, total=0.1, p50=0.1, p95=0.1, max=0.1)
+    assert drawn({"rest": part}) == [0.1, 0.1]
+    assert drawn({"validation": part}) == [0.1, 0.1, 0.0]
+
+
+def test_sections_of_a_trial_whose_batches_are_not_timed_are_drawn() -> None:
+    table = of_times([interval(11.25, 1) | {"batches": 0}])
+    [found] = to_series({"rank:0": table}, query(names=["section.mine"]))
+    assert found.mid == [1.0]
+
+
 def test_what_a_table_lacks_is_no_number_or_nothing() -> None:
     one, other = of_samples([(1.0, {"a": 2.0})]), of_samples([(2.0, {"b": 4.0})])
     both = joined([one, other])
