@@ -13,10 +13,13 @@ from typing import Any
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import checkpoint_line
 from det_jupyter.contract.messages import CheckpointView, ExperimentView
+from det_jupyter.contract.trial.origin import TRIALS, Origin
 from det_jupyter.errors import CheckpointError, NotFound
 from det_jupyter.storage import METADATA_FILE, find_checkpoint
 
 POLICY = "checkpoint_storage.save_*"
+_TRIAL_LOADER = "det_jupyter.pytorch", "load_trial_from_checkpoint_path"
+_MODEL_LOADER = "det_jupyter.integrations.loading", "load_model"
 
 
 class Checkpoint:
@@ -99,22 +102,25 @@ class Checkpoint:
             return False
 
     def load(self, **kwargs: Any) -> Any:
-        """Return the trial with its trained model, in this process.
+        """Return the trained model of the library that has trained, in this process.
 
-        The class is loaded from the code captured at submission, a copy of which the checkpoint
-        contains, so it need not be defined here.
+        Of a `PyTorchTrial` it is the trial. The class is loaded from the code captured at
+        submission, a copy of which the checkpoint contains, so it need not be defined here. Only
+        load what you trust: that code is run.
 
         Args:
-            kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, such as
-                `device="cuda"`: without it the model is on the CPU.
+            kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, or for
+                `det_jupyter.integrations.loading.load_model`, such as `device="cuda"`: without it
+                the model is on the CPU.
 
         Raises:
-            CheckpointError: The checkpoint is deleted or damaged.
+            CheckpointError: The checkpoint is deleted or damaged, or cannot be loaded here.
         """
         with self._reading() as folder:
+            is_trial = Origin.read(folder).library == TRIALS
+            module, name = _TRIAL_LOADER if is_trial else _MODEL_LOADER
             # By name: handles must not import torch, which only this method needs.
-            library = importlib.import_module("det_jupyter.pytorch")
-            load = library.load_trial_from_checkpoint_path
+            load = getattr(importlib.import_module(module), name)
             return load(folder, data_dir=self._data_dir, **kwargs)
 
     @contextmanager

@@ -11,11 +11,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.run.journal import CheckpointDeleted
 from det_jupyter.contract.run.room import RoomGate
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core.argument_checks import ContextPart, find_choice_problem
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata, versions
@@ -74,11 +76,14 @@ class CheckpointContext(ContextPart):
         self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around saving
         self._in_shares: set[str] = set()  # uuids of checkpoints that no computer has whole
 
-    def begin(self, metadata: Mapping[str, Any] | None) -> CheckpointDraft:
+    def begin(
+        self, metadata: Mapping[str, Any] | None, origin: Origin | None = None
+    ) -> CheckpointDraft:
         """Return a draft to fill and commit later. Does not access the storage yet.
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
+            origin: Is written into it at last.
         """
         if not self._distributed.is_chief:
             raise RuntimeError(
@@ -92,11 +97,15 @@ class CheckpointContext(ContextPart):
         # If the metadata is that of another checkpoint, these fields are replaced.
         own = {"uuid": str(uuid.uuid4()), **self._belongs_to, **versions()}
         whole = {**own, **plain, **own}
-        return CheckpointDraft(self._storage, self._sink, whole, self._gate)
+        return CheckpointDraft(self._storage, self._sink, whole, self._gate, origin)
 
     @contextmanager
     def store_path(
-        self, metadata: Mapping[str, Any] | None = None, *, shard: bool = False
+        self,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        origin: Origin | None = None,
     ) -> Iterator[tuple[Path, str]]:
         """Yield an empty folder to fill, and the uuid of its checkpoint.
 
@@ -106,6 +115,7 @@ class CheckpointContext(ContextPart):
             metadata: Anything JSON can hold; `steps_completed` is required.
             shard: Whether all ranks store files: all must call it in step. Each gets a folder of
                 its own, and the checkpoint is the union of the folders and of the metadata.
+            origin: What `Checkpoint.load` needs; that of rank 0 counts.
 
         Raises:
             ValueError: Metadata that cannot be stored; nothing is written then.
@@ -114,13 +124,13 @@ class CheckpointContext(ContextPart):
         """
         self.check_open("checkpoint.store_path")
         if shard:
-            sharded = self._sharded()
+            sharded = self._sharded(origin)
             size = self._expected_bytes()
             with self.timed(), sharded.store_path(metadata, size) as (path, uuid):
                 yield path, uuid
             self._note_stored(sharded, uuid)
             return
-        draft = self.begin(metadata)
+        draft = self.begin(metadata, origin)
         with self.timed(), draft.filled(self._expected_bytes()) as path:
             yield path, draft.uuid
         self._last_bytes = draft.size_bytes
@@ -132,6 +142,7 @@ class CheckpointContext(ContextPart):
         *,
         shard: bool = False,
         selector: Selector | None = None,
+        origin: Origin | None = None,
     ) -> str:
         """Store a copy of the folder as a checkpoint and return its uuid.
 
@@ -142,6 +153,7 @@ class CheckpointContext(ContextPart):
                 of their files and of their metadata. A folder that several ranks of a computer
                 give is stored once.
             selector: Returns whether to store a relative path (that of a folder ends with "/").
+            origin: What `Checkpoint.load` needs; that of rank 0 counts.
 
         Raises:
             CheckpointError: There is no such folder; or several ranks have different files or
@@ -151,12 +163,12 @@ class CheckpointContext(ContextPart):
         """
         self.check_open("checkpoint.upload")
         if shard:
-            sharded = self._sharded()
+            sharded = self._sharded(origin)
             with self.timed():
                 uuid = sharded.upload(ckpt_dir, metadata, selector)
             self._note_stored(sharded, uuid)
             return uuid
-        draft = self.begin(metadata)
+        draft = self.begin(metadata, origin)
         source = ckpt_dir or ""
         found = list_folder("checkpoint.upload", ckpt_dir, selector)
         needs_bytes = sum(os.path.getsize(os.path.join(source, name)) for name in found.files)
@@ -276,10 +288,9 @@ class CheckpointContext(ContextPart):
             # It is incomplete now; the next writer removes its remaining files.
         self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
 
-    def _sharded(self) -> ShardedCheckpoint:
-        return ShardedCheckpoint(
-            self._distributed, self.begin, self._storage, self._sink, self._gate
-        )
+    def _sharded(self, origin: Origin | None) -> ShardedCheckpoint:
+        begin = partial(self.begin, origin=origin)
+        return ShardedCheckpoint(self._distributed, begin, self._storage, self._sink, self._gate)
 
     def _note_stored(self, sharded: ShardedCheckpoint, uuid: str) -> None:
         self._last_bytes = sharded.size_bytes

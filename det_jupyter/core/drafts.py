@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from det_jupyter._version import __version__
 from det_jupyter.contract.run.journal import CheckpointSaved, CheckpointShare
 from det_jupyter.contract.run.room import RoomGate, write_when_room
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core.argument_checks import checked_steps, to_json_value
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.errors import CheckpointError
@@ -35,7 +36,9 @@ class CheckpointDraft:
         sink: RecordSink,
         metadata: Mapping[str, Any],
         gate: RoomGate | None = None,
+        origin: Origin | None = None,
     ) -> None:
+        self._origin = origin
         self.uuid = str(metadata["uuid"])
         self._storage = storage
         self._sink = sink
@@ -90,7 +93,12 @@ class CheckpointDraft:
         draft = self._opened()
         text = json.dumps(self._metadata, indent=2, default=str)
         file = draft.path / METADATA_FILE
-        write = partial(file.write_text, text, encoding="utf-8")
+
+        def write() -> None:
+            if self._origin is not None:
+                self._origin.write(draft.path)
+            file.write_text(text, encoding="utf-8")
+
         self._when_room(0, write, partial(file.unlink, missing_ok=True))
         self.size_bytes = size_bytes = others_bytes + bytes_in(draft.path)
         share = draft.become_share() if num_shares > 1 else None

@@ -9,13 +9,23 @@ from importlib import metadata
 
 from det_jupyter.errors import DetError
 
+# The versions of libraries from which on the integrations work.
+LEAST = {
+    "accelerate": "1.1",
+    "deepspeed": "0.14",
+    "keras": "3.7",
+    "lightning": "2.4",
+    "transformers": "5.0",
+}
 
-def require(package: str, least: str) -> None:
-    """Check that a package is installed, in this version or a later one.
+
+def require(package: str) -> None:
+    """Check that a package is installed, in its version of `LEAST` or a later one.
 
     Raises:
         DetError: It is not; the message has the command that installs it.
     """
+    least = LEAST[package]
     try:
         installed = metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -33,12 +33,13 @@ from det_jupyter.integrations.common import (
     find_size_problem,
     generators_file,
     load_generators,
+    origin_of,
     reporting_context,
     save_generators,
     set_generators,
 )
 
-require("accelerate", "1.1")
+require("accelerate")
 
 from accelerate import Accelerator, skip_first_batches
 from accelerate.data_loader import get_sampler
@@ -158,7 +159,9 @@ class DetTracker(GeneralTracker):
         """
         distributed = self._context.distributed
         metadata = {"steps_completed": steps_completed}
-        opened = self._context.checkpoint.store_path(metadata, shard=distributed.size > 1)
+        opened = self._context.checkpoint.store_path(
+            metadata, shard=distributed.size > 1, origin=origin_of(self._context, "accelerate")
+        )
         with opened as (folder, uuid):
             self._accelerator.save_state(folder)
             save_generators(generators_file(folder, distributed.rank))

@@ -1,9 +1,10 @@
-"""What several integrations need: the context, the operations of a search, random generators."""
+"""What several integrations need: the context, operations of a search, origins, generators."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import torch
 
 from det_jupyter import core
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.trial.origin import Origin, name_of_class
 from det_jupyter.errors import DetError
 
 
@@ -156,6 +159,29 @@ class Operations:
                 f"it has logged: {found}"
             )
         return float(metrics[name])
+
+
+def origin_of(
+    context: core.Context, library: str, model: object = None, *, needs_code: bool | None = None
+) -> Origin:
+    """Return the origin of a checkpoint: how `Checkpoint.load` builds the model again.
+
+    Args:
+        context: The Core API's.
+        library: The module of det_jupyter.integrations.
+        model: The model; None: its class is of no use for loading.
+        needs_code: Whether the captured code is needed to load it; by default if the class of the
+            model is not the library's own.
+    """
+    name = "" if model is None else name_of_class(type(model))
+    if needs_code is None:
+        needs_code = model is not None and name.partition(".")[0] != library
+    info = context.info
+    if info is None:
+        return Origin(trial_class=name, library=library)
+    blobs = BlobStore(info.data_dir / "blobs")
+    origin = Origin.of_plan(info.plan, blobs, trial_class=name, library=library)
+    return origin if needs_code else replace(origin, capsule=None, blobs=None)
 
 
 def generators_file(folder: Path, rank: int) -> Path:

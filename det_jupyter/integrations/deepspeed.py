@@ -22,15 +22,16 @@ from det_jupyter.integrations import require
 from det_jupyter.integrations.common import (
     current_context,
     generators_file,
+    origin_of,
     restore_generators,
     save_generators,
 )
+from det_jupyter.integrations.loading import DEEPSPEED_TAG
 
-require("deepspeed", "0.14")
+require("deepspeed")
 
 from deepspeed import DeepSpeedEngine
 
-_TAG = "engine"  # DeepSpeed's name of a folder within a folder of checkpoints
 _OURS = "det_jupyter"  # in the state of a client, which DeepSpeed mixes with its own
 
 
@@ -55,9 +56,11 @@ def save_engine(
     context = current_context(context, "save_engine")
     metadata = {"steps_completed": engine.global_steps}
     shard = context.distributed.size > 1
-    with context.checkpoint.store_path(metadata, shard=shard) as (folder, uuid):
+    origin = origin_of(context, "deepspeed")
+    opened = context.checkpoint.store_path(metadata, shard=shard, origin=origin)
+    with opened as (folder, uuid):
         engine.save_checkpoint(
-            str(folder), tag=_TAG, client_state={_OURS: dict(client_state or {})}
+            str(folder), tag=DEEPSPEED_TAG, client_state={_OURS: dict(client_state or {})}
         )
         save_generators(generators_file(folder, context.distributed.rank))
     return uuid
@@ -83,6 +86,6 @@ def load_engine(
     if info is None or info.latest_checkpoint is None:
         return None
     with context.checkpoint.restore_path(info.latest_checkpoint) as folder:
-        _, client_state = engine.load_checkpoint(str(folder), tag=_TAG)
+        _, client_state = engine.load_checkpoint(str(folder), tag=DEEPSPEED_TAG)
         restore_generators(generators_file(folder, context.distributed.rank))
     return dict(client_state[_OURS])

@@ -29,17 +29,18 @@ from det_jupyter.integrations import require
 from det_jupyter.integrations.common import (
     Operations,
     generators_file,
+    origin_of,
     reporting_context,
     restore_generators,
     save_generators,
 )
+from det_jupyter.integrations.loading import KERAS_FILE, own_names
 
-require("keras", "3.7")
+require("keras")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import keras
 
-_MODEL = "model.keras"
 _STATE = "state.pkl"
 _VALIDATION = "val_"  # Keras' prefix of the metrics of a validation
 _OWN = {"_model", "params"}  # of every callback: what `fit` gives it
@@ -213,13 +214,15 @@ class DetCallback(keras.callbacks.Callback):
             "kept": [_attributes(each) for each in self._keep],
         }
         metadata = {"steps_completed": self._steps}
-        with self._context.checkpoint.store_path(metadata) as (folder, _):
-            self.model.save(folder / _MODEL)
+        has_own = bool(own_names(keras.saving.serialize_keras_object(self.model)))
+        origin = origin_of(self._context, "keras", self.model, needs_code=has_own)
+        with self._context.checkpoint.store_path(metadata, origin=origin) as (folder, _):
+            self.model.save(folder / KERAS_FILE)
             (folder / _STATE).write_bytes(pickle.dumps(state))
             save_generators(generators_file(folder, 0))
 
     def _restore(self, folder: Path) -> None:
-        self.model.load_weights(folder / _MODEL)
+        self.model.load_weights(folder / KERAS_FILE)
         state = pickle.loads((folder / _STATE).read_bytes())
         if state["belongs_to"] != self._belongs_to:
             return

@@ -31,12 +31,14 @@ from det_jupyter.integrations.common import (
     Operations,
     current_context,
     generators_file,
+    origin_of,
     reporting_context,
     restore_generators,
     save_generators,
 )
+from det_jupyter.integrations.loading import LIGHTNING_FILE
 
-require("lightning", "2.4")
+require("lightning")
 
 from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch import LightningModule, Trainer
@@ -44,7 +46,6 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
-_STATE = "lightning.ckpt"
 _VALIDATED = "det_jupyter_validated"  # of the dict in it
 
 
@@ -115,7 +116,7 @@ class DetCallback(Checkpoint):
             self._folder = self._open.enter_context(
                 self._context.checkpoint.restore_path(info.latest_checkpoint)
             )
-        return None if self._folder is None else self._folder / _STATE
+        return None if self._folder is None else self._folder / LIGHTNING_FILE
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Add the logger (called by Lightning).
@@ -245,8 +246,10 @@ class DetCallback(Checkpoint):
         self._saved_at = trainer.global_step
         metadata = {"steps_completed": trainer.global_step}
         shard = self._context.distributed.size > 1
-        with self._context.checkpoint.store_path(metadata, shard=shard) as (folder, _):
-            trainer.save_checkpoint(folder / _STATE, weights_only=False)
+        origin = origin_of(self._context, "lightning", trainer.lightning_module)
+        opened = self._context.checkpoint.store_path(metadata, shard=shard, origin=origin)
+        with opened as (folder, _):
+            trainer.save_checkpoint(folder / LIGHTNING_FILE, weights_only=False)
             save_generators(generators_file(folder, self._context.distributed.rank))
         if not trainer.enable_validation:
             self._context.train.warn_of_missing_metric()

@@ -32,9 +32,9 @@ from det_jupyter import core
 from det_jupyter.contract.run.scalars import is_metric
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.integrations import require
-from det_jupyter.integrations.common import Operations, reporting_context
+from det_jupyter.integrations.common import Operations, origin_of, reporting_context
 
-require("transformers", "5.0")
+require("transformers")
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -214,11 +214,16 @@ class DetCallback(TrainerCallback):
         self._evaluated_at = state.global_step
 
     def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: object = None,
+        **_: Any,
     ) -> TrainerControl:
         """Store what the Trainer has saved; then leave if the search ends here. Collective."""
         if state.global_step != self._stored_at:
-            self._store(args, state)
+            self._store(args, state, model)
         if self._is_compared:
             self._is_compared = False
             if not self._operations.go_on(self._length(state), self._evaluated):
@@ -343,7 +348,7 @@ class DetCallback(TrainerCallback):
             length, setting = state.max_steps, "max_steps=N"
         self._operations.check_length(length, "the Trainer", f"TrainingArguments({setting})")
 
-    def _store(self, args: TrainingArguments, state: TrainerState) -> None:
+    def _store(self, args: TrainingArguments, state: TrainerState, model: object) -> None:
         step, distributed = state.global_step, self._context.distributed
         self._stored_at = step
         keeps = bool(args.load_best_model_at_end)
@@ -352,7 +357,10 @@ class DetCallback(TrainerCallback):
         best = {_BEST: "" if is_best else self._best} if keeps else {}
         metadata = {**self._metadata, "steps_completed": step, **best}
         distributed.barrier()  # every rank may have written files
-        uuid = self._context.checkpoint.upload(folder, metadata, shard=distributed.size > 1)
+        origin = origin_of(self._context, "transformers", model)
+        uuid = self._context.checkpoint.upload(
+            folder, metadata, shard=distributed.size > 1, origin=origin
+        )
         if is_best:
             self._best = uuid
         if not keeps and distributed.local_rank == 0:

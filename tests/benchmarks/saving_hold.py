@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchTrialContext
-from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.trial.callback_runner import Callbacks

@@ -17,6 +17,7 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.paths import HOME_VARIABLE
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.run.journal import CheckpointSaved
+from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin, name_of_class
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.errors import CheckpointError
 from det_jupyter.front.notebook.capture.capture import capture
@@ -26,7 +27,6 @@ from det_jupyter.pytorch import (
     PyTorchTrialContext,
     load_trial_from_checkpoint_path,
 )
-from det_jupyter.pytorch.checkpoints.origin import LOAD_DATA_FILE, Origin, name_of_class
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.trial.callback_runner import Callbacks

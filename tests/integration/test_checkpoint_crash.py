@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints import saver as saving
-from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE, Parts
 from det_jupyter.pytorch.trial.callback_runner import Callbacks

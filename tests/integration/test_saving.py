@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from det_jupyter.contract.run.journal import CheckpointSaved
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints.compare import compare
-from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.restore import (
     read_state,
     restore_generators,

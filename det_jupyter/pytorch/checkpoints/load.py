@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
-import importlib
-import shutil
-import sys
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.host.paths import data_dir as default_data_dir
-from det_jupyter.contract.messages import Capsule
-from det_jupyter.contract.trial.captured import code_key, load_capsule
-from det_jupyter.contract.trial.context_dir import unpack_context
-from det_jupyter.contract.values.entrypoints import Imported, parse_entrypoint
-from det_jupyter.contract.values.text import error_text
+from det_jupyter.contract.trial.origin import TRIALS, Origin
+from det_jupyter.contract.trial.origin_code import find_class
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
 from det_jupyter.pytorch.checkpoints.restore import read_state, restore_models
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
@@ -117,12 +104,17 @@ def load_trial_from_checkpoint_path(
     """
     path = Path(path)
     origin = Origin.read(path)
+    if origin.library != TRIALS:
+        raise CheckpointError(
+            f"{path} has no trial: {origin.library} has saved it; "
+            "det_jupyter.integrations.loading.load_model(path) returns its model"
+        )
     options = dict(torch_load_kwargs or {})
     if map_location is not None:
         options["map_location"] = map_location
     state = read_state(path, **options)
     if trial_class is None:
-        trial_class = _class_of(origin, path, data_dir)
+        trial_class = find_class(origin, path, data_dir, "give the class as trial_class=")
     context = CheckpointLoadContext(
         origin.hparams,
         origin.config,
@@ -136,63 +128,3 @@ def load_trial_from_checkpoint_path(
     for model in context.models:
         model.eval()
     return trial
-
-
-def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorchTrial]:
-    if origin.capsule is None:
-        return import_class(origin.trial_class, str(path))
-    capsule = origin.capsule
-    blobs = origin.blobs or BlobStore((data_dir or default_data_dir()) / "blobs")
-    if not capsule.payload:
-        return _class_of_module(capsule, blobs, origin, path)
-    key = code_key(capsule)
-    code_dir = data_dir / "code" / key if data_dir else _process_folder(key)
-    try:
-        captured = load_capsule(capsule, blobs, code_dir, as_main=False)
-        if isinstance(captured, type):
-            return captured
-        # What was captured is a function that trains the trial.
-        module, _, qualname = origin.trial_class.partition(":")
-        if module != "__main__":
-            return import_class(origin.trial_class, str(path))
-        first, *rest = qualname.split(".")
-        trial_class: type[PyTorchTrial] = reduce(getattr, rest, captured.__globals__[first])
-    except Exception as error:  # captured code is run, which may raise anything
-        raise CheckpointError(
-            f"{path}: the captured code of {capsule.entrypoint} cannot be loaded here "
-            f"({error_text(error)}); give the class as trial_class="
-        ) from error
-    return trial_class
-
-
-def _class_of_module(
-    capsule: Capsule, blobs: BlobStore, origin: Origin, path: Path
-) -> type[PyTorchTrial]:
-    """Import the class from a module of the context directory, or of this environment.
-
-    As with a notebook's modules, modules of this environment take precedence.
-    """
-    name = origin.trial_class
-    with suppress(ValueError):
-        meaning = parse_entrypoint(name)
-        name = f"{meaning.module}:{meaning.name}" if isinstance(meaning, Imported) else name
-    if name.startswith("__main__:"):  # running it again would train again
-        raise CheckpointError(
-            f"{path}: its class {name.partition(':')[2]} is in the script of "
-            f"`{capsule.entrypoint}`, which only runs as a whole; give the class as trial_class="
-        )
-    if capsule.context is not None:
-        folder = _process_folder(capsule.context.blob) / "work"
-        unpack_context(capsule.context, blobs, folder)
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
-            importlib.invalidate_caches()
-    return import_class(name, str(path))
-
-
-@cache
-def _process_folder(key: str) -> Path:
-    """Create a folder that is removed when this process ends; one for each key."""
-    folder = Path(tempfile.mkdtemp(prefix=f"det-code-{key[:8]}-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from det_jupyter.contract.messages import CheckpointRef
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext
-from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.restore import (
     read_state,
     restore_generators,

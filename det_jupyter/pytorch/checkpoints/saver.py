@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext
 from det_jupyter.core.drafts import CheckpointDraft
 from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory
 from det_jupyter.pytorch.checkpoints.training_state import (
     Parts,

@@ -21,9 +21,9 @@ from typing import Any
 
 from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import FirstStep
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import Context
 from det_jupyter.core.timings.rank_timings import open_timings
-from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.data import BatchStream, Share, open_training

@@ -16,10 +16,10 @@ import torch
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import GangPlan
+from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import Context
 from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import build_trial

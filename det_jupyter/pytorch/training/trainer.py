@@ -35,9 +35,9 @@ from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import CheckpointSaved
+from det_jupyter.contract.trial.origin import Origin, name_of_class
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
 from det_jupyter.pytorch.rules import Batch, Epoch, Period, Policy, RunRules, RunStart, TrainUnit
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import check_wrapped

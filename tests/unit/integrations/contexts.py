@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, Notice
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.core.train import BestValidation
@@ -46,12 +48,28 @@ class Targets:
         return not self._targets  # the search has no more for this trial: it is asked to leave
 
 
-def new_context(folder: Path, latest: str | None = None, **parts: Any) -> core.Context:
-    """Return the context of trial 1, whose latest checkpoint is `latest`."""
+def new_context(
+    folder: Path, latest: str | None = None, capsule: Capsule | None = None, **parts: Any
+) -> core.Context:
+    """Return the context of trial 1, whose latest checkpoint is `latest`.
+
+    Its `capsule` is in the blobs of `folder / "data"`; by default nothing was captured.
+    """
     context = core.init(checkpoint_storage=folder, sink=core.RecordList())
     device = SimpleNamespace(type="cpu")
+    blobs = BlobStore(folder / "data" / "blobs")
+    capsule = capsule or Capsule(entrypoint="fits:main", sources=blobs.put(b"{}"))
+    plan = SimpleNamespace(
+        capsule=capsule, hparams={}, config={}, seed=5, experiment_id=1, trial_id=1
+    )
     info: Any = SimpleNamespace(
-        latest_checkpoint=latest, trial_id=1, trial_seed=5, hparams={}, device=device
+        latest_checkpoint=latest,
+        trial_id=1,
+        trial_seed=5,
+        hparams={},
+        device=device,
+        plan=plan,
+        data_dir=folder / "data",
     )
     return dataclasses.replace(context, info=info, **parts)
 

@@ -8,18 +8,15 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin, name_of_class
+from det_jupyter.contract.trial.origin_code import import_class
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.origin import (
-    LOAD_DATA_FILE,
-    Origin,
-    import_class,
-    name_of_class,
-)
 
 
 def test_an_origin_is_read_as_it_was_written(tmp_path: Path) -> None:
     origin = Origin(
         trial_class="model_def:Trial",
+        library="lightning",
         hparams={"lr": 0.1},
         config={"name": "a"},
         seed=3,
@@ -59,13 +56,13 @@ class Outer:
 
 @pytest.mark.parametrize("found", [Outer.Inner, collections.OrderedDict])
 def test_a_class_is_found_by_the_name_that_it_has(found: type) -> None:
-    assert import_class(name_of_class(found), "here") is found
+    assert import_class(name_of_class(found), "here", "give it") is found
 
 
 @pytest.mark.parametrize("name", ["no_such_module:Trial", "collections:NoSuchClass"])
 def test_a_class_that_cannot_be_imported_is_asked_for(name: str) -> None:
-    with pytest.raises(CheckpointError, match=f"here: its class {name} cannot be imported"):
-        import_class(name, "here")
+    with pytest.raises(CheckpointError, match=f"here: its class {name} .* imported .*; give it"):
+        import_class(name, "here", "give it")
 
 
 def test_values_of_variables_are_not_in_a_checkpoint(tmp_path: Path) -> None:

@@ -1,23 +1,22 @@
-"""The origin of a checkpoint: the data from which its trial can be built again anywhere.
+"""The origin of a checkpoint: the data from which its trial or model can be built again anywhere.
 
-    load_data.json         name of the class, hyperparameters, configuration, seed, ids
+    load_data.json         library and name of the class, hyperparameters, configuration, seed, ids
     code/files/            the captured class: the blobs that the capsule in load_data.json names
 
 The blobs are hard links into the blob store where possible, so a hundred checkpoints of a trial
-that captured a large array store it once. The class of a trial that was not captured is imported
-by its name.
+that captured a large array store it once. A class that was not captured is imported by its name
+(origin_code.py).
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from det_jupyter.contract.host.blobs import BlobStore, FlatBlobs
 from det_jupyter.contract.messages import Capsule, GangPlan
@@ -27,6 +26,7 @@ from det_jupyter.errors import CheckpointError
 
 LOAD_DATA_FILE = "load_data.json"
 CODE_FOLDER = "code"
+TRIALS = "pytorch"  # the library of a PyTorchTrial
 _FORMAT = 2
 _PLAIN = ("trial_class", "config", "hparams", "seed", "experiment_id", "trial_id")
 
@@ -36,7 +36,9 @@ class Origin:
     """The origin of a checkpoint: its trial.
 
     Args:
-        trial_class: `module:qualname`; of a captured class, the entrypoint.
+        trial_class: `module:qualname`; of a captured class, the entrypoint. If another library has
+            trained, the class of the model; "" if its state says nothing about that.
+        library: Which has trained and saved: `TRIALS`, or a module of det_jupyter.integrations.
         hparams: The hyperparameters; None if there are none.
         config: The experiment's configuration; None if there is none.
         seed: The trial's.
@@ -46,6 +48,7 @@ class Origin:
     """
 
     trial_class: str
+    library: str = TRIALS
     hparams: Mapping[str, Any] | None = None
     config: Mapping[str, Any] | None = None
     seed: int | None = None
@@ -55,10 +58,23 @@ class Origin:
     blobs: BlobStore | None = None
 
     @classmethod
-    def of_plan(cls, plan: GangPlan, blobs: BlobStore | None) -> Origin:
-        """Return the origin for checkpoints of the plan's trial."""
+    def of_plan(
+        cls,
+        plan: GangPlan,
+        blobs: BlobStore | None,
+        *,
+        trial_class: str | None = None,
+        library: str = TRIALS,
+    ) -> Origin:
+        """Return the origin for checkpoints of the plan's trial.
+
+        Args:
+            blobs: The store of the capsule's blobs.
+            trial_class: By default the entrypoint.
+        """
         return cls(
-            trial_class=plan.capsule.entrypoint,
+            trial_class=plan.capsule.entrypoint if trial_class is None else trial_class,
+            library=library,
             hparams=plan.hparams,
             config=plan.config,
             seed=plan.seed,
@@ -73,7 +89,8 @@ class Origin:
         # A checkpoint may be given to others: it must not name the blob of environment variables,
         # nor contain values that are written into the configuration.
         capsule = self.capsule and self.capsule.model_dump(mode="json", exclude={"environment"})
-        load_data = {"format": _FORMAT, **{name: getattr(self, name) for name in _PLAIN}}
+        load_data = {"format": _FORMAT, "library": self.library}
+        load_data |= {name: getattr(self, name) for name in _PLAIN}
         load_data["config"] = self.config and without_values(self.config)
         load_data["capsule"] = capsule
         text = json.dumps(load_data, indent=2, default=str)
@@ -93,41 +110,23 @@ class Origin:
             capsule = load_data["capsule"]
             return cls(
                 **{name: load_data[name] for name in _PLAIN},
+                library=load_data.get("library", TRIALS),
                 capsule=Capsule.model_validate(capsule) if capsule is not None else None,
                 blobs=_stored_blobs(path) if (path / CODE_FOLDER).is_dir() else None,
             )
         except FileNotFoundError:
             raise CheckpointError(
-                f"{path} is not a checkpoint of a trial: no {LOAD_DATA_FILE}; if a script or a "
-                "trainer of another library has saved it, load the files in this folder with "
-                "that library (docs/integrations.md)"
+                f"{path} is not a checkpoint of a trial: no {LOAD_DATA_FILE}; if a script has "
+                "saved it, or a trainer of another library with an earlier det_jupyter, load the "
+                "files in this folder with that library (docs/integrations.md)"
             ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error!r}") from None
 
 
 def name_of_class(trial_class: type) -> str:
-    """Return `module:qualname`, as `import_class` takes it."""
+    """Return `module:qualname`, as the field `trial_class` has it."""
     return f"{trial_class.__module__}:{trial_class.__qualname__}"
-
-
-def import_class(name: str, where: str) -> type[Any]:
-    """Return the class that `name_of_class` named, if it can be imported here.
-
-    Raises:
-        CheckpointError: It cannot.
-    """
-    module, _, qualname = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise CheckpointError(
-            f"{where}: its class {name} cannot be imported here ({error}); "
-            "give the class as trial_class="
-        ) from None
-    return cast("type[Any]", found)
 
 
 def _stored_blobs(path: Path) -> BlobStore:
@@ -141,6 +140,7 @@ def _link_blobs(capsule: Capsule, source: BlobStore, target: BlobStore) -> None:
     target.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     for digest in sorted(blobs_of(capsule)):
         path = target.path(digest)
+        path.unlink(missing_ok=True)  # of an attempt that the disk had no room for
         try:
             os.link(source.path(digest), path)
         except FileNotFoundError:

@@ -1,0 +1,149 @@
+"""The code that the origin of a checkpoint names: captured in a notebook, or importable."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.paths import data_dir as default_data_dir
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.trial.captured import code_key, load_capsule
+from det_jupyter.contract.trial.context_dir import unpack_context
+from det_jupyter.contract.trial.origin import Origin
+from det_jupyter.contract.values.entrypoints import Imported, parse_entrypoint
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import CheckpointError
+
+
+def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -> Any:
+    """Return the class of an origin. This runs captured code.
+
+    Args:
+        path: Folder of the checkpoint.
+        data_dir: Folder into which captured local modules are unpacked; None: one that is removed
+            when this process ends.
+        remedy: What to do if the class is not found, for the message.
+
+    Raises:
+        CheckpointError: It cannot be imported or loaded here.
+    """
+    name, capsule = origin.trial_class, origin.capsule
+    module, _, qualname = name.partition(":")
+    if "<locals>" in qualname:
+        raise CheckpointError(
+            f"{path}: its class {qualname} is defined inside of a function, where it cannot be "
+            f"found again; define it outside, and for this checkpoint {remedy}"
+        )
+    if capsule is None:
+        return import_class(name, str(path), remedy)
+    if not capsule.payload:
+        return _find_in_module(name, capsule, _blobs_of(origin, data_dir), path, remedy)
+    with _naming_code(capsule, path, remedy):
+        captured = _load_captured(capsule, _blobs_of(origin, data_dir), data_dir)
+        if isinstance(captured, type):
+            return captured
+        if module == "__main__":  # what was captured is a function that trains
+            first, *rest = qualname.split(".")
+            return reduce(getattr, rest, captured.__globals__[first])
+    return import_class(name, str(path), remedy)
+
+
+def names_in_code(
+    origin: Origin, path: Path, data_dir: Path | None, remedy: str
+) -> dict[str, Any]:
+    """Return what a captured function uses, by name; {} if none was captured. This runs it.
+
+    Modules that travelled with it can be imported afterwards. Args and errors are those of
+    `find_class`.
+    """
+    capsule = origin.capsule
+    if capsule is None:
+        return {}
+    with _naming_code(capsule, path, remedy):
+        if not capsule.payload:
+            _unpack(capsule, _blobs_of(origin, data_dir))
+            return {}
+        captured = _load_captured(capsule, _blobs_of(origin, data_dir), data_dir)
+        return dict(getattr(captured, "__globals__", {}))
+
+
+def _load_captured(capsule: Capsule, blobs: BlobStore, data_dir: Path | None) -> Any:
+    key = code_key(capsule)
+    code_dir = data_dir / "code" / key if data_dir else _process_folder(key)
+    return load_capsule(capsule, blobs, code_dir, as_main=False)
+
+
+def _blobs_of(origin: Origin, data_dir: Path | None) -> BlobStore:
+    return origin.blobs or BlobStore((data_dir or default_data_dir()) / "blobs")
+
+
+@contextmanager
+def _naming_code(capsule: Capsule, path: Path, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # captured code is run, which may raise anything
+        raise CheckpointError(
+            f"{path}: the captured code of {capsule.entrypoint} cannot be loaded here "
+            f"({error_text(error)}); {remedy}"
+        ) from error
+
+
+def _find_in_module(name: str, capsule: Capsule, blobs: BlobStore, path: Path, remedy: str) -> Any:
+    """Import the class from a module of the context directory, or of this environment.
+
+    As with a notebook's modules, modules of this environment take precedence.
+    """
+    with suppress(ValueError):
+        meaning = parse_entrypoint(name)
+        name = f"{meaning.module}:{meaning.name}" if isinstance(meaning, Imported) else name
+    if name.startswith("__main__:"):  # running it again would train again
+        raise CheckpointError(
+            f"{path}: its class {name.partition(':')[2]} is in the script of "
+            f"`{capsule.entrypoint}`, which only runs as a whole; {remedy}"
+        )
+    _unpack(capsule, blobs)
+    return import_class(name, str(path), remedy)
+
+
+def _unpack(capsule: Capsule, blobs: BlobStore) -> None:
+    """Unpack the context directory, if there is one, so that its modules can be imported."""
+    if capsule.context is None:
+        return
+    folder = _process_folder(capsule.context.blob) / "work"
+    unpack_context(capsule.context, blobs, folder)
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+        importlib.invalidate_caches()
+
+
+def import_class(name: str, where: str, remedy: str) -> Any:
+    """Return the class that `name_of_class` named, if it can be imported here.
+
+    Raises:
+        CheckpointError: It cannot.
+    """
+    module, _, qualname = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+        return reduce(getattr, qualname.split("."), found)
+    except (ImportError, AttributeError) as error:
+        raise CheckpointError(
+            f"{where}: its class {name} cannot be imported here ({error}); {remedy}"
+        ) from None
+
+
+@cache
+def _process_folder(key: str) -> Path:
+    """Create a folder that is removed when this process ends; one for each key."""
+    folder = Path(tempfile.mkdtemp(prefix=f"det-code-{key[:8]}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,0 +1,319 @@
+"""Trained models from the checkpoints that trainers of other libraries have saved.
+
+    lightning      lightning.ckpt, by `load_from_checkpoint` of the module's class
+    keras          model.keras, by `keras.saving.load_model`
+    transformers   what `save_pretrained` has written, by `from_pretrained` of the model's class
+    accelerate     model.safetensors, model_1.safetensors: into models that are given
+    deepspeed      mp_rank_00_model_states.pt: into a model that is given
+
+No pickle in these files is run: weights are read as safetensors, by `weights_only=True` or by
+Keras' safe mode. The class of a model may be in captured code, which is run (origin_code.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from types import FunctionType
+from typing import Any, cast
+from zipfile import ZipFile
+
+import torch
+from torch import nn
+
+from det_jupyter.contract.trial.origin import TRIALS, Origin
+from det_jupyter.contract.trial.origin_code import find_class, names_in_code
+from det_jupyter.contract.values.text import error_line
+from det_jupyter.errors import CheckpointError, DetError
+from det_jupyter.integrations import require
+
+logger = logging.getLogger(__name__)
+
+LIGHTNING_FILE = "lightning.ckpt"
+KERAS_FILE = "model.keras"
+DEEPSPEED_TAG = "engine"  # DeepSpeed's name of a folder within a folder of checkpoints
+_GIVE_CLASS = "give the class as model_class="
+_GIVE_MODEL = "give the model, built as for the training: load(model=...)"
+_PROCESSORS = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+
+
+def load_model(
+    path: str | Path,
+    model: nn.Module | Sequence[nn.Module] | None = None,
+    *,
+    model_class: type | None = None,
+    device: str | torch.device | None = None,
+    data_dir: Path | None = None,
+    **options: Any,
+) -> Any:
+    """Return the trained model of a checkpoint, ready to evaluate.
+
+    Args:
+        path: Folder of the checkpoint.
+        model: Into which the weights are loaded, for accelerate, DeepSpeed, and models that
+            transformers cannot build; for accelerate a sequence if several models were prepared.
+        model_class: Its class. By default the one that was captured or is imported.
+        device: To which it is moved; by default the CPU, and Keras' own choice for Keras.
+        data_dir: Folder into which captured local modules are unpacked; by default a folder that
+            is removed when this process ends.
+        options: For `load_from_checkpoint`, `keras.saving.load_model` or `from_pretrained`.
+
+    Returns:
+        The model. One of transformers has the tokenizer or processor that was saved with it as
+        `processing_class`, else None there.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged, or its model cannot be loaded here.
+        DetError: The library is not installed, or too old.
+    """
+    path = Path(path)
+    saved = _Saved(path=path, origin=Origin.read(path), data_dir=data_dir, given_class=model_class)
+    try:
+        return saved.load(model, device, options)
+    except DetError:
+        raise
+    except Exception as error:  # the library and the user's classes may raise anything
+        raise CheckpointError(
+            f"{path}: {saved.origin.library} cannot load the model: {error_line(error)}"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """A checkpoint that is loaded; see `load_model`."""
+
+    path: Path
+    origin: Origin
+    data_dir: Path | None
+    given_class: type | None
+
+    def load(self, model: Any, device: Any, options: Mapping[str, Any]) -> Any:
+        library = self.origin.library
+        if library == TRIALS:
+            raise CheckpointError(
+                f"{self.path} is of a PyTorchTrial; "
+                "det_jupyter.pytorch.load_trial_from_checkpoint_path(path) returns it"
+            )
+        if library == "keras":
+            return self._load_keras(device, options)
+        if model is not None or library in _STATES:
+            found = self._fill(model, options)
+        elif library == "lightning":
+            found = self._load_lightning(options)
+        elif library == "transformers":
+            found = self._load_transformers(options)
+        else:
+            raise CheckpointError(
+                f"{self.path}: {library!r} has saved it, which this version of det_jupyter does "
+                "not load; install the version that its metadata.json names"
+            )
+        for each in found if isinstance(found, list | tuple) else [found]:
+            each.to(device or "cpu").eval()
+        return found
+
+    def _find_class(self) -> Any:
+        if self.given_class is not None:
+            return self.given_class
+        return find_class(self.origin, self.path, self.data_dir, _GIVE_CLASS)
+
+    def _load_lightning(self, options: Mapping[str, Any]) -> Any:
+        require("lightning")
+        file = self.path / LIGHTNING_FILE
+        class_ = self._find_class()
+        if options.get("weights_only") is not False:
+            # Checked here, since Lightning before 2.6 would unpickle anything.
+            state = _read_plain(file, "load(weights_only=False)")
+            _check_arguments(class_, {*(state.get("hyper_parameters") or {}), *options}, self.path)
+        return class_.load_from_checkpoint(file, **{"map_location": "cpu", **options})
+
+    def _load_keras(self, device: Any, options: Mapping[str, Any]) -> Any:
+        require("keras")
+        os.environ.setdefault("KERAS_BACKEND", "torch")  # read when keras is first imported
+        import keras
+
+        file = self.path / KERAS_FILE
+        with ZipFile(file) as archive:
+            config = json.loads(archive.read("config.json"))
+        names = own_names(config)
+        custom = self._captured_names() if names else {}
+        custom |= {name: custom[short] for name, short in names.items() if short in custom}
+        custom |= dict(options.get("custom_objects") or {})
+        options = {**options, "custom_objects": custom}
+        with keras.device(device) if device is not None else nullcontext():
+            return keras.saving.load_model(file, **options)
+
+    def _captured_names(self) -> dict[str, Any]:
+        names = names_in_code(self.origin, self.path, self.data_dir, "give custom_objects=")
+        return {
+            name: each for name, each in names.items() if isinstance(each, type | FunctionType)
+        }
+
+    def _load_transformers(self, options: Mapping[str, Any]) -> Any:
+        require("transformers")
+        import transformers
+
+        class_ = self._find_class()
+        if not issubclass(class_, transformers.PreTrainedModel):
+            raise CheckpointError(
+                f"{self.path}: its class {class_.__qualname__} is no PreTrainedModel, so its "
+                f"files do not say how it is built; {_GIVE_MODEL}"
+            )
+        self._check_whole()
+        model = class_.from_pretrained(self.path, **options)
+        model.processing_class = self._find_processing_class()
+        return model
+
+    def _find_processing_class(self) -> Any:
+        from transformers import AutoProcessor
+
+        if not any((self.path / name).exists() for name in _PROCESSORS):
+            return None
+        return AutoProcessor.from_pretrained(self.path, trust_remote_code=False)
+
+    def _fill(self, model: Any, options: Mapping[str, Any]) -> Any:
+        """Load the weights into the given models, and return what was given."""
+        if options:
+            raise CheckpointError(f"load: got {', '.join(options)}, which load(model=) has not")
+        states = list(_STATES.get(self.origin.library, _read_safetensors)(self))
+        given = list(model) if isinstance(model, list | tuple) else [model]
+        if model is None or len(given) != len(states):
+            several = f" of {len(states)} models: load(model=[...])" if len(states) > 1 else ""
+            raise CheckpointError(
+                f"{self.path}: {self.origin.library} has stored weights and not how a model is "
+                f"built; {_GIVE_MODEL}{several}"
+            )
+        for each, state in zip(given, states, strict=True):
+            _fill(each, state, self.path)
+        return model
+
+    def _check_whole(self) -> None:
+        """Check that the weights are not in parts of ranks.
+
+        Raises:
+            CheckpointError: They are.
+        """
+        if parts := sorted(self.path.glob("pytorch_model_fsdp_*")):
+            raise CheckpointError(
+                f"{self.path}: the weights are in parts of ranks ({parts[0].name}); "
+                f"`accelerate merge-weights {parts[0]} FOLDER` writes them into one file"
+            )
+
+
+def _read_safetensors(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
+    saved._check_whole()
+    require(saved.origin.library)
+    read = importlib.import_module("safetensors.torch").load_file
+    files = [each for each in saved.path.iterdir() if _MODEL_FILE.fullmatch(each.name)]
+    if not files:
+        raise CheckpointError(f"{saved.path}: there is no model.safetensors with weights")
+    for file in sorted(files, key=lambda each: (len(each.name), each.name)):
+        yield read(file)
+
+
+def _read_deepspeed(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
+    folder = saved.path / DEEPSPEED_TAG
+    file = folder / "mp_rank_00_model_states.pt"
+    if not file.exists() or (folder / "mp_rank_01_model_states.pt").exists():
+        raise CheckpointError(
+            f"{saved.path}: the weights are in parts of ranks, as of ZeRO stage 3;"
+            f" `python {saved.path}/zero_to_fp32.py {saved.path} FOLDER` writes those of ZeRO "
+            "into one file; it runs pickles of the checkpoint"
+        )
+    yield _read_plain(file, "engine.load_checkpoint of DeepSpeed")["module"]
+
+
+_MODEL_FILE = re.compile(r"model(_\d+)?\.safetensors")
+_STATES = {"accelerate": _read_safetensors, "deepspeed": _read_deepspeed}
+
+
+def _read_plain(file: Path, remedy: str) -> dict[str, Any]:
+    """Return what torch has saved, without running pickles.
+
+    Raises:
+        CheckpointError: It is damaged, or has objects of other classes.
+    """
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        return cast("dict[str, Any]", state)
+    except UnpicklingError as error:
+        raise CheckpointError(
+            f"{file} has more than tensors and plain values, and reading it would run code; if "
+            f"you trust it, {remedy} does ({error_line(error)})"
+        ) from None
+
+
+def _check_arguments(class_: Any, given: set[str], path: Path) -> None:
+    """Check that a LightningModule can be built.
+
+    Raises:
+        CheckpointError: Arguments of its constructor are missing.
+    """
+    parameters = list(inspect.signature(class_.__init__).parameters.values())[1:]
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in kinds and each.name not in given
+    ]
+    if missing:
+        raise CheckpointError(
+            f"{path}: {class_.__qualname__} needs {', '.join(missing)}, which the checkpoint does "
+            f"not have; give them: load({', '.join(f'{name}=...' for name in missing)}), and "
+            "write self.save_hyperparameters() in its __init__"
+        )
+
+
+def _fill(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
+    """Load the weights into the model.
+
+    Raises:
+        CheckpointError: They are those of another model.
+    """
+    nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")  # DDP's
+    own = model.state_dict(keep_vars=True)
+    loaded = {id(own[name]) for name in state if name in own}
+    try:
+        missing, surplus = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:  # other shapes
+        raise _other_model(path, str(error)) from None
+    missing = [name for name in missing if id(own[name]) not in loaded]  # others are tied
+    if missing or surplus:
+        said = [f"it has {name}, the checkpoint not" for name in missing[:3]]
+        said += [f"the checkpoint has {name}, it not" for name in surplus[:3]]
+        raise _other_model(path, "; ".join(said))
+
+
+def _other_model(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(f"{path}: the given model is not the one that was saved: {why}")
+
+
+def own_names(config: Any) -> dict[str, str]:
+    """Return the names in a serialized Keras model that are not Keras' own.
+
+    Those of classes and functions by the names that they are registered by.
+
+    >>> own_names({"module": None, "class_name": "Net", "registered_name": "mine>Net"})
+    {'mine>Net': 'Net'}
+    >>> own_names({"module": "builtins", "class_name": "function", "config": "loss"})
+    {'loss': 'loss'}
+    """
+    if isinstance(config, list):
+        return {name: short for each in config for name, short in own_names(each).items()}
+    if not isinstance(config, dict):
+        return {}
+    found = {name: short for each in config.values() for name, short in own_names(each).items()}
+    module, name = config.get("module", ""), config.get("class_name")
+    if name == "function" and isinstance(config["config"], str):
+        return found | {config["config"]: config["config"]}
+    if config.get("registered_name") and not str(module).startswith(("keras", "builtins")):
+        return found | {config["registered_name"]: str(name)}
+    return found
