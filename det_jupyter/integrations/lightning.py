@@ -102,6 +102,7 @@ class DetCallback(Checkpoint):
         self._open = ExitStack()
         self._folder: Path | None = None
         self._followed: Operations | None = None
+        self._is_read = False  # whether the checkpoint was asked for, also where there is none
         self._validated: dict[str, Any] = {}  # by the run before
         self._saved_at = -1
         self._total: float = 0
@@ -111,6 +112,7 @@ class DetCallback(Checkpoint):
     @property
     def ckpt_path(self) -> Path | None:
         """The state to continue from, for `Trainer.fit`; None if the trial begins."""
+        self._is_read = True
         info = self._context.info
         if self._folder is None and info is not None and info.latest_checkpoint is not None:
             self._folder = self._open.enter_context(
@@ -123,7 +125,7 @@ class DetCallback(Checkpoint):
 
         Raises:
             DetError: The Trainer does not fit the trial: its processes, its callbacks, or the unit
-                of the search.
+                of the search; or `fit` was called without the checkpoint.
         """
         if sum(isinstance(each, DetCallback) for each in trainer.callbacks) > 1:
             raise DetError("DetCallback: the Trainer has it twice; give it once")
@@ -135,6 +137,8 @@ class DetCallback(Checkpoint):
                 f"DetCallback: the Trainer has {trainer.world_size} processes, and the trial "
                 f"{size}; write Trainer(strategy=DetStrategy()), without devices and num_nodes"
             )
+        if stage == "fit" and self._context.info is not None and not self._is_read:
+            raise self._no_checkpoint()
         searcher = self._context.searcher
         if searcher.is_last:
             return
@@ -148,6 +152,13 @@ class DetCallback(Checkpoint):
     def _operations(self) -> Operations:
         assert self._followed is not None
         return self._followed
+
+    def _no_checkpoint(self) -> DetError:
+        why = "this trial continues" if self.ckpt_path is not None else "a trial may be paused"
+        return DetError(
+            f"DetCallback: {why}, and Trainer.fit was called without its checkpoint; write "
+            "trainer.fit(..., ckpt_path=callback.ckpt_path), which is None where training begins"
+        )
 
     def _check_length(self, trainer: Trainer) -> None:
         num_epochs = trainer.max_epochs
@@ -168,10 +179,7 @@ class DetCallback(Checkpoint):
             DetError: It was not read: `fit` begins anew in a run that continues.
         """
         if self.ckpt_path is not None and trainer.ckpt_path is None:
-            raise DetError(
-                "DetCallback: this trial continues, and Trainer.fit was called without its "
-                "checkpoint; write trainer.fit(..., ckpt_path=callback.ckpt_path)"
-            )
+            raise self._no_checkpoint()
         self._total = trainer.estimated_stepping_batches
         self._saved_at = trainer.global_step if self._folder is not None else -1
         self._open.close()

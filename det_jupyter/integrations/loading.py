@@ -32,7 +32,7 @@ from torch import nn
 
 from det_jupyter.contract.trial.origin import TRIALS, Origin
 from det_jupyter.contract.trial.origin_code import find_class, names_in_code
-from det_jupyter.contract.values.text import error_line
+from det_jupyter.contract.values.text import error_line, one_line
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.integrations import require
 
@@ -284,7 +284,7 @@ def _fill(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
     try:
         missing, surplus = model.load_state_dict(state, strict=False)
     except RuntimeError as error:  # other shapes
-        raise _other_model(path, str(error)) from None
+        raise _other_model(path, one_line(str(error))) from None
     missing = [name for name in missing if id(own[name]) not in loaded]  # others are tied
     if missing or surplus:
         said = [f"it has {name}, the checkpoint not" for name in missing[:3]]

@@ -16,6 +16,10 @@ __all__ = ["DetTracker", "torch"]
 STEPS_PER_EPOCH, NUM_STEPS = 4, 10
 
 
+def new_model() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.2))
+
+
 def train(context: core.Context) -> Any:
     """Train as users do, and return the model."""
     torch.manual_seed(5)
@@ -24,7 +28,7 @@ def train(context: core.Context) -> Any:
         det = DetTracker()
         seeded = DataLoaderConfiguration(use_seedable_sampler=True)
         accelerator = Accelerator(cpu=True, log_with=det, dataloader_config=seeded)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.2))
+        model = new_model()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         loader = DataLoader(data, 4, shuffle=True)
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

@@ -13,7 +13,7 @@ from det_jupyter.integrations.keras import DetCallback, make_deterministic  # be
 import keras  # isort: skip
 
 NUM_EPOCHS, NUM_BATCHES = 4, 4
-__all__ = ["DetCallback", "keras", "make_deterministic"]
+__all__ = ["DetCallback", "keras", "make_deterministic", "np"]
 
 
 def new_model() -> Any:
@@ -40,14 +40,19 @@ def comparing(folder: Path) -> list[Any]:
     ]
 
 
-def fit(context: core.Context, callbacks: list[Any] | None = None, **arguments: Any) -> Any:
+def fit(
+    context: core.Context,
+    callbacks: list[Any] | None = None,
+    model: Any = None,
+    **arguments: Any,
+) -> Any:
     """Train, by default with a callback that reports every second batch; return the model."""
     keras.utils.set_random_seed(5)
     data = np.random.default_rng(3).normal(size=(16 * NUM_BATCHES, 8)).astype("float32")
     with context:
         if callbacks is None:
             callbacks = [DetCallback(report_every=2)]
-        model = new_model()
+        model = model or new_model()
         arguments = {"epochs": NUM_EPOCHS, "validation_data": (data, data[:, :4])} | arguments
         model.fit(data, data[:, :4], 16, verbose=0, callbacks=callbacks, **arguments)
     return model

@@ -42,6 +42,7 @@ def fit(
     context: core.Context,
     callbacks: list[Any] | None = None,
     limit_val_batches: int = NUM_BATCHES,
+    module: L.LightningModule | None = None,
     **arguments: Any,
 ) -> Any:
     L.seed_everything(5, verbose=False)
@@ -61,7 +62,9 @@ def fit(
             log_every_n_steps=2,
             limit_val_batches=limit_val_batches,
         )
-        trainer.fit(Net(), DataLoader(data, 16, shuffle=True), DataLoader(data, 16), **arguments)
+        trainer.fit(
+            module or Net(), DataLoader(data, 16, shuffle=True), DataLoader(data, 16), **arguments
+        )
     return trainer
 
 

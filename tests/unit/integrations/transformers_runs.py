@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -39,8 +43,32 @@ def data(num: int) -> list[dict[str, Any]]:
     return [{"input_ids": each, "labels": each} for each in tokens]
 
 
+class Plain(torch.nn.Module):
+    """A model that is not of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = torch.nn.Linear(8, 1)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> Any:
+        found = self.out(input_ids.float())
+        return {"loss": found.square().mean(), "logits": found}
+
+
+def tokenizer() -> Any:
+    vocabulary = WordLevel({"a": 0, "b": 1}, unk_token="a")
+    made = Tokenizer(vocabulary)
+    made.pre_tokenizer = Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="a")
+
+
 def trainer(
-    context: core.Context, folder: Path, callbacks: list[Any] | None = None, **arguments: Any
+    context: core.Context,
+    folder: Path,
+    callbacks: list[Any] | None = None,
+    model: Any = None,
+    processing_class: Any = None,
+    **arguments: Any,
 ) -> Any:
     """Return a Trainer of 3 epochs of 5 steps, and its DetCallback."""
     set_seed(5)
@@ -58,11 +86,12 @@ def trainer(
     with context:
         callbacks = [DetCallback()] if callbacks is None else callbacks
         made = Trainer(
-            GPT2LMHeadModel(CONFIG),
+            GPT2LMHeadModel(CONFIG) if model is None else model,
             TrainingArguments(**{**usual, **arguments}),
             train_dataset=data(4 * STEPS_PER_EPOCH),
             eval_dataset=data(4),
             callbacks=callbacks,
+            processing_class=processing_class,
         )
     made.remove_callback(PrinterCallback)
     return made

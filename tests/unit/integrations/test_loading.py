@@ -1,0 +1,302 @@
+"""Checkpoints of trainers of other libraries are loaded: their models, or what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from det_jupyter import core
+from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin
+from det_jupyter.errors import CheckpointError
+from tests.unit.integrations.contexts import new_context, runs_of, saved
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
+
+
+def load(*args: Any, **options: Any) -> Any:
+    from det_jupyter.integrations.loading import load_model
+
+    return load_model(*args, **options)
+
+
+def last(context: core.Context) -> Path:
+    """Return the folder of the last checkpoint."""
+    return Path(saved(context)[-1].path)
+
+
+def captured(folder: Path, source: str) -> tuple[dict[str, Any], Capsule]:
+    """Return the names of a notebook's cells, and the capsule of its function `main`."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(source, "<cells>", "exec"), names)
+    blobs = BlobStore(folder / "data" / "blobs")
+    payload = blobs.put(cloudpickle.dumps((names["main"], {}), protocol=5))
+    return names, Capsule(entrypoint="main", payload=payload, sources=blobs.put(b"{}"))
+
+
+class TestLightning:
+    @pytest.fixture(scope="class")
+    def runs(self) -> Iterator[Any]:
+        yield from runs_of("lightning")
+
+    def test_a_module_of_a_file_is_loaded_by_its_name(self, runs: Any, tmp_path: Path) -> None:
+        context = new_context(tmp_path)
+        trainer = runs.fit(context)
+        model = load(last(context))
+        assert type(model) is runs.Net
+        assert not model.training
+        assert runs.torch.equal(model.net[0].weight, trainer.lightning_module.net[0].weight)
+
+    CELLS = """
+import lightning.pytorch as L
+import torch
+
+class Own:
+    pass
+
+class Net(L.LightningModule):
+    def __init__(self, width, extra=None):
+        super().__init__()
+        if extra != "unsaved":
+            self.save_hyperparameters()
+        self.net = torch.nn.Linear(width, 1)
+    def training_step(self, batch, index):
+        return self.net(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def main(extra):
+    return Net(8, extra), Own
+"""
+
+    def test_a_module_of_a_notebook_comes_with_the_checkpoint(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        names, capsule = captured(tmp_path, self.CELLS)
+        net = names["Net"](8)
+        context = new_context(tmp_path, capsule=capsule)
+        runs.fit(context, module=net)
+        folder = last(context).rename(tmp_path / "elsewhere")
+        (tmp_path / "data").rename(tmp_path / "gone")
+        model = load(folder)
+        assert model.hparams.width == 8
+        assert runs.torch.equal(model.net.weight, net.net.weight)
+
+    def test_arguments_that_were_not_saved_are_asked_for(self, runs: Any, tmp_path: Path) -> None:
+        names, capsule = captured(tmp_path, self.CELLS)
+        context = new_context(tmp_path, capsule=capsule)
+        runs.fit(context, module=names["Net"](8, "unsaved"))
+        with pytest.raises(CheckpointError, match=r"Net needs width, .*: load\(width=\.\.\.\)"):
+            load(last(context))
+        assert load(last(context), width=8, extra="unsaved").net.in_features == 8
+
+    def test_objects_of_own_classes_are_not_unpickled_unasked(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        names, capsule = captured(tmp_path, self.CELLS)
+        context = new_context(tmp_path, capsule=capsule)
+        runs.fit(context, module=names["Net"](8, {3: runs.L.seed_everything}))
+        with pytest.raises(CheckpointError, match=r"would run code; .* load\(weights_only=False"):
+            load(last(context))
+        assert load(last(context), weights_only=False).hparams.width == 8
+
+    def test_a_class_within_a_function_is_named(self, runs: Any, tmp_path: Path) -> None:
+        class Inner(runs.Net):  # type: ignore[misc]
+            pass
+
+        context = new_context(tmp_path)
+        runs.fit(context, module=Inner())
+        with pytest.raises(CheckpointError, match=r"Inner is defined inside .*as model_class="):
+            load(last(context))
+        assert type(load(last(context), model_class=Inner)) is Inner
+
+
+class TestTransformers:
+    @pytest.fixture(scope="class")
+    def runs(self) -> Iterator[Any]:
+        yield from runs_of("transformers")
+
+    def test_the_model_is_loaded_with_what_it_was_trained_with(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        context = new_context(tmp_path)
+        made = runs.train(context, tmp_path / "out", processing_class=runs.tokenizer())
+        model = load(last(context))
+        assert type(model) is runs.GPT2LMHeadModel
+        assert not model.training
+        assert runs.torch.equal(model.lm_head.weight, made.model.lm_head.weight)
+        assert model.processing_class("b a")["input_ids"] == [1, 0]
+        assert not (last(context) / "code").exists()  # the class is the library's
+
+    def test_a_model_that_it_cannot_build_is_asked_for(self, runs: Any, tmp_path: Path) -> None:
+        context = new_context(tmp_path)
+        made = runs.train(context, tmp_path / "out", model=runs.Plain())
+        with pytest.raises(CheckpointError, match=r"Plain is no PreTrained.*: load\(model=\.\.\."):
+            load(last(context))
+        model = runs.Plain()
+        assert load(last(context), model=model) is model
+        assert runs.torch.equal(model.out.weight, made.model.out.weight)
+
+
+class TestKeras:
+    @pytest.fixture(scope="class")
+    def runs(self) -> Iterator[Any]:
+        yield from runs_of("keras")
+
+    def test_the_model_is_loaded_compiled(self, runs: Any, tmp_path: Path) -> None:
+        context = new_context(tmp_path)
+        trained = runs.fit(context)
+        model = load(last(context))
+        assert (runs.weights(model) == runs.weights(trained)).all()
+        assert model.loss == "mse"
+        assert not (last(context) / "code").exists()
+
+    CELLS = """
+import keras
+
+class Doubled(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+
+@keras.saving.register_keras_serializable("mine")
+class Tripled(keras.layers.Layer):
+    def call(self, x):
+        return 3 * x
+
+def loss(y, predicted):
+    return keras.ops.mean(keras.ops.square(y - predicted))
+
+def main():
+    layers = keras.layers.Input((8,)), keras.layers.Dense(4), Doubled(), Tripled()
+    model = keras.Sequential(layers)
+    model.compile("adam", loss)
+    return model
+"""
+
+    def test_layers_and_losses_of_a_notebook_come_with_the_checkpoint(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        names, capsule = captured(tmp_path, self.CELLS)
+        context = new_context(tmp_path, capsule=capsule)
+        trained = runs.fit(context, model=names["main"]())
+        runs.keras.saving.get_custom_objects().clear()  # as in another process
+        model = load(last(context))
+        batch = runs.np.ones((2, 8), "float32")
+        assert (model.predict(batch, verbose=0) == trained.predict(batch, verbose=0)).all()
+
+
+class TestAccelerate:
+    @pytest.fixture(scope="class")
+    def runs(self) -> Iterator[Any]:
+        yield from runs_of("accelerate")
+
+    def test_weights_are_loaded_into_the_model_that_is_given(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        context = new_context(tmp_path)
+        trained = runs.train(context)
+        with pytest.raises(CheckpointError, match=r"not how a model is built; .* load\(model="):
+            load(last(context))
+        model = runs.new_model()
+        assert load(last(context), model) is model
+        assert not model.training
+        assert runs.torch.equal(runs.weights(model), runs.weights(trained))
+        with pytest.raises(CheckpointError, match=r"it has 1\.weight, the checkpoint not"):
+            load(last(context), runs.torch.nn.Sequential(model[0], runs.torch.nn.Linear(4, 4)))
+        with pytest.raises(CheckpointError, match=r"not the one that was saved: .*size mismatch"):
+            load(last(context), runs.torch.nn.Sequential(runs.torch.nn.Linear(3, 3)))
+
+    def test_several_models_ddp_and_tied_weights_are_loaded(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        save = pytest.importorskip("safetensors.torch").save_file
+        one = runs.torch.ones(2, 2)
+        save({"module.0.weight": one}, tmp_path / "model.safetensors")
+        save({"0.weight": 2 * one}, tmp_path / "model_1.safetensors")
+        Origin(trial_class="", library="accelerate").write(tmp_path)
+        models = [self._tied(runs.torch.nn) for _ in range(2)]
+        with pytest.raises(CheckpointError, match=r"of 2 models: load\(model=\[\.\.\.\]\)"):
+            load(tmp_path, models[0])
+        load(tmp_path, models)
+        assert [each[1].weight.mean().item() for each in models] == [1, 2]
+
+    @staticmethod
+    def _tied(nn: Any) -> Any:
+        first, second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        second.weight = first.weight
+        return nn.Sequential(first, second)
+
+    def test_weights_in_parts_of_ranks_are_named(self, tmp_path: Path) -> None:
+        (tmp_path / "pytorch_model_fsdp_0").mkdir()
+        Origin(trial_class="", library="accelerate").write(tmp_path)
+        with pytest.raises(CheckpointError, match=r"parts of ranks .*accelerate merge-weights "):
+            load(tmp_path)
+
+
+class TestDeepSpeed:
+    """Its files are read without it."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        pytest.importorskip("torch")
+        (tmp_path / "engine").mkdir()
+        Origin(trial_class="", library="deepspeed").write(tmp_path)
+        return tmp_path
+
+    def test_whole_weights_are_loaded_into_the_model_that_is_given(self, folder: Path) -> None:
+        import torch
+
+        state = {"module": {"weight": torch.full((1, 2), 3.0)}, "det_jupyter": {"epoch": 1}}
+        file = folder / "engine" / "mp_rank_00_model_states.pt"
+        torch.save(state, file)
+        model = torch.nn.Linear(2, 1, bias=False)
+        view: Any = SimpleNamespace(state="COMPLETED", uuid=folder.name, path=str(folder))
+        checkpoint = Checkpoint(view, folder / "data")
+        assert checkpoint.load(model=model).weight.tolist() == [[3.0, 3.0]]
+        torch.save({**state, "det_jupyter": Path("of another class")}, file)
+        with pytest.raises(CheckpointError, match=r"would run code; .* engine\.load_checkpoint"):
+            load(folder, model)
+
+    def test_weights_in_parts_of_ranks_are_named(self, folder: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"as of ZeRO stage 3; `python .*zero_to_fp32"):
+            load(folder, model=None)
+
+
+def test_checkpoints_of_others_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(CheckpointError, match=r"with an earlier det_jupyter, load the files"):
+        load(tmp_path)
+    Origin(trial_class="m:Trial").write(tmp_path)
+    with pytest.raises(CheckpointError, match=r"PyTorchTrial; .*trial_from_checkpoint_path"):
+        load(tmp_path)
+    file = tmp_path / LOAD_DATA_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"library": "jax"}))
+    with pytest.raises(CheckpointError, match=r"'jax' has saved it, .*install the version"):
+        load(tmp_path)
+    from det_jupyter.pytorch import load_trial_from_checkpoint_path
+
+    with pytest.raises(CheckpointError, match=r"no trial: jax has saved it; .*load_model"):
+        load_trial_from_checkpoint_path(tmp_path)
+
+
+def test_a_library_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from importlib import metadata
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    Origin(trial_class="m:Net", library="keras").write(tmp_path)
+    with pytest.raises(Exception, match=r"not installed; run .*'det-jupyter\[keras\]'"):
+        load(tmp_path)
