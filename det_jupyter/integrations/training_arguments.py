@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transformers import TrainingArguments
 
 from det_jupyter import core
-from det_jupyter.errors import DetError
+from det_jupyter.errors import ConfigError, DetError, Problem
 from det_jupyter.integrations.common import find_size_problem
 
 
@@ -25,23 +25,33 @@ def training_arguments(hparams: Mapping[str, Any], **fixed: Any) -> TrainingArgu
         fixed: Other arguments.
 
     Raises:
-        DetError: A name is no argument, or is given twice; all of them are in the message.
+        ConfigError: A name is no argument, or is given twice; all of them are in the message.
     """
+    if problems := find_name_problems(hparams, fixed):
+        raise ConfigError(problems)
+    return TrainingArguments(**{**_defaults(), **hparams, **fixed})
+
+
+def find_name_problems(hparams: Iterable[str], fixed: Iterable[str]) -> list[Problem]:
+    """Return what is wrong with the names of hyperparameters and fixed arguments."""
+    hparams, fixed = set(hparams), set(fixed)
     names = {each.name for each in dataclasses.fields(TrainingArguments) if each.init}
     problems = []
-    for name in sorted({*hparams, *fixed}):
-        if name in hparams and name in fixed:
-            problems.append(f"{name}: is a hyperparameter and a fixed argument; give one of them")
+    for name in sorted(hparams | fixed):
+        if name in hparams & fixed:
+            text = "is an argument of training_arguments(...) too; give one of them"
         elif name not in names:
             close = difflib.get_close_matches(name, names, 3)
-            meant = f"did you mean {' or '.join(close)}? If" if close else "if"
-            problems.append(
-                f"{name}: TrainingArguments has no such argument; {meant} it is yours, take it "
-                f"out before: hparams.pop({name!r})"
-            )
-    if problems:
-        raise DetError("\n".join(f"training_arguments: {problem}" for problem in problems))
-    return TrainingArguments(**{**_defaults(), **hparams, **fixed})
+            meant = f"; did you mean {' or '.join(close)}?" if close else ""
+            text = f"TrainingArguments has no such argument{meant}"
+            if name in hparams:
+                begin = " If" if close else "; if"
+                text += f"{begin} it is yours, take it out before: hparams.pop({name!r})"
+        else:
+            continue
+        place = "hyperparameters" if name in hparams else "training_arguments"
+        problems.append(Problem(f"{place}.{name}", text))
+    return problems
 
 
 def _defaults() -> dict[str, Any]:

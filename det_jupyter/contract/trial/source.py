@@ -22,7 +22,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def method_of(class_: type, name: str) -> Function | None:
     """Return the parsed method of a loaded class; None if there is no source."""
     part = getattr(class_, name, None)
-    part = inspect.unwrap(part) if callable(part) else None
+    return function_of(inspect.unwrap(part)) if callable(part) else None
+
+
+def function_of(part: object) -> Function | None:
+    """Return a loaded function, parsed; None if it is none, or if there is no source."""
     if not isinstance(part, FunctionType):
         return None
     with suppress(OSError, TypeError, SyntaxError):

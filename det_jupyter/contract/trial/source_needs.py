@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ from det_jupyter.contract.trial.source import (
     definitions,
     metrics_reported,
     reached,
+    returns_of,
     texts,
 )
 
@@ -67,6 +68,118 @@ def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> st
         queued += [each for each in dict.fromkeys(called) if each not in seen]
         seen.update(called)
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOn:
+    """The hyperparameters that a function passes on to a helper, and what it adds.
+
+    Args:
+        without: Hyperparameters that the function takes out before, or may take out.
+        fixed: Names of the other arguments.
+    """
+
+    without: set[str]
+    fixed: set[str]
+
+
+def find_passed_on(function: Function, is_helper: Callable[[str], bool]) -> PassedOn | None:
+    """Return what `helper(hparams, ...)` gets in every run; None if the source does not show it.
+
+    Args:
+        function: Of which `hparams` is a parameter.
+        is_helper: Returns whether a global name is the helper.
+    """
+    if "hparams" not in {each.arg for each in function.args.args + function.args.kwonlyargs}:
+        return None
+    call = _find_certain_call(function, is_helper)
+    if call is None:
+        return None
+    uses = _UsesOfHparams(call)
+    for part in function.body:
+        uses.visit(part)
+    fixed = {each.arg for each in call.keywords if each.arg is not None}
+    return None if uses.are_unclear else PassedOn(without=uses.taken, fixed=fixed)
+
+
+def _find_certain_call(function: Function, is_helper: Callable[[str], bool]) -> ast.Call | None:
+    """Return a call `helper(hparams, ...)` that each run of the function comes to."""
+    for statement in function.body:
+        for node in _certain_parts(statement):
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=[ast.Name(id="hparams")]) if is_helper(
+                    name
+                ):
+                    return node
+        is_nested = isinstance(statement, Function | ast.ClassDef)
+        if isinstance(statement, ast.Return) or (not is_nested and any(returns_of(statement))):
+            return None
+    return None
+
+
+_UNCERTAIN = (
+    ast.BoolOp, ast.ClassDef, ast.Compare, ast.For, ast.FunctionDef, ast.GeneratorExp, ast.If,
+    ast.IfExp, ast.Lambda, ast.ListComp, ast.Match, ast.Try, ast.While, ast.With,
+)  # fmt: skip
+
+
+def _certain_parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and those within it that are evaluated whenever it is."""
+    if isinstance(node, _UNCERTAIN):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _certain_parts(child)
+
+
+@dataclass(slots=True)
+class _UsesOfHparams(ast.NodeVisitor):
+    """Finds what a function takes out of `hparams`, beside a call that gets all of it."""
+
+    call: ast.Call
+    taken: set[str] = field(default_factory=set)
+    are_unclear: bool = False
+
+    def visit_Call(self, node: ast.Call) -> None:
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="hparams"), attr=attr)) if attr in (
+                "get",
+                "items",
+                "keys",
+                "pop",
+                "values",
+            ):
+                keys = texts(node.args[:1])
+                if attr == "pop":
+                    self.taken.update(keys)
+                    self.are_unclear |= not keys
+                parts: list[ast.AST] = [*node.args, *node.keywords]
+            case _:
+                own = node.args[1:] if node is self.call else [node.func, *node.args]
+                unpacked = [k for k in node.keywords if not _is_hparams(k)]
+                parts = [*own, *unpacked]
+        for each in parts:
+            self.visit(each)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if not isinstance(node.value, ast.Name) or node.value.id != "hparams":
+            self.generic_visit(node)
+            return
+        keys = texts([node.slice])
+        if isinstance(node.ctx, ast.Del):
+            self.taken.update(keys)
+        self.are_unclear |= not keys and not isinstance(node.ctx, ast.Load)
+        self.visit(node.slice)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """Any other use may change it."""
+        self.are_unclear |= node.id == "hparams"
+
+
+def _is_hparams(keyword: ast.keyword) -> bool:
+    """Return whether an argument is `**hparams`, which gives a copy."""
+    is_name = isinstance(keyword.value, ast.Name) and keyword.value.id == "hparams"
+    return keyword.arg is None and is_name
 
 
 def _reads_batch_size(node: ast.AST) -> bool:

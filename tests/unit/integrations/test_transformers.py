@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
+from det_jupyter.config import parse_config
 from det_jupyter.contract.run.journal import Progress, RunEnded
 from det_jupyter.errors import DetError
+from det_jupyter.front.notebook.submit.checks import find_hparam_problems
 from tests.unit.integrations.contexts import (
     compared_at_the_end,
     metrics,
@@ -296,14 +298,32 @@ def test_hyperparameters_are_arguments_by_name(runs: Any, tmp_path: Path) -> Non
     made = runs.training_arguments({"learning_rate": 0.5}, max_steps=7, output_dir=str(tmp_path))
     assert (made.learning_rate, made.max_steps) == (0.5, 7)
     with pytest.raises(DetError) as raised:
-        runs.training_arguments({"learning_rat": 0.5, "width": 3, "seed": 1}, seed=2)
+        runs.training_arguments({"learning_rat": 0.5, "width": 3, "seed": 1}, seed=2, mine=3)
     assert str(raised.value).splitlines() == [
-        "training_arguments: learning_rat: TrainingArguments has no such argument; did you mean "
+        "hyperparameters.learning_rat: TrainingArguments has no such argument; did you mean "
         "learning_rate? If it is yours, take it out before: hparams.pop('learning_rat')",
-        "training_arguments: seed: is a hyperparameter and a fixed argument; give one of them",
-        "training_arguments: width: TrainingArguments has no such argument; if it is yours, take "
-        "it out before: hparams.pop('width')",
+        "training_arguments.mine: TrainingArguments has no such argument",
+        "hyperparameters.seed: is an argument of training_arguments(...) too; give one of them",
+        "hyperparameters.width: TrainingArguments has no such argument; if it is yours, take it "
+        "out before: hparams.pop('width')",
     ]
+
+
+def test_hyperparameters_of_other_names_are_refused_at_submission(runs: Any) -> None:
+    given = {"learning_rat": 0.5, "width": 3, "depth": 2, "max_steps": 7}
+    document = {
+        "entrypoint": "finetune",
+        "hyperparameters": given,
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 3}},
+        "reproducibility": {"experiment_seed": 1},
+    }
+    config = parse_config(document)
+    problems = find_hparam_problems(config, vars(runs))
+    assert [each.path.partition(".")[2] for each in problems] == [
+        "depth", "learning_rat", "max_steps",
+    ]  # fmt: skip
+    assert "did you mean learning_rate?" in str(problems[1])
+    assert find_hparam_problems(config, {"finetune": runs.trainer}) == []
 
 
 def test_trainer_that_is_too_short_for_the_search_is_refused(

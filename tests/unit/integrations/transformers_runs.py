@@ -109,6 +109,12 @@ def train(
     return made
 
 
+def finetune(core_context: core.Context, hparams: dict[str, Any]) -> Any:
+    """An entrypoint, as users write it."""
+    width = hparams.pop("width")
+    return width, training_arguments(hparams, max_steps=3)
+
+
 def weights(made: Any) -> Any:
     return torch.cat([each.detach().flatten() for each in made.model.parameters()])
 

@@ -10,8 +10,8 @@ from typing import Any
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.migrate import migrate
 from det_jupyter.contract.trial.rank_arguments import find_function_problem
-from det_jupyter.contract.trial.source import Function, method_of
-from det_jupyter.contract.trial.source_needs import find_batch_size_reader
+from det_jupyter.contract.trial.source import Function, function_of, method_of
+from det_jupyter.contract.trial.source_needs import find_batch_size_reader, find_passed_on
 from det_jupyter.errors import Problem
 from det_jupyter.front.notebook.capture.capture import find_entrypoint_problem
 
@@ -62,6 +62,26 @@ def _own_method(trial_class: type, name: str) -> Function | None:
     """Return the user's method of this name, parsed; None if it is ours or has no source."""
     module = getattr(getattr(trial_class, name, None), "__module__", None) or ""
     return None if module.startswith("det_jupyter.") else method_of(trial_class, name)
+
+
+def find_hparam_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[Problem]:
+    """Return the hyperparameters that a function gives to TrainingArguments, which lacks them.
+
+    Only where its source shows that each run does so: it may read or remove others itself.
+    """
+    library = sys.modules.get("det_jupyter.integrations.training_arguments")
+    function = namespace.get(str(config.entrypoint))
+    if library is None or not isinstance(function, FunctionType):
+        return []  # without the library loaded, its arguments are unknown here
+    names, parsed = function.__globals__, function_of(function)
+    if parsed is None or parsed.decorator_list:
+        return []
+    found = find_passed_on(parsed, lambda name: names.get(name) is library.training_arguments)
+    if found is None:
+        return []
+    given = config.hyperparameters.keys() - found.without
+    problems: list[Problem] = library.find_name_problems(given, found.fixed)
+    return problems
 
 
 def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[Problem]:

@@ -43,6 +43,7 @@ from det_jupyter.front.notebook.submit.caller import Caller, notebook_path, pres
 from det_jupyter.front.notebook.submit.checks import (
     find_batch_size_problems,
     find_class_problems,
+    find_hparam_problems,
     find_metric_problems,
 )
 from det_jupyter.front.notebook.submit.contexts import list_files, plan_notebook_context
@@ -209,6 +210,7 @@ def _find_code_problems(
         own = find_class_problems(entrypoint.name, caller.names)
         if config is not None and not own:
             own += find_metric_problems(config, caller.names)
+            own += find_hparam_problems(config, caller.names)
         if isinstance(trial_class := caller.names.get(entrypoint.name), type):
             own += find_batch_size_problems(merged, trial_class)
         return problems + own

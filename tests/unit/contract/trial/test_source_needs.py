@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any
 
 import pytest
 
 from det_jupyter.contract.trial.source import method_in
-from det_jupyter.contract.trial.source_needs import UNKNOWN, find_batch_size_reader, hparams_read
+from det_jupyter.contract.trial.source_needs import (
+    UNKNOWN,
+    PassedOn,
+    find_batch_size_reader,
+    find_passed_on,
+    hparams_read,
+)
 
 
 def read(source: str) -> dict[str, Any]:
@@ -152,3 +158,59 @@ def test_a_try_means_that_the_code_does_without_it() -> None:
                     self.size = 1
     """
     assert find_batch_size_reader(method_in([dedent(source)], "Trial")) == ""
+
+
+def passed_on(body: str, parameter: str = "hparams") -> PassedOn | None:
+    source = f"def main(core_context, {parameter}):\n" + indent(dedent(body), "    ")
+    (function,) = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    return find_passed_on(function, "arguments".__eq__)
+
+
+@pytest.mark.parametrize(
+    ("body", "without", "fixed"),
+    [
+        ("arguments(hparams)", set(), set()),
+        ("Trainer(model(), arguments(hparams, steps=3, **more), [det])", set(), {"steps"}),
+        ("width = hparams.pop('width')\narguments(hparams)", {"width"}, set()),
+        ("del hparams['width']\nmade: int = arguments(hparams)", {"width"}, set()),
+        ("if small:\n    hparams.pop('width', 0)\narguments(hparams)", {"width"}, set()),
+        ("model(hparams['lr'], **hparams)\nreturn arguments(hparams)", set(), set()),
+        ("hparams['lr'] = 2 * hparams.get('lr')\narguments(hparams)", set(), set()),
+        ("def init():\n    return hparams.pop('width')\narguments(hparams)", {"width"}, set()),
+    ],
+)
+def test_what_a_function_passes_on_is_what_it_does_not_take_out(
+    body: str, without: set[str], fixed: set[str]
+) -> None:
+    assert passed_on(body) == PassedOn(without=without, fixed=fixed)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "other(hparams)",
+        "arguments(hparams['inner'])",
+        "if hparams['kind'] == 'a':\n    arguments(hparams)",
+        "fast or arguments(hparams)",
+        "make = lambda: arguments(hparams)",
+        "def make():\n    return arguments(hparams)",
+        "if hparams.get('dry'):\n    return\narguments(hparams)",
+        "with it:\n    if dry:\n        return\n    arguments(hparams)",
+        # What may take something out.
+        "model(hparams)\narguments(hparams)",
+        "model(given=hparams)\narguments(hparams)",
+        "own = hparams\narguments(hparams)",
+        "hparams = dict(hparams)\narguments(hparams)",
+        "hparams.clear()\narguments(hparams)",
+        "take = hparams.pop\narguments(hparams)",
+        "for name in mine:\n    hparams.pop(name)\narguments(hparams)",
+        "for name in mine:\n    del hparams[name]\narguments(hparams)",
+    ],
+)
+def test_what_a_function_may_not_pass_on_is_not_guessed(body: str) -> None:
+    assert passed_on(body) is None
+
+
+def test_only_the_parameter_has_the_hyperparameters() -> None:
+    assert passed_on("arguments(hparams)", parameter="info") is None
