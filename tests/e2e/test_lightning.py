@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import LogQuery, State
+from det_jupyter.contract.trial.origin import Origin
 from tests.scripts import create
 
 pytestmark = pytest.mark.e2e
@@ -58,6 +59,9 @@ def test_two_ranks_share_the_data_and_have_the_same_weights(
     assert experiment.wait(timeout=150) == State.COMPLETED
     assert [each.steps_completed for each in experiment.checkpoints()] == [4, 8]
     assert experiment.view.trials[0].best_metric is not None
+    origin = Origin.read(experiment.best_checkpoint().path)
+    assert (origin.library, origin.trial_class) == ("lightning", "fits:Net")
+    assert origin.blobs is not None  # the code is there
     lines = client.experiment_logs(experiment.id, LogQuery()).lines
     ended = [line.text for line in lines if "ended at 8" in line.text]
     assert len(ended) == 2

@@ -109,7 +109,7 @@ def main(extra):
         assert load(last(context), weights_only=False).hparams.width == 8
 
     def test_a_class_within_a_function_is_named(self, runs: Any, tmp_path: Path) -> None:
-        class Inner(runs.Net):  # type: ignore[misc]
+        class Inner(runs.Net):
             pass
 
         context = new_context(tmp_path)

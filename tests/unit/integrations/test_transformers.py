@@ -11,7 +11,7 @@ import pytest
 from det_jupyter import core
 from det_jupyter.config import parse_config
 from det_jupyter.contract.run.journal import Progress, RunEnded
-from det_jupyter.errors import DetError
+from det_jupyter.errors import ConfigError, DetError
 from det_jupyter.front.notebook.submit.checks import find_hparam_problems
 from tests.unit.integrations.contexts import (
     compared_at_the_end,
@@ -297,7 +297,7 @@ class TwoRanks:
 def test_hyperparameters_are_arguments_by_name(runs: Any, tmp_path: Path) -> None:
     made = runs.training_arguments({"learning_rate": 0.5}, max_steps=7, output_dir=str(tmp_path))
     assert (made.learning_rate, made.max_steps) == (0.5, 7)
-    with pytest.raises(DetError) as raised:
+    with pytest.raises(ConfigError) as raised:  # ends a trial for good
         runs.training_arguments({"learning_rat": 0.5, "width": 3, "seed": 1}, seed=2, mine=3)
     assert str(raised.value).splitlines() == [
         "hyperparameters.learning_rat: TrainingArguments has no such argument; did you mean "
