@@ -48,9 +48,10 @@ def fit(
     L.seed_everything(5, verbose=False)
     data = TensorDataset(torch.randn(16 * NUM_BATCHES, 8))
     with context:
-        if callbacks is None:
-            callback = DetCallback()
-            callbacks, arguments = [callback], {"ckpt_path": callback.ckpt_path, **arguments}
+        callbacks = [DetCallback()] if callbacks is None else callbacks
+        for each in callbacks:
+            if isinstance(each, DetCallback) and "ckpt_path" not in arguments:
+                arguments["ckpt_path"] = each.ckpt_path
         trainer = L.Trainer(
             max_epochs=NUM_EPOCHS,
             callbacks=callbacks,

@@ -106,7 +106,6 @@ def test_training_that_a_callback_ends_is_enough_for_the_search(
     search = searched(context, "epochs", "val_loss", (4, True))
     with search:
         callbacks = [runs.early_stopping(), runs.DetCallback()]
-        assert callbacks[1].ckpt_path is None
     assert runs.fit(search, callbacks).global_step == 2 * runs.NUM_BATCHES
     assert [each.reason for each in records(context, RunEnded)] == ["stopped"]
 
@@ -152,12 +151,15 @@ def test_metric_that_is_not_validated_is_named_though_nothing_is_compared(
 def test_training_without_the_checkpoint_is_refused_at_its_start(
     runs: Any, context: core.Context, continued: core.Context
 ) -> None:
-    with pytest.raises(DetError, match=r"write trainer\.fit\(\.\.\., ckpt_path=callback"):
-        runs.fit(continued, ckpt_path=None)
     with context:
-        never_asked = runs.DetCallback()
+        callback = runs.DetCallback()
     with pytest.raises(DetError, match=r"may be paused, .* which is None where training begins"):
-        runs.fit(context, [never_asked])
+        runs.fit(context, [callback], ckpt_path=None)
+    with continued:
+        callback = runs.DetCallback()
+    assert callback.ckpt_path is not None  # asked for, and not given
+    with pytest.raises(DetError, match=r"continues, .* write trainer\.fit\(\.\.\., ckpt_path="):
+        runs.fit(continued, [callback], ckpt_path=None)
 
 
 def test_callback_needs_a_context_and_is_given_once(runs: Any, context: core.Context) -> None:
