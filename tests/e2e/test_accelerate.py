@@ -1,0 +1,133 @@
+"""A loop with Accelerate on the two ranks of a trial that is paused, and then killed.
+
+The ranks are ours, which call a function, and those of a launcher, which run a script.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.client import Client
+from det_jupyter.contract.messages import LogQuery, State
+from tests.scripts import create, pause, wait_for_line
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(find_spec("keras") is None, reason="not an environment of all trainers"),
+]
+
+# Its import takes seconds: what is compared runs in the same processes.
+SOURCE = """
+import hashlib, os, pathlib, signal, time
+import torch
+from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate.utils import set_seed
+from torch.utils.data import DataLoader, TensorDataset
+from det_jupyter import core
+from det_jupyter.integrations.accelerate import DetTracker
+
+STEPS_PER_EPOCH, NUM_STEPS = 5, 20
+KILLED = pathlib.Path(os.environ["MARKER"])
+
+def disturb(step, rank):
+    time.sleep(0.1)
+    print(f"step {step};", flush=True)
+    if step == 17 and rank == 1 and not KILLED.exists():
+        KILLED.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def train(det):
+    set_seed(3)
+    data = TensorDataset(torch.randn(2 * 4 * STEPS_PER_EPOCH, 8))
+    seeded = DataLoaderConfiguration(use_seedable_sampler=True)
+    accelerator = Accelerator(cpu=True, log_with=det, dataloader_config=seeded)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loader = DataLoader(data, 4, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    torch.manual_seed(accelerator.process_index)  # the ranks draw different numbers
+    accelerator.init_trackers("mine")
+    step = det.load_state(accelerator) if det else 0
+    epoch = 0
+    while step < NUM_STEPS:
+        loader.set_epoch(epoch)
+        epoch += 1
+        for (batch,) in det.batches(loader) if det else loader:
+            loss = model(batch).square().mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            loss = accelerator.gather(loss.detach()).mean().item()
+            accelerator.log({"loss": loss}, step=step)
+            if det:
+                disturb(step, accelerator.process_index)
+                if step % STEPS_PER_EPOCH == 0:
+                    accelerator.log({"val_loss": loss}, step=step)
+                    det.save_state(step)
+                if det.leaves(step):
+                    return ""
+    state = [*model.state_dict().values(), torch.get_rng_state()]
+    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in state)).hexdigest()
+    return f"rank {accelerator.process_index}: {loss!r}, {digest};"
+
+def main(core_context):
+    if core_context.info.latest_checkpoint is None:
+        print("alone:", train(None), flush=True)
+    ended = train(DetTracker(core_context))
+    if ended:
+        print("disturbed:", ended, flush=True)
+
+if __name__ == "__main__":
+    with core.init(distributed=core.DistributedContext.from_torch_distributed()) as context:
+        main(context)
+"""
+CONFIG = """
+resources: {slots_per_trial: 2}
+searcher: {name: single, metric: val_loss, max_length: {batches: 20}}
+max_restarts: 1
+"""
+
+
+@pytest.mark.parametrize(
+    "entrypoint", ["fits:main", "python3 -m det_jupyter.launch.torch_distributed fits.py"]
+)
+def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
+    client: Client, tmp_path: Path, entrypoint: str
+) -> None:
+    folder = tmp_path / "context"
+    folder.mkdir()
+    (folder / "fits.py").write_text(SOURCE)
+    variable = [f"MARKER={tmp_path / 'killed'}"]
+    changes = {
+        "entrypoint": entrypoint,
+        "environment": {"environment_variables": variable},
+    }
+    experiment = create(client, CONFIG, context=folder, changes=changes)
+    wait_for_line(experiment, "step 7;", timeout_s=150)
+    assert pause(experiment) is State.PAUSED
+    (trial,) = experiment.view.trials
+    left = trial.steps_completed
+    assert 7 <= left < 17
+    assert left in [each.steps_completed for each in experiment.checkpoints()]
+    experiment.activate()
+    assert experiment.wait(timeout=150) == State.COMPLETED
+    (trial,) = experiment.view.trials
+    assert trial.restarts == 1
+    lines = client.experiment_logs(experiment.id, LogQuery()).lines
+    ends = {
+        name: sorted(line.text.split(name)[1] for line in lines if name in line.text)
+        for name in ("alone:", "disturbed:")
+    }
+    assert len(ends["alone:"]) == 2
+    assert ends["disturbed:"] == ends["alone:"]
+    curves = {each.name: each.steps for each in client.curves(experiment.id)}
+    assert curves["loss"] == list(range(1, 21))
+    assert curves["val_loss"] == [5, 10, 15, 20]
+    saved = [each.steps_completed for each in experiment.checkpoints()]
+    assert saved == sorted({5, 10, left, 15, 20})
+    files = experiment.best_checkpoint().files
+    assert {"generators-0.pt", "generators-1.pt", "model.safetensors"} <= files.keys()
