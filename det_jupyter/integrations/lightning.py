@@ -44,7 +44,7 @@ from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 
 _VALIDATED = "det_jupyter_validated"  # of the dict in it
 
@@ -328,7 +328,19 @@ class DetEnvironment(ClusterEnvironment):
         """Do nothing: the trial decides it."""
 
 
-class DetStrategy(DDPStrategy):
+class _OnRanks:
+    """What strategies on the trial's ranks share."""
+
+    _context: core.Context
+
+    @property
+    def root_device(self) -> torch.device:
+        """The device of this rank."""
+        info = self._context.info
+        return info.device if info is not None else super().root_device  # type: ignore[misc]
+
+
+class DetStrategy(_OnRanks, DDPStrategy):
     """DDP over the ranks of the trial: `Trainer` needs no `devices` and `num_nodes`.
 
     Args:
@@ -345,13 +357,32 @@ class DetStrategy(DDPStrategy):
         super().__init__(cluster_environment=environment, **options)
 
     @property
-    def root_device(self) -> torch.device:
-        """The device of this rank."""
-        info = self._context.info
-        return info.device if info is not None else super().root_device
-
-    @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
         """The share of the data that this rank trains on."""
         distributed = self._context.distributed
         return {"num_replicas": distributed.size, "rank": distributed.rank}
+
+
+class DetModelParallelStrategy(_OnRanks, ModelParallelStrategy):
+    """FSDP2 and tensor parallelism over the ranks of the trial, which are on one computer.
+
+    Args:
+        context: The Core API's; by default the current one.
+        **options: Those of `ModelParallelStrategy`; by default all ranks are data parallel.
+
+    Raises:
+        DetError: There is no context, or the ranks are on several computers.
+    """
+
+    def __init__(self, context: core.Context | None = None, **options: Any) -> None:
+        self._context = current_context(context, "DetModelParallelStrategy")
+        distributed = self._context.distributed
+        if distributed.cross_size > 1:
+            raise DetError(
+                f"DetModelParallelStrategy: the trial's ranks are on {distributed.cross_size} "
+                "computers, and Lightning writes all parts of a state to one folder; write "
+                "resources: {is_single_node: true}, or use DetStrategy"
+            )
+        sizes = {"data_parallel_size": distributed.size, "tensor_parallel_size": 1}
+        super().__init__(**{**sizes, **options})
+        self.cluster_environment = DetEnvironment(distributed)
