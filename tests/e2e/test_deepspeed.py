@@ -1,4 +1,4 @@
-"""An engine of DeepSpeed on the two ranks of a trial, which fails and goes on."""
+"""An engine of DeepSpeed on the two ranks of a trial, which is paused, fails and goes on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import State
-from tests.scripts import create
+from tests.scripts import create, pause, wait_for_line
 
 pytestmark = [
     pytest.mark.e2e,
@@ -18,58 +18,72 @@ pytestmark = [
 ]
 
 SOURCE = """
+import time
 import deepspeed
 import torch
 from det_jupyter import core
 from det_jupyter.integrations.deepspeed import load_engine, save_engine
 
-CONFIG = {
-    "train_micro_batch_size_per_gpu": 4,
-    "zero_optimization": {"stage": 1},
-    "zero_allow_untested_optimizer": True,
-}
-
 with core.init() as context:
-    torch.manual_seed(7 + context.distributed.rank)
+    rank, hparams = context.distributed.rank, context.info.hparams
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": hparams["stage"]},
+        "zero_allow_untested_optimizer": True,
+    }
+    torch.manual_seed(7 + rank)
     layers = torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=CONFIG)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     state = load_engine(engine)
-    losses = []
-    while engine.global_steps < 6:
+    print(f"rank {rank} begins with {state};", flush=True)
+    while engine.global_steps < 12:
         loss = engine(torch.randn(4, 8)).square().mean()
         engine.backward(loss)
         engine.step()
-        losses.append(loss.item())
+        step = engine.global_steps
+        print(f"step {step} of rank {rank}: {loss.item()!r};", flush=True)
         if context.distributed.is_chief:
-            context.train.report_training_metrics(engine.global_steps, {"loss": loss.item()})
-        if engine.global_steps == 3:
-            save_engine(engine, {"epoch": 1})
-        if engine.global_steps == 4 and state is None and context.info.hparams["fails"]:
+            context.train.report_training_metrics(step, {"loss": loss.item()})
+        if step == 8:
+            save_engine(engine, {"saved": step})
+        if step == 9 and hparams["disturbed"] and state != {"saved": 8}:
             raise RuntimeError("on purpose")
-    save_engine(engine)
-    assert state in (None, {"epoch": 1})
-    print(f"losses of rank {context.distributed.rank}: {losses[-3:]};")
+        if hparams["disturbed"]:
+            time.sleep(0.1)
+            if context.preempt.should_preempt():
+                save_engine(engine, {"saved": step})
+                break
+    else:
+        save_engine(engine)
 """
 CONFIG = """
 entrypoint: python3 -m det_jupyter.launch.deepspeed train.py
-hyperparameters: {fails: false}
 resources: {slots_per_trial: 2}
-searcher: {name: single, metric: loss, max_length: {batches: 6}}
+searcher: {name: single, metric: loss, max_length: {batches: 12}}
 max_restarts: 1
 """
 
 
-def test_failed_training_goes_on_as_if_it_had_not_failed(client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_disturbed_training_goes_on_as_if_it_had_not_been_disturbed(
+    client: Client, tmp_path: Path, stage: int
+) -> None:
     (tmp_path / "train.py").write_text(SOURCE)
     losses = []
-    for fails in (False, True):
-        changes = {"hyperparameters": {"fails": fails}}
+    for disturbed in (False, True):
+        changes = {"hyperparameters": {"disturbed": disturbed, "stage": stage}}
         experiment = create(client, CONFIG, context=tmp_path, changes=changes)
+        if disturbed:
+            wait_for_line(experiment, "step 2 of rank", timeout_s=300)
+            assert pause(experiment) is State.PAUSED
+            experiment.activate()
         assert experiment.wait(timeout=800) == State.COMPLETED
         trial = experiment.trials[0]
-        assert trial.view.restarts == int(fails)
-        losses.append(sorted(line.text for line in trial.logs(search="losses of rank")))
-    assert len(losses[0]) == 2
-    assert losses[0] == losses[1]
+        assert trial.view.restarts == int(disturbed)
+        losses.append({line.text for line in trial.logs(search="of rank")})
+        begun = trial.logs(search="begins with")
+        assert len(begun) == (6 if disturbed else 2)
+    assert len(losses[0]) == 2 * 12
+    assert losses[0] == losses[1]  # and what was trained twice has the same losses
