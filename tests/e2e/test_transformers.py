@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,17 +74,47 @@ reproducibility: {experiment_seed: 5}
 max_restarts: 1
 """
 
+RANDOM = {"rng_state_0.pth", "rng_state_1.pth"}
 
+
+def zero(stage: int) -> Any:
+    """Return the parameter of ZeRO's stage: an argument of the Trainer, and files of its state."""
+    deepspeed = {
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+    states = [f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1)]
+    return pytest.param(
+        {"deepspeed": deepspeed},
+        RANDOM | {f"global_step30/{each}" for each in states},
+        id=f"zero-{stage}",
+        marks=[
+            pytest.mark.timeout(900),  # DeepSpeed compiles an extension when it is first used
+            pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs deepspeed"),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stored"),
+    [pytest.param({}, RANDOM | {"model.safetensors"}, id="ddp"), zero(2), zero(3)],
+)
 def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
-    client: Client, tmp_path: Path
+    client: Client, tmp_path: Path, arguments: dict[str, Any], stored: set[str]
 ) -> None:
     folder = tmp_path / "context"
     folder.mkdir()
     (folder / "fits.py").write_text(SOURCE)
     variable = [f"MARKER={tmp_path / 'killed'}"]
-    changes = {"environment": {"environment_variables": variable}}
+    changes = {
+        "environment": {"environment_variables": variable},
+        "hyperparameters": arguments,
+    }
     experiment = create(client, CONFIG, context=folder, changes=changes)
-    wait_for_line(experiment, "alone:", timeout_s=120)
+    wait_for_line(experiment, "alone:", timeout_s=500 if arguments else 120)
     wait_for_line(experiment, "step 7")
     assert pause(experiment) is State.PAUSED
     experiment.activate()
@@ -101,5 +133,5 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     assert curves["eval_loss"] == list(range(5, 31, 5))
     saved = [each.steps_completed for each in experiment.checkpoints()]
     assert len(saved) == len(set(saved))
-    files = experiment.best_checkpoint().files
-    assert {"model.safetensors", "rng_state_0.pth", "rng_state_1.pth"} <= files.keys()
+    (last,) = (each for each in experiment.checkpoints() if each.steps_completed == 30)
+    assert stored <= last.files.keys()
