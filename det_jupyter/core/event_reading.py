@@ -1,9 +1,12 @@
-"""Metrics of a script that reports none, read from what it writes for TensorBoard.
+"""Metrics of a script that reports none, read from what it writes for TensorBoard or as CSV.
 
 `SummaryWriter.add_scalar` of torch and of tensorboardX, Lightning's TensorBoardLogger and the
 TensorBoard callback of transformers all end in `EventFileWriter.add_event`. That method is wrapped
 when its module is first imported: the training only appends the event to a list, and a thread
 makes records of it. No file is read, so neither where it is nor what it had before matters.
+
+`CSVLogger.log_metrics` is wrapped too: Lightning logs to that where TensorBoard is not installed.
+It is not read once there are events, since a script with both loggers gives them the same metrics.
 
 The first report through the Core API ends the reading, and so does a callback of
 `det_jupyter.integrations`: what is reported counts. An event waits for `_HELD_S`, so that a report
@@ -19,11 +22,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial, wraps
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from det_jupyter.contract.host.own_threads import start_own
 from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
@@ -33,17 +36,31 @@ from det_jupyter.core.metric_names import MetricNames
 from det_jupyter.core.timings.after_import import after_import
 
 NOTICE = (
-    "The metrics are those that the script writes for TensorBoard. A callback of "
+    "The metrics are those that the script writes for TensorBoard or as CSV. A callback of "
     "det_jupyter.integrations, or calls of the Core API, give it checkpoints and pauses too: "
     "docs/integrations.md"
 )
 _HELD_S = 0.5
 _WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
+_CSV_LOGGERS = ("lightning.fabric.loggers.csv_logs", "lightning_fabric.loggers.csv_logs")
 _ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArguments
 
 
+class Logged(NamedTuple):
+    """What a CSVLogger logs; `at` is in UTC seconds."""
+
+    values: Mapping[str, Any]
+    step: int
+    at: float
+
+
 def scalars_of(event: Any) -> Iterator[Scalar]:
-    """Yield the scalars of an event (a protocol buffer of TensorBoard)."""
+    """Yield the scalars of an event (a protocol buffer of TensorBoard, or a Logged)."""
+    if isinstance(event, Logged):
+        for name, number in event.values.items():
+            with suppress(TypeError, ValueError):  # a text in a CSV file
+                yield Scalar(name, event.step, float(number), event.at)
+        return
     for value in event.summary.value:
         if value.HasField("simple_value"):
             yield Scalar(value.tag, event.step, value.simple_value, event.wall_time)
@@ -55,7 +72,7 @@ def scalars_of(event: Any) -> Iterator[Scalar]:
 
 def length_in(event: Any) -> tuple[float, float] | None:
     """Return the length in transformers' TrainingArguments: steps, or else epochs; None: none."""
-    for value in event.summary.value:
+    for value in () if isinstance(event, Logged) else event.summary.value:
         if value.tag == _ARGUMENTS and value.tensor.string_val:
             with suppress(ValueError, TypeError, KeyError):
                 arguments = json.loads(value.tensor.string_val[0])
@@ -85,6 +102,7 @@ class EventReading:
         self._length = (0.0, float(epochs))  # in steps, or else in epochs
         self._steps = 0
         self._has_read = False
+        self._has_written_events = False
         self._validated = MetricNames(searcher_metric)
         self._is_on = True
         self._events: deque[Any] = deque()
@@ -93,7 +111,7 @@ class EventReading:
         self._writing = threading.Lock()
 
     def take(self, event: Any) -> None:
-        """Take an event that is written. Called in any thread of the user's."""
+        """Take an event that is written, or a Logged. Called in any thread of the user's."""
         if not self._is_on:
             return
         self._events.append(event)
@@ -126,12 +144,15 @@ class EventReading:
             self._write_records(num)
         except Exception as error:  # the training goes on, and the list must not grow
             self.stop()
-            text = f"what the script writes for TensorBoard is not read any more: {error!r}"
+            text = f"what the script logs is not read any more: {error!r}"
             self._sink.write(Notice(at=time.time(), rank=0, text=text))
 
     def _write_records(self, num: int) -> None:
         with self._writing:
             events = [self._events.popleft() for _ in range(min(num, len(self._events)))]
+            self._has_written_events |= not all(isinstance(each, Logged) for each in events)
+            if self._has_written_events:
+                events = [each for each in events if not isinstance(each, Logged)]
             scalars = [scalar for event in events for scalar in scalars_of(event)]
             for record in records_of(scalars, self._metric):
                 self._note(record)
@@ -172,7 +193,7 @@ _reading: EventReading | None = None
 def read_events(
     sink: RecordSink, on_steps: Callable[[int], None], searcher_metric: str, epochs: float = 0
 ) -> None:
-    """Read what this process writes for TensorBoard from now on. See EventReading."""
+    """Read what this process writes for TensorBoard or as CSV from now on. See EventReading."""
     global _reading
     if _reading is not None:
         return
@@ -180,7 +201,9 @@ def read_events(
     os.register_at_fork(after_in_child=_reading.stop)
     atexit.register(_reading.flush)
     for name in _WRITERS:
-        after_import(name, partial(_wrap, name, _reading), has="EventFileWriter")
+        after_import(name, partial(wrap_writer, name, _reading), has="EventFileWriter")
+    for name in _CSV_LOGGERS:
+        after_import(name, partial(wrap_csv_logger, name, _reading), has="CSVLogger")
 
 
 def stop_reading() -> None:
@@ -195,7 +218,8 @@ def end_reading() -> None:
         _reading.flush()
 
 
-def _wrap(name: str, reading: EventReading) -> None:
+def wrap_writer(name: str, reading: EventReading) -> None:
+    """Have the writer of TensorBoard's events in this module give them to `reading` too."""
     writer = sys.modules[name].EventFileWriter
     add = writer.add_event
 
@@ -205,3 +229,17 @@ def _wrap(name: str, reading: EventReading) -> None:
         reading.take(event)
 
     writer.add_event = add_event
+
+
+def wrap_csv_logger(name: str, reading: EventReading) -> None:
+    """Have Lightning's CSVLogger in this module give what it logs to `reading` too."""
+    logger = sys.modules[name].CSVLogger
+    log = logger.log_metrics
+
+    @wraps(log)
+    def log_metrics(self: Any, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        number = len(self.experiment.metrics) if step is None else step  # as it does
+        log(self, metrics, step)
+        reading.take(Logged(dict(metrics), number, time.time()))
+
+    logger.log_metrics = log_metrics

@@ -12,7 +12,7 @@ import pytest
 
 from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
 from det_jupyter.core import event_reading
-from det_jupyter.core.event_reading import EventReading
+from det_jupyter.core.event_reading import EventReading, Logged
 from det_jupyter.core.journal import RecordList
 
 
@@ -35,6 +35,9 @@ class Script:
         text = {"dtype": 7, "string_val": [json.dumps(arguments).encode()]}
         summary = {"value": [{"tag": "args/text_summary", "tensor": text}]}
         self.reading.take(event_pb2.Event(summary=summary))
+
+    def log(self, step: int, **values: Any) -> None:
+        self.reading.take(Logged(values, step, time.time()))
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [record for record in self.sink.records if isinstance(record, kind)]
@@ -92,6 +95,26 @@ def test_a_report_ends_the_reading_and_drops_what_was_held(script: Script) -> No
     script.write(2, loss=0.25)
     script.reading.flush()
     assert script.sink.records == []
+
+
+def test_what_a_csv_logger_logs_becomes_records(script: Script) -> None:
+    script.log(4, val_loss=0.5, epoch=1, note="a text")
+    script.reading.flush()
+    (record,) = script.of(MetricsReported)
+    assert (record.group, record.steps_completed) == ("validation", 4)
+    assert record.metrics == {"val_loss": 0.5}
+    assert len(script.of(Notice)) == 1
+
+
+def test_a_script_with_both_loggers_has_its_metrics_once(script: Script) -> None:
+    script.log(1, loss=0.5)
+    script.write(1, loss=0.5)
+    script.reading.flush()
+    script.log(2, loss=0.25)
+    script.reading.flush()
+    script.write(2, loss=0.25)
+    script.reading.flush()
+    assert script.metrics() == [{"loss": 0.5}, {"loss": 0.25}]
 
 
 def test_steps_do_not_go_back(script: Script) -> None:

@@ -43,6 +43,7 @@ def fit(
     callbacks: list[Any] | None = None,
     limit_val_batches: int = NUM_BATCHES,
     module: L.LightningModule | None = None,
+    logger: Any = False,
     **arguments: Any,
 ) -> Any:
     L.seed_everything(5, verbose=False)
@@ -56,7 +57,7 @@ def fit(
             max_epochs=NUM_EPOCHS,
             callbacks=callbacks,
             accelerator="cpu",
-            logger=False,
+            logger=logger,
             enable_checkpointing=bool(callbacks),
             enable_progress_bar=False,
             enable_model_summary=False,

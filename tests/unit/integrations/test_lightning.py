@@ -10,6 +10,7 @@ import pytest
 
 from det_jupyter import core
 from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
+from det_jupyter.core.event_reading import EventReading, wrap_csv_logger
 from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import (
     compared_at_the_end,
@@ -160,6 +161,27 @@ def test_training_without_the_checkpoint_is_refused_at_its_start(
     assert callback.ckpt_path is not None  # asked for, and not given
     with pytest.raises(DetError, match=r"continues, .* write trainer\.fit\(\.\.\., ckpt_path="):
         runs.fit(continued, [callback], ckpt_path=None)
+
+
+def test_what_its_csv_logger_logs_is_read_if_nothing_is_reported(
+    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lightning.fabric.loggers import csv_logs
+    from lightning.pytorch.loggers import CSVLogger
+
+    monkeypatch.setattr(csv_logs.CSVLogger, "log_metrics", csv_logs.CSVLogger.log_metrics)
+    reading = EventReading(context.sink, lambda steps: None, "val_loss")
+    wrap_csv_logger("lightning.fabric.loggers.csv_logs", reading)
+    runs.fit(context, callbacks=[], logger=CSVLogger(tmp_path))
+    reading.flush()
+    read = [(group, at, sorted(values)) for group, at, values in metrics(context)]
+    assert read[:3] == [
+        ("training", 1, ["loss_step"]),
+        ("training", 3, ["loss_epoch", "loss_step"]),
+        ("validation", 3, ["val_loss"]),
+    ]
+    files = (tmp_path / "lightning_logs").rglob("metrics.csv")
+    assert len([*files]) == 1  # which it writes as before
 
 
 def test_callback_needs_a_context_and_is_given_once(runs: Any, context: core.Context) -> None:
