@@ -29,6 +29,7 @@ from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 
 API = "/api/v1"
+BACKGROUND = "x-det-background"  # header of requests that no user has caused
 _SUCCESSOR_S = 10.0
 # Another master took over the port, or this one is ending: the request was not carried out.
 _RETRY_STATUS = (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)
@@ -60,6 +61,7 @@ class Session:
         locate: Returns those of the present master; called when the former one does not answer.
             None: such requests fail.
         transport: For tests: an httpx transport instead of the network.
+        is_users: Whether a user asks: a master without such requests ends after some hours.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class Session:
         *,
         locate: Callable[[], MasterInfo] | None = None,
         transport: httpx.BaseTransport | None = None,
+        is_users: bool = True,
     ) -> None:
+        self._headers = {} if is_users else {BACKGROUND: "1"}
         self._locate = locate
         self._transport = transport
         self._lock = threading.Lock()
@@ -79,7 +83,7 @@ class Session:
         self.info = info
         self._http = httpx.Client(
             base_url=info.url + API,
-            headers={"Authorization": f"Bearer {info.token}"},
+            headers={**self._headers, "Authorization": f"Bearer {info.token}"},
             timeout=TIMEOUT,
             transport=self._transport,
             trust_env=False,  # no proxy on the loopback

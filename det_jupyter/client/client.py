@@ -385,15 +385,19 @@ class Client:
         return self._get_all(TrackerState, f"/experiments/{experiment_id}/trackers")
 
     def tracker_work(self, group: str) -> list[TrackerWork]:
-        """Return what the process of a tracker is to send now.
+        """Return what the process of a tracker is to send next.
 
         Raises:
             NotFound: The master has started another one in its place.
         """
-        return self._get_all(TrackerWork, "/trackers/work", group=group)
+        return self._get_all(TrackerWork, f"/trackers/work/{group}")
+
+    def fail_tracker(self, group: str, problem: str) -> None:
+        """Store why the tracker of a process cannot be reached."""
+        self.session.put(f"/trackers/work/{group}", _body(TrackerProgress(problem=problem)))
 
     def advance_tracker(self, number: int, progress: TrackerProgress) -> None:
-        """Store how far the process of a tracker is, and its problem."""
+        """Store how far a tracker is with an experiment, or why it could not be sent."""
         self.session.put(f"/trackers/{number}", _body(progress))
 
     def items(self, experiment_id: int, *, after: int) -> Generator[FeedItem, None, None]:

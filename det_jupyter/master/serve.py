@@ -240,7 +240,7 @@ class _Program:
 
     async def _stop_when_idle(self, app: Guard) -> None:
         idle_s = 3600 * idle_hours()
-        while app.idle_s < idle_s or _has_work(self._service):
+        while app.idle_s < idle_s or has_work(self._service):
             await asyncio.sleep(min(_IDLE_CHECK_S, max(0.1, idle_s / 10)))
         logger.info("idle for %g hours", idle_s / 3600)
         self._request_stop(False)
@@ -273,11 +273,18 @@ def default_storage(environ: Mapping[str, str] = os.environ) -> str:
     return os.path.normpath(folder) if given else ""
 
 
-def _has_work(service: Service) -> bool:
-    """Return whether something runs or can start without a request; paused experiments cannot."""
+def has_work(service: Service) -> bool:
+    """Return whether something runs or can start without a request, or is sent to a tracker.
+
+    Paused experiments cannot start. What waits for a tracker that cannot be reached is stored.
+    """
     machine = service.machine
     unfinished = machine.state.unfinished_experiments()
-    return machine.indexes.any_holds_slots or any(e.state is not State.PAUSED for e in unfinished)
+    return (
+        machine.indexes.any_holds_slots
+        or any(e.state is not State.PAUSED for e in unfinished)
+        or service.store.tracked.places.is_sending(time.time())
+    )
 
 
 def _describe_master(listener: socket.socket, storage: str) -> MasterInfo:

@@ -34,7 +34,7 @@ def main() -> int:
     os.environ.update(order.environment)
     if (info := find_master()) is None:
         return 0
-    source = Source(Client(Session(info)), info.host)
+    source = Source(Client(Session(info, is_users=False)), info.host)
     try:
         send_all(_sender_of(order, source), source, order.group)
     except (MasterUnreachable, NotFound):  # it ends, or has started another in our place
@@ -90,14 +90,13 @@ def send_all(sender: Sender, source: Source, group: str) -> None:
     idle_since = time.monotonic()
     while time.monotonic() < idle_since + _IDLE_S:
         works = source.work(group)
-        for index, work in enumerate(works):
+        for work in works:
             try:
                 sender.send(work)
             except Refused as refused:
                 source.report(work, str(refused))
             except Unreachable as problem:
-                for each in works[index:]:
-                    source.report(each, str(problem))
+                source.fail(group, str(problem))
                 return
             except MasterUnreachable:
                 raise

@@ -110,13 +110,17 @@ class Source:
         self._client.advance_tracker(work.id, TrackerProgress(seq=seq, runs=runs or {}))
 
     def report(self, work: TrackerWork, problem: str) -> None:
-        """Store why the tracker could not be sent to."""
+        """Store why an experiment could not be sent."""
         self._client.advance_tracker(
             work.id, TrackerProgress(problem=shortened(problem, MOST_OF_PROBLEM))
         )
 
+    def fail(self, group: str, problem: str) -> None:
+        """Store why the tracker cannot be reached."""
+        self._client.fail_tracker(group, shortened(problem, MOST_OF_PROBLEM))
+
     def work(self, group: str) -> list[TrackerWork]:
-        """Return what is to be sent now."""
+        """Return what is to be sent next: some experiments."""
         return self._client.tracker_work(group)
 
 

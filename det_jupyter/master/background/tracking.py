@@ -21,15 +21,15 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.contract.messages import TrackerOrder, TrackerProgress, TrackerWork
-from det_jupyter.errors import DetError
+from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.tracked import Tracked
-from det_jupyter.master.service.tracker_orders import order_of
+from det_jupyter.master.service.tracker_orders import order_of, variables_of
+from det_jupyter.master.service.tracker_places import Place
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +38,6 @@ _PERIOD_S = 1.0
 _AFTER_ERROR_S = 60.0
 _MOST_AT_ONCE = 8
 _END_S = 2.0
-
-
-@dataclass(slots=True)
-class _Sender:
-    """A process, and the rows that it looks after, by number."""
-
-    group: str
-    ids: set[int] = field(default_factory=set)
-    task: asyncio.Task[None] | None = None
 
 
 class Tracking:
@@ -68,13 +59,13 @@ class Tracking:
         self._service = service
         self._run = run or run_process
         self._tracked = service.store.tracked
+        self._places = self._tracked.places
         self._clock = clock
-        self._senders: dict[str, _Sender] = {}  # by what they send to
-        self._seq_seen = -1
-        self._look_at = 0.0  # when something is due that could not be done before
+        self._processes: dict[Place, asyncio.Task[None]] = {}
+        self._seq_seen: int | None = None  # of the feed; what is behind was looked for up to it
 
     async def run(self) -> None:
-        """Look for what is behind about every second, until cancelled."""
+        """Start what is due about every second, until cancelled."""
         try:
             while True:
                 try:
@@ -85,91 +76,127 @@ class Tracking:
                     pause_s = _AFTER_ERROR_S
                 await asyncio.sleep(pause_s)
         finally:
-            tasks = [each.task for each in self._senders.values() if each.task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.close()
+
+    async def close(self) -> None:
+        """End the processes."""
+        tasks = list(self._processes.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def start_due(self) -> None:
-        """Give what is behind and due to the process of its place; start those processes."""
-        seq, now = self._service.store.feed.last_seq, self._clock()
-        if seq == self._seq_seen and now < self._look_at:
+        """Find what is behind now, and start the processes of places where something is due."""
+        await self._find_waiting()
+        now = self._clock()
+        for place in self._places:
+            if len(self._processes) < _MOST_AT_ONCE and not place.group and place.is_due(now):
+                place.group = uuid.uuid4().hex
+                self._processes[place] = asyncio.create_task(self._watch(place))
+
+    async def _find_waiting(self) -> None:
+        """Look at the rows of experiments that were reported on; the first time, at all rows."""
+        last_seq, seen = self._service.store.feed.last_seq, self._seq_seen
+        if last_seq == seen:
             return
-        self._seq_seen, self._look_at = seq, now + _AFTER_ERROR_S
-        cared_for = {number for each in self._senders.values() for number in each.ids}
-        for row in self._tracked.behind():
-            if row.id in cared_for:
-                continue
-            if row.next_at > now or len(self._senders) >= _MOST_AT_ONCE:
-                later = row.next_at if row.next_at > now else now + _PERIOD_S
-                self._look_at = min(self._look_at, later)
-                continue
-            try:
-                await self._give(row)
-            except DetError as error:
-                self.advance(row.id, TrackerProgress(problem=str(error)))
+        rows = self._tracked.behind() if seen is None else self._tracked.reported_since(seen)
+        for row in rows:
+            place = await self._place_of(row)
+            place.waiting.setdefault(row.id, row.next_at)
+        self._seq_seen = last_seq
 
-    def look(self) -> None:
-        """Look for what is behind soon, though nothing new was reported."""
-        self._look_at = 0.0
+    async def _place_of(self, row: Tracked) -> Place:
+        if (known := self._places.of(row.id)) is not None:
+            return known
+        variables = await variables_of(self._service.store.addresses, row.environment)
+        return self._places.join(row.id, row.tracker, variables)
 
-    async def _give(self, row: Tracked) -> None:
-        order = await order_of(
-            self._service.store.addresses,
-            row.tracker,
-            row.environment,
-            group=uuid.uuid4().hex,
-            folder=paths.data_dir() / "wandb",
-        )
-        place = order.model_dump_json(exclude={"group": True, "tracker": {"name"}})
-        sender = self._senders.get(place)
-        if sender is None:
-            sender = self._senders[place] = _Sender(order.group)
-            sender.task = asyncio.create_task(self._watch(place, sender, order))
-        sender.ids.add(row.id)
+    async def send_now(self, experiment_id: int) -> None:
+        """Have an experiment sent at once, also where something has failed before."""
+        for row in self._tracked.of(experiment_id):
+            place = await self._place_of(row)
+            place.waiting[row.id] = place.next_at = 0.0
 
-    async def _watch(self, place: str, sender: _Sender, order: TrackerOrder) -> None:
+    async def _watch(self, place: Place) -> None:
         try:
-            status = await self._run(order)
-            if status:
-                self._report_end(sender, status)
+            order = await order_of(
+                self._service.store.addresses, place, folder=paths.data_dir() / "wandb"
+            )
+            if status := await self._run(order):
+                self._fail(place, _end_in_words(status))
         except DetError as error:
-            self._report(sender, str(error))
+            self._fail(place, str(error))
         except Exception:
             logger.exception("the process of a tracker could not be run")
             await asyncio.sleep(_AFTER_ERROR_S)
         finally:
-            del self._senders[place]
-            self.look()
+            place.group = ""
+            del self._processes[place]
 
-    def _report_end(self, sender: _Sender, status: int) -> None:
-        end = f"was ended by signal {-status}" if status < 0 else f"has ended with status {status}"
-        self._report(sender, f"the process that sends to it {end}; {LOG} has more")
+    # what the processes ask for and report
 
-    def _report(self, sender: _Sender, problem: str) -> None:
-        """Report a problem of all that a process had to do, and has no problem of its own."""
-        now = self._clock()
-        for row in self._tracked.behind():
-            if row.id in sender.ids and row.next_at <= now:
-                self.advance(row.id, TrackerProgress(problem=problem))
+    def work(self, group: str) -> list[TrackerWork]:
+        """Return what a process is to send next: some of what is behind and due.
 
-    def work(self, group: str) -> list[TrackerWork] | None:
-        """Return what a process is to send now; None: it is not one of these, and shall end."""
-        sender = next((each for each in self._senders.values() if each.group == group), None)
-        if sender is None:
-            return None
-        now = self._clock()
-        rows = [row for row in self._tracked.behind() if row.id in sender.ids]
-        return [self._tracked.work_of(row) for row in rows if row.next_at <= now]
+        Raises:
+            NotFound: It is not one of these processes, and shall end.
+        """
+        place, now = self._place_named(group), self._clock()
+        while due := place.take_due(now):
+            rows = self._tracked.behind(due)
+            for number in set(due) - {row.id for row in rows}:
+                del place.waiting[number]
+            if rows:
+                return [self._tracked.work_of(row) for row in rows]
+        return []
 
     def advance(self, number: int, progress: TrackerProgress) -> None:
-        """Store how far a tracker is, and show it if its problem is another one now."""
+        """Store how far a tracker is with an experiment, and show its problem if it is new."""
+        if (place := self._places.of(number)) is not None:
+            for experiment_id in place.recover():
+                self._service.announce_experiment(experiment_id)
         if self._tracked.advance(number, progress, self._clock()):
             if progress.problem:
                 logger.warning("tracker %d is behind: %s", number, progress.problem)
             experiment_id = self._tracked.experiment_of(number)
             if experiment_id is not None:
                 self._service.announce_experiment(experiment_id)
+
+    def fail(self, group: str, problem: str) -> None:
+        """Note that the tracker of a process cannot be reached, and show it.
+
+        Raises:
+            NotFound: It is not one of these processes.
+        """
+        self._fail(self._place_named(group), problem)
+
+    def _fail(self, place: Place, problem: str) -> None:
+        if place.fail(problem, self._clock()):
+            logger.warning("tracker %s: %s", place.tracker.label, problem)
+            for experiment_id in self._running_at(place):
+                place.announced.add(experiment_id)
+                self._service.announce_experiment(experiment_id)
+
+    def _running_at(self, place: Place) -> list[int]:
+        """Return the experiments of a place that train; of others, views are not followed."""
+        machine = self._service.machine
+        return [
+            each.id
+            for each in machine.state.unfinished_experiments()
+            if any(trial.allocation for trial in machine.indexes.unfinished_trials(each.id))
+            and any(row.id in place.waiting for row in self._tracked.of(each.id))
+        ]
+
+    def _place_named(self, group: str) -> Place:
+        for place in self._processes:
+            if place.group == group:
+                return place
+        raise NotFound("this process was replaced by another one")
+
+
+def _end_in_words(status: int) -> str:
+    end = f"was ended by signal {-status}" if status < 0 else f"has ended with status {status}"
+    return f"the process that sends to it {end}; {LOG} has more"
 
 
 async def run_process(order: TrackerOrder) -> int:

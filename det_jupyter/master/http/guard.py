@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from det_jupyter.connection import BACKGROUND
 from det_jupyter.master.http.responses import closing_refusal
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 MOST_BODY_BYTES = 64 * 1024 * 1024
 BODY_S = 30.0  # the longest pause between two parts of a body
 _TOO_LARGE = f"the request is too large; expected at most {MOST_BODY_BYTES >> 20} MB"
+_BACKGROUND = BACKGROUND.encode()
 _LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
@@ -73,10 +75,10 @@ class Guard:
         elif problem := too_large(headers):
             await closing_refusal(413, problem)(scope, receive, send)
         else:
-            await self._serve(scope, receive, send)
+            is_users = "/agents/" not in scope["path"] and _BACKGROUND not in headers
+            await self._serve(scope, receive, send, is_users)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_users = "/agents/" not in scope["path"]
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, is_users: bool) -> None:
         self._num_open += is_users
         try:
             await self._app(scope, BoundedBody(receive), send)

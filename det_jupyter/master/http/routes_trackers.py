@@ -45,21 +45,24 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
         if problems:
             raise ConfigError(problems)
         numbers = {tracked.add(experiment_id, *each) for each in chosen}
-        tracking.look()
+        await tracking.send_now(experiment_id)
         states = tracked.states(experiment_id)
         return JsonResponse([each for each in states if each.id in numbers])
 
-    @routes.get("/trackers/work", response_model=list[TrackerWork])
+    @routes.get("/trackers/work/{group}", response_model=list[TrackerWork])
     async def work(group: str) -> Response:
-        """Return what the process of a tracker is to send now."""
-        found = tracking.work(group)
-        if found is None:
-            raise NotFound("this process was replaced by another one")
-        return JsonResponse(found)
+        """Return what the process of a tracker is to send next."""
+        return JsonResponse(tracking.work(group))
+
+    @routes.put("/trackers/work/{group}", response_model=TrackerProgress)
+    async def fail(group: str, body: TrackerProgress) -> Response:
+        """Store why the tracker of a process cannot be reached."""
+        tracking.fail(group, body.problem)
+        return JsonResponse(body)
 
     @routes.put("/trackers/{number}", response_model=TrackerProgress)
     async def advance(number: Whole, body: TrackerProgress) -> Response:
-        """Store how far the process of a tracker is, and its problem."""
+        """Store how far a tracker is with an experiment, or why it could not be sent."""
         tracking.advance(number, body)
         return JsonResponse(TrackerProgress(seq=body.seq))
 

@@ -115,19 +115,22 @@ class Addresses:
         Raises:
             DetError: There is none; the message has no secret.
         """
-        found = self.value_of(address, environment)
+        found = self.value_of(address, self.variables(environment))
         if not is_url(found):
             raise DetError(f"{shown(address)} holds no address; expected https://...")
         return found
 
-    def value_of(self, reference: str, environment: str | None) -> str:
+    def value_of(self, reference: str, variables: Mapping[str, str]) -> str:
         """Return what a reference names, any other text as it is; may be called in a thread.
+
+        Args:
+            variables: Those that the experiment was submitted with.
 
         Raises:
             DetError: It names nothing; the message has no secret.
         """
         if (name := variable_of(reference)) is not None:
-            found = self.variables(environment).get(name) or os.environ.get(name, "")
+            found = variables.get(name) or os.environ.get(name, "")
             if not found:
                 raise DetError(
                     f"{name} is not set where the experiment was submitted, nor where the master "

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,9 +28,9 @@ from det_jupyter.master.machine.model.state import Experiment, MachineState
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.database import transaction
 from det_jupyter.master.service.stored_rows import readable
+from det_jupyter.master.service.tracker_places import Places, pause_s
 from det_jupyter.master.service.user_file import UserFile
 
-_FIRST_RETRY_S, _FACTOR, _LONGEST_RETRY_S = 5.0, 2.0, 300.0
 _SOME_ATTEMPTS = 3  # after which a tracker counts as a problem
 _WAITS = (
     "SELECT 1 FROM feed "
@@ -48,7 +48,8 @@ class Tracked:
         environment: The blob with the variables that the experiment was submitted with.
         key: Unique for this experiment and tracker.
         seq: Number of the last item of the feed that it has.
-        attempts: How many have failed since the last one that did not.
+        attempts: How many have failed at it since the last one that did not; a tracker that
+            cannot be reached is a matter of its place.
         next_at: When to try again.
         problem: Why the last attempt failed.
     """
@@ -75,6 +76,7 @@ class TrackedExperiments:
     def __init__(self, db: sqlite3.Connection, addresses: Addresses, data_dir: Path) -> None:
         self._db = db
         self._addresses = addresses
+        self.places = Places()
         self.file = UserFile(data_dir / paths.TRACKERS_FILE, read_trackers, TrackersFile())
 
     def add_own(self, state: MachineState, experiment: Experiment) -> None:
@@ -151,11 +153,26 @@ class TrackedExperiments:
         )
         return list(readable(rows.fetchall(), _as_tracked))
 
-    def behind(self) -> list[Tracked]:
-        """Return what was not sent whole, the oldest experiments first."""
+    def behind(self, numbers: Sequence[int] | None = None) -> list[Tracked]:
+        """Return what was not sent whole, the oldest experiments first.
+
+        Args:
+            numbers: Of these rows only; else all are looked at, some 15 us for each.
+        """
+        some = "" if numbers is None else "id IN (SELECT value FROM json_each(?)) AND "
         rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE NOT is_over AND EXISTS ({_WAITS}) "
-            "ORDER BY experiment_id, id"
+            f"SELECT {_FIELDS} FROM tracked WHERE {some}NOT is_over AND EXISTS ({_WAITS}) "
+            "ORDER BY experiment_id, id",
+            () if numbers is None else (json.dumps(numbers),),
+        )
+        return list(readable(rows.fetchall(), _as_tracked))
+
+    def reported_since(self, seq: int) -> list[Tracked]:
+        """Return the rows of the experiments that the feed has something new of."""
+        rows = self._db.execute(
+            f"SELECT {_FIELDS} FROM tracked WHERE NOT is_over AND experiment_id IN "
+            "(SELECT experiment_id FROM feed WHERE seq > ?) ORDER BY experiment_id, id",
+            (seq,),
         )
         return list(readable(rows.fetchall(), _as_tracked))
 
@@ -187,8 +204,7 @@ class TrackedExperiments:
                 return False
             before, attempts = row
             attempts = attempts + 1 if progress.problem else 0
-            pause_s = _FIRST_RETRY_S * _FACTOR ** min(attempts - 1, 20)
-            next_at = now + min(pause_s, _LONGEST_RETRY_S) if attempts else 0.0
+            next_at = now + pause_s(attempts) if attempts else 0.0
             self._db.execute(
                 "UPDATE tracked SET seq = max(seq, ?), attempts = ?, next_at = ?, problem = ? "
                 "WHERE id = ?",
@@ -198,6 +214,8 @@ class TrackedExperiments:
                 "INSERT OR REPLACE INTO tracked_runs VALUES (?, ?, ?)",
                 [(number, trial_id, json.dumps(run)) for trial_id, run in progress.runs.items()],
             )
+        if (place := self.places.of(number)) is not None and number in place.waiting:
+            place.waiting[number] = next_at
         return before != progress.problem
 
     def experiment_of(self, number: int) -> int | None:
@@ -221,6 +239,9 @@ class TrackedExperiments:
         first = self._db.execute(f"SELECT at {waiting} 1", values).fetchone()
         query = "SELECT coalesce(max(seq), 0) FROM feed WHERE experiment_id = ?"
         last_seq: int = self._db.execute(query, values[:1]).fetchone()[0]
+        place = self.places.of(tracked.id)
+        is_held_up = place is not None and place.problem and tracked.id in place.waiting
+        failed = place if place is not None and is_held_up else tracked
         return TrackerState(
             id=tracked.id,
             label=tracked.tracker.label,
@@ -228,20 +249,21 @@ class TrackedExperiments:
             seq=tracked.seq,
             last_seq=last_seq,
             since=first[0] if first else None,
-            problem=tracked.problem,
-            next_at=tracked.next_at if tracked.problem else None,
+            problem=failed.problem,
+            next_at=failed.next_at if failed.problem else None,
         )
 
     def problems(self) -> list[str]:
-        """Return a sentence for each tracker that repeatedly could not be reached."""
+        """Return a sentence for each tracker that repeatedly could not be sent to."""
         rows = self._db.execute(
             f"SELECT {_FIELDS} FROM tracked WHERE attempts >= ? GROUP BY tracker, problem",
             (_SOME_ATTEMPTS,),
         )
-        return [
+        refused = [
             f"tracker {each.tracker.label}: {each.problem}; it is tried again"
             for each in readable(rows.fetchall(), _as_tracked)
         ]
+        return self.places.problems() + refused
 
     def addresses(self) -> set[int]:
         """Return the numbers of the stored addresses that trackers refer to."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from det_jupyter.contract.messages import TrackerOrder
 from det_jupyter.contract.values.addresses import is_url
 from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.addresses import Addresses
+from det_jupyter.master.service.tracker_places import Place
 
 _FILE_S = 5.0
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
@@ -34,7 +35,7 @@ async def find_tracker_problems(
     """
     problems = list(find_missing_library(tracker))
     try:
-        await _address_of(addresses, tracker, environment)
+        await _address_of(addresses, tracker, await variables_of(addresses, environment))
     except DetError as error:
         problems.append(Problem("tracking_uri", str(error)))
     return problems
@@ -52,39 +53,41 @@ def find_missing_library(tracker: Tracker) -> Iterator[Problem]:
         yield Problem("tracking_uri", f"{text}pip install mlflow")
 
 
-async def order_of(
-    addresses: Addresses,
-    tracker: Tracker,
-    environment: str | None,
-    *,
-    group: str,
-    folder: Path,
-) -> TrackerOrder:
-    """Return the order for the process of a tracker.
+async def variables_of(addresses: Addresses, environment: str | None) -> dict[str, str]:
+    """Return the variables that an experiment was submitted with for its trackers and alerts.
 
     Args:
-        environment: The blob with the variables that the experiment was submitted with.
-        group: Names what the process asks for.
+        environment: The blob that has them.
+    """
+    return {} if environment is None else await in_thread(lambda: addresses.variables(environment))
+
+
+async def order_of(addresses: Addresses, place: Place, *, folder: Path) -> TrackerOrder:
+    """Return the order for the process of a place.
+
+    Args:
         folder: For files of trackers.
 
     Raises:
         DetError: What the entry names cannot be found; the message has no secret.
     """
+    tracker = place.tracker
     for problem in find_missing_library(tracker):
         raise DetError(problem.text)
-    address = await _address_of(addresses, tracker, environment)
+    address = await _address_of(addresses, tracker, place.variables)
     document = tracker.model_dump(exclude_none=True)
-    sent_along = await in_thread(lambda: addresses.variables(environment))
     return TrackerOrder(
-        group=group,
+        group=place.group,
         tracker=document if address is None else {**document, "tracking_uri": address},
         folder=tracker.folder or str(folder),
-        environment={name: sent_along[name] for name in _CREDENTIALS if name in sent_along},
+        environment={
+            name: place.variables[name] for name in _CREDENTIALS if name in place.variables
+        },
     )
 
 
 async def _address_of(
-    addresses: Addresses, tracker: Tracker, environment: str | None
+    addresses: Addresses, tracker: Tracker, variables: Mapping[str, str]
 ) -> str | None:
     """Return the address of a tracker; None: it has none.
 
@@ -96,7 +99,7 @@ async def _address_of(
     stored = addresses.stored(named)
     try:
         async with asyncio.timeout(_FILE_S):  # a drive may hang
-            address = await in_thread(lambda: addresses.value_of(stored, environment))
+            address = await in_thread(lambda: addresses.value_of(stored, variables))
     except TimeoutError:
         raise DetError(f"{named} could not be read within {_FILE_S:g} s") from None
     if not (is_url(address) or is_database(address)):

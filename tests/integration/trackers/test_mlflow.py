@@ -104,13 +104,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 class Run:
     """A master as a process, and the only run of a trial, which reports what a test says."""
 
-    def __init__(self, master: MasterProcess) -> None:
+    def __init__(self, master: MasterProcess, **variables: str) -> None:
         self.master = master
         self._offset = 0
-        self._start([])
+        self._start([], **variables)
 
-    def _start(self, runs: list[RunReport]) -> None:
-        info = self.master.start()
+    def _start(self, runs: list[RunReport], **variables: str) -> None:
+        info = self.master.start(**variables)
         self.http = make_client(info)
         self.agent = self.master.agent(info, runs)
 
@@ -135,6 +135,13 @@ class Run:
         self.report(last_words(STEPS))
         self.agent.report(gang_exited())
 
+    def wait_until_the_master_leaves(self) -> None:
+        self.http.close()
+        assert self.master.wait() == 0
+
+    def start_master_again(self) -> None:
+        self._start([])
+
     def kill_master(self) -> None:
         self.http.close()
         self.master.kill()
@@ -158,9 +165,9 @@ class Run:
 
 
 @contextmanager
-def running(tmp_path: Path, url: str) -> Iterator[Run]:
+def running(tmp_path: Path, url: str, **variables: str) -> Iterator[Run]:
     with master_process(tmp_path) as master:
-        run = Run(master)
+        run = Run(master, **variables)
         run.submit(url)
         yield run
         run.http.close()
@@ -211,3 +218,17 @@ def test_nothing_is_lost_or_doubled_when_server_sender_and_master_are_killed(
     assert mlflow_run.data.params == {"global_batch_size": "8"}
     assert mlflow_run.data.tags["det_jupyter.labels"] == "mine"
     assert mlflow_run.data.tags["det_jupyter.state"] == "COMPLETED"
+
+
+def test_an_idle_master_leaves_while_the_tracker_is_down_and_the_next_one_sends_the_rest(
+    server: MlflowServer, tmp_path: Path
+) -> None:
+    with running(tmp_path, server.url, DET_JUPYTER_IDLE_HOURS=str(3 / 3600)) as run:
+        run.train(1, STEPS)
+        run.complete()
+        run.wait_until_the_master_leaves()
+        assert find(tmp_path, "det_jupyter.trackers") is None
+        server.start()
+        run.start_master_again()
+        wait_until(lambda: run.tracker().is_current, "it is caught up", _SERVER_S)
+    assert steps_at(server, "batches/loss") == list(range(1, STEPS + 1))

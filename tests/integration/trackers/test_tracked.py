@@ -12,14 +12,16 @@ import pytest
 
 from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.messages import TrackerOrder, TrackerProgress
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.background.tracking import Tracking
-from det_jupyter.master.service import tracker_orders
+from det_jupyter.master.serve import has_work
+from det_jupyter.master.service import tracker_orders, tracker_places
 from tests.integration.alerts.support import complete, opened, submit
 from tests.integration.master_support import (
     Bench,
     gang_started,
     make_chunk,
+    make_request,
     started,
     validation,
 )
@@ -54,6 +56,23 @@ class Processes:
         self.ends[order.group] = asyncio.get_running_loop().create_future()
         return await self.ends[order.group]
 
+    async def next_of(self, tracking: Tracking) -> TrackerOrder:
+        """Start what is due: one more process; return its order."""
+        num = len(self.orders)
+        await tracking.start_due()
+        await until(lambda: len(self.orders) > num)
+        return self.orders[-1]
+
+    async def end(self, order: TrackerOrder, status: int = 0) -> None:
+        self.ends[order.group].set_result(status)
+        await asyncio.sleep(0.01)
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not happened():
+            await asyncio.sleep(0.001)
+
 
 def play(bench: Bench, scene: Callable[[Tracking, Processes], Any]) -> None:
     """Run a scene with processes that are not real, at the bench's time."""
@@ -62,11 +81,16 @@ def play(bench: Bench, scene: Callable[[Tracking, Processes], Any]) -> None:
         processes = Processes()
         tracking = Tracking(bench.service, clock=lambda: bench.now, run=processes)
         await scene(tracking, processes)
-        for sender in tracking._senders.values():
-            assert sender.task is not None
-            sender.task.cancel()
+        await tracking.close()
 
     asyncio.run(run())
+
+
+def last_announced(bench: Bench) -> dict[str, Any]:
+    """Return the first tracker in the last view of an experiment that followers got."""
+    shown = [data for kind, data in bench.feed() if kind == "experiment"][-1]
+    state: dict[str, Any] = shown["trackers"][0]
+    return state
 
 
 def report_validation(bench: Bench, steps: int = 50) -> None:
@@ -80,21 +104,20 @@ def test_an_experiment_is_behind_until_the_position_is_advanced(bench: Bench) ->
     assert (state.label, state.behind, state.is_current) == (f"mlflow {PLACE}", 1, False)
 
     async def scene(tracking: Tracking, processes: Processes) -> None:
-        await tracking.start_due()
-        await asyncio.sleep(0)
-        (order,) = processes.orders
+        order = await processes.next_of(tracking)
         assert order.tracker == MLFLOW
-        (work,) = tracking.work(order.group) or []
+        (work,) = tracking.work(order.group)
         assert (work.experiment_id, work.seq, work.runs) == (1, 0, {})
         last = bench.store.feed.last_seq
         tracking.advance(work.id, TrackerProgress(seq=last, runs={1: {"run_id": "r"}}))
         assert tracking.work(order.group) == []
-        await tracking.start_due()
         report_validation(bench, 60)
-        (work,) = tracking.work(order.group) or []
+        await tracking.start_due()
+        (work,) = tracking.work(order.group)
         assert (work.seq, work.runs) == (last, {1: {"run_id": "r"}})
         assert len(processes.orders) == 1
-        assert tracking.work("another") is None
+        with pytest.raises(NotFound, match="replaced"):
+            tracking.work("another")
 
     play(bench, scene)
 
@@ -106,13 +129,10 @@ def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -
     async def scene(tracking: Tracking, processes: Processes) -> None:
         pauses = []
         for _ in range(9):
-            await tracking.start_due()
-            await asyncio.sleep(0)
-            order = processes.orders[-1]
-            (work,) = tracking.work(order.group) or []
-            tracking.advance(work.id, TrackerProgress(problem="it is down"))
-            processes.ends[order.group].set_result(0)
-            await asyncio.sleep(0.01)
+            order = await processes.next_of(tracking)
+            assert len(tracking.work(order.group)) == 1
+            tracking.fail(order.group, "it is down")
+            await processes.end(order)
             (state,) = bench.service.views.experiment(1).trackers
             assert state.next_at is not None
             pauses.append(state.next_at - bench.now)
@@ -121,16 +141,104 @@ def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -
             assert len(processes.orders) == len(pauses)
             bench.now = state.next_at
         assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-        in_feed = [data for kind, data in bench.feed() if kind == "experiment"][-1]
-        assert in_feed["trackers"][0]["problem"] == "it is down"
+        assert last_announced(bench)["problem"] == "it is down"
         assert bench.service.problems == [f"tracker mlflow {PLACE}: it is down; it is tried again"]
-        await tracking.start_due()
-        await asyncio.sleep(0)
-        (work,) = tracking.work(processes.orders[-1].group) or []
+        order = await processes.next_of(tracking)
+        (work,) = tracking.work(order.group)
         tracking.advance(work.id, TrackerProgress(seq=bench.store.feed.last_seq))
         (state,) = bench.service.views.experiment(1).trackers
         assert state.is_current
+        assert last_announced(bench)["problem"] == ""
         assert bench.service.problems == []
+
+    play(bench, scene)
+
+
+def test_a_tracker_that_is_down_is_one_report_however_many_experiments_wait(
+    bench: Bench,
+) -> None:
+    for _ in range(3):
+        submit(bench, trackers=[MLFLOW])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        order = await processes.next_of(tracking)
+        tracking.fail(order.group, "it is down")
+        await processes.end(order)
+        problems = [bench.store.tracked.states(each)[0].problem for each in (1, 2, 3)]
+        assert problems == ["it is down"] * 3
+        await bench.service.submit(make_request(trackers=[MLFLOW]))  # no reason to ask again
+        await tracking.start_due()
+        assert len(processes.orders) == 1
+        assert bench.store.tracked.states(4)[0].problem == "it is down"
+        bench.now += 5
+        await processes.next_of(tracking)
+
+    play(bench, scene)
+
+
+def test_what_a_tracker_refuses_is_tried_later_and_delays_no_other(bench: Bench) -> None:
+    for _ in range(2):
+        submit(bench, trackers=[MLFLOW])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        order = await processes.next_of(tracking)
+        first, second = tracking.work(order.group)
+        tracking.advance(first.id, TrackerProgress(problem="it refuses"))
+        assert tracking.work(order.group) == [second]
+        assert bench.store.tracked.states(1)[0].problem == "it refuses"
+        assert bench.store.tracked.states(2)[0].problem == ""
+        bench.now += 5
+        assert {each.id for each in tracking.work(order.group)} == {first.id, second.id}
+
+    play(bench, scene)
+
+
+def test_experiments_take_turns_when_there_are_many(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_places, "_AT_ONCE", 2)
+    for _ in range(3):
+        submit(bench, trackers=[MLFLOW])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        order = await processes.next_of(tracking)
+        turns = [[each.experiment_id for each in tracking.work(order.group)] for _ in range(3)]
+        assert turns == [[1, 2], [1, 3], [2, 3]]
+
+    play(bench, scene)
+
+
+def test_a_master_stays_to_send_but_not_for_a_tracker_that_is_down(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    complete(bench)
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        order = await processes.next_of(tracking)
+        (work,) = tracking.work(order.group)
+        assert has_work(bench.service)
+        tracking.fail(order.group, "it is down")
+        bench.now += 1e6  # an attempt is due
+        assert not has_work(bench.service)
+        tracking.advance(work.id, TrackerProgress(seq=1))
+        assert has_work(bench.service)
+        tracking.advance(work.id, TrackerProgress(seq=bench.store.feed.last_seq))
+        assert tracking.work(order.group) == []
+        assert not has_work(bench.service)
+
+    play(bench, scene)
+
+
+def test_a_user_who_asks_again_has_it_tried_at_once(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        order = await processes.next_of(tracking)
+        tracking.fail(order.group, "it is down")
+        await processes.end(order)
+        await tracking.start_due()
+        assert len(processes.orders) == 1
+        await tracking.send_now(1)
+        await processes.next_of(tracking)
 
     play(bench, scene)
 
@@ -139,10 +247,7 @@ def test_a_process_that_is_killed_is_a_problem_of_what_it_had_to_send(bench: Ben
     submit(bench, trackers=[MLFLOW])
 
     async def scene(tracking: Tracking, processes: Processes) -> None:
-        await tracking.start_due()
-        await asyncio.sleep(0)
-        processes.ends[processes.orders[0].group].set_result(-9)
-        await asyncio.sleep(0.01)
+        await processes.end(await processes.next_of(tracking), status=-9)
         (state,) = bench.service.views.experiment(1).trackers
         assert state.problem == (
             "the process that sends to it was ended by signal 9; trackers.log has more"
@@ -162,10 +267,10 @@ def test_experiments_of_one_place_share_a_process(bench: Bench, tmp_path: Path) 
 
     async def scene(tracking: Tracking, processes: Processes) -> None:
         await tracking.start_due()
-        await asyncio.sleep(0)
+        await until(lambda: len(processes.orders) == 2)
         works = {
             order.tracker.get("experiment"): [
-                work.experiment_id for work in tracking.work(order.group) or []
+                work.experiment_id for work in tracking.work(order.group)
             ]
             for order in processes.orders
         }
@@ -179,9 +284,8 @@ def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench) -> None:
     submit(bench, trackers=[{"type": "mlflow", "tracking_uri": address}])
 
     async def scene(tracking: Tracking, processes: Processes) -> None:
-        await tracking.start_due()
-        await asyncio.sleep(0)
-        assert processes.orders[0].tracker["tracking_uri"] == address
+        order = await processes.next_of(tracking)
+        assert order.tracker["tracking_uri"] == address
 
     play(bench, scene)
     view = bench.service.views.experiment(1)

@@ -18,6 +18,7 @@ class Works(Source):
     def __init__(self, *numbers: int) -> None:
         self.left = [list(numbers)]
         self.problems: dict[int, str] = {}
+        self.failures: list[str] = []
 
     def work(self, group: str) -> list[TrackerWork]:
         if not self.left:
@@ -29,6 +30,9 @@ class Works(Source):
 
     def report(self, work: TrackerWork, problem: str) -> None:
         self.problems[work.id] = problem
+
+    def fail(self, group: str, problem: str) -> None:
+        self.failures.append(problem)
 
 
 class Tracker:
@@ -64,10 +68,10 @@ def test_one_experiment_that_cannot_be_sent_stops_no_other(problem: Any, text: s
     assert (tracker.sent, master.problems) == ([2, 3], {1: text})
 
 
-def test_a_tracker_that_cannot_be_reached_is_a_problem_of_all_and_is_not_asked_again() -> None:
+def test_a_tracker_that_cannot_be_reached_is_reported_once_and_is_not_asked_again() -> None:
     tracker, master = Tracker(Unreachable("down")), Works(1, 2)
     program.send_all(tracker, master, "group")
-    assert (tracker.sent, master.problems) == ([], {1: "down", 2: "down"})
+    assert (tracker.sent, master.problems, master.failures) == ([], {}, ["down"])
 
 
 def test_an_experiment_whose_code_is_not_stored_any_more_is_sent_without_it() -> None:

@@ -11,6 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
+from det_jupyter.connection import BACKGROUND
 from det_jupyter.master.http import guard
 from det_jupyter.master.http.guard import Guard
 
@@ -109,7 +110,7 @@ def test_a_body_of_the_greatest_size_is_passed_on_and_a_larger_one_is_not(
     assert isinstance(caplog.records[0].exc_info[1], HTTPException)  # type: ignore[index]
 
 
-def test_users_requests_end_the_idle_time_and_those_of_agents_do_not(
+def test_users_requests_end_the_idle_time_and_those_of_other_programs_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
@@ -118,7 +119,9 @@ def test_users_requests_end_the_idle_time_and_those_of_agents_do_not(
     now = 105.0
     request(app, path="/api/v1/agents/box/reports")
     assert app.guard.idle_s == 5.0
+    request(app, headers={BACKGROUND: "1"})  # of a process that sends to a tracker
+    assert app.guard.idle_s == 5.0
     request(app)
-    assert app.idle_s == [5.0, 0.0]
+    assert app.idle_s == [5.0, 5.0, 0.0]
     now = 107.0
     assert app.guard.idle_s == 2.0
