@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from det_jupyter.contract.schema.fields import AbsolutePath, Section, Text, Title
 from det_jupyter.contract.values.addresses import (
     file_of,
-    has_secret,
+    is_place_only,
     is_url,
     shown,
     stored_number,
@@ -23,6 +23,7 @@ TRACKERS: dict[str, tuple[str, ...]] = {  # type: the keys that only it has
     "mlflow": ("tracking_uri", "experiment"),
     "wandb": ("project", "entity", "mode", "folder"),
 }
+EXPECTED_URI = "http(s)://HOST:PORT/PATH (without ?...) or sqlite:////PATH"
 _FILES_ONLY = "this version writes files, which `wandb sync` sends"
 
 
@@ -37,11 +38,13 @@ def _refers(value: str) -> bool:
 
 
 def _tracking_uri(value: Any) -> Any:
-    if isinstance(value, str) and (_refers(value) or is_url(value) or is_database(value)):
+    if isinstance(value, str) and _refers(value):
         return value
+    if isinstance(value, str) and is_tracking_uri(value):
+        return value.rstrip("/")
     raise PydanticCustomError(
         "tracking_uri",
-        "expected http(s)://..., sqlite:////PATH, ${NAME} or file:/PATH of a file that has it",
+        f"expected {EXPECTED_URI}, ${{NAME}} or file:/PATH of a file that has it",
     )
 
 
@@ -49,6 +52,11 @@ def _mode(value: Any) -> Any:
     if value == "offline":
         return value
     raise PydanticCustomError("mode", "{reason}", {"reason": f"expected offline: {_FILES_ONLY}"})
+
+
+def is_tracking_uri(address: str) -> bool:
+    """Return whether it is an address of an MLflow, which adds a path of its own to it."""
+    return is_database(address) or (is_url(address) and not set("?#") & set(address))
 
 
 def is_database(address: str) -> bool:
@@ -90,8 +98,7 @@ class Tracker(Section):
     @property
     def place(self) -> tuple[str | None, ...]:
         """Where runs arrive: equal for entries that are only written in another way."""
-        address = None if self.address is None else self.address.rstrip("/")
-        return self.type, address, self.group, self.entity, self.folder
+        return self.type, self.address, self.group, self.entity, self.folder
 
     @property
     def label(self) -> str:
@@ -104,12 +111,12 @@ class Tracker(Section):
 
 
 def open_address(address: str) -> str:
-    """Return a tracking_uri as it may be shown: without what is secret.
+    """Return a tracking_uri as it may be shown: without what may be secret.
 
     >>> open_address("http://localhost:5000"), open_address("https://ann:x@mlflow.example.org/a")
     ('http://localhost:5000', 'https://mlflow.example.org/********')
     """
-    is_open = is_database(address) or (is_url(address) and not has_secret(address))
+    is_open = is_database(address) or (is_url(address) and is_place_only(address))
     return address if is_open else shown(address)
 
 

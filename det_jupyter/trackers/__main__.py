@@ -22,6 +22,15 @@ from det_jupyter.trackers.service import Refused, Sender, Source, Unreachable
 
 logger = logging.getLogger("det_jupyter.trackers")
 
+OF_USER = (
+    "MLFLOW_TRACKING_USERNAME",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_AUTH",
+    "MLFLOW_TRACKING_AWS_SIGV4",
+    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+    "NETRC",
+)
 _PERIOD_S = 2.0
 _IDLE_S = 30.0
 
@@ -31,9 +40,9 @@ def main() -> int:
     order = TrackerOrder.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     _keep_log()
-    os.environ.update(order.environment)
     if (info := find_master()) is None:
         return 0
+    take_credentials(order)
     source = Source(Client(Session(info, is_users=False)), info.host)
     try:
         send_all(_sender_of(order, source), source, order.group)
@@ -44,6 +53,19 @@ def main() -> int:
         logger.error("%s\n%s", type(error).__name__, places)
         return 1
     return 0
+
+
+def take_credentials(order: TrackerOrder) -> None:
+    """Have libraries find these credentials; no others if the user has not named the address.
+
+    Others are in variables of the master, and in files of the home folder: MLflow's, and .netrc.
+    """
+    for name in OF_USER:
+        if not order.is_users or order.credentials:
+            os.environ.pop(name, None)
+    os.environ.update(order.credentials)
+    if not order.is_users:
+        os.environ["HOME"] = os.devnull
 
 
 def _keep_log() -> None:
@@ -81,7 +103,8 @@ def _sender_of(order: TrackerOrder, source: Source) -> Sender:
         shown_as=open_address(address),
         experiment=tracker.group,
         source=source,
-        secrets=list(order.environment.values()),
+        secrets=list(order.credentials.values()),
+        is_users=order.is_users,
     )
 
 

@@ -24,6 +24,7 @@ from det_jupyter.contract.values.text import shortened
 RunStatus = Literal["waiting", "running", "completed", "canceled", "failed"]
 _LONGEST = 1000  # characters of a sentence
 _LONGEST_NAME = 250
+_MOST_NAMED = 5
 _STRANGE = re.compile(r"[^\w.\- :/]", re.ASCII)
 _ENDS: Mapping[State, RunStatus] = {
     State.COMPLETED: "completed",
@@ -177,6 +178,34 @@ def rows_of(curves: Iterable[Curve]) -> list[tuple[int, dict[str, float]]]:
             row[key] = math.nan if value is None else value
             row["_timestamp"] = max(row["_timestamp"], at)
     return sorted(rows.items(), key=lambda pair: pair[0])
+
+
+def remark_on(runs: Mapping[int, Mapping[str, Any]], experiment_id: int) -> str:
+    """Return what became of runs that were sent to before; "": they are there.
+
+    Args:
+        runs: By trial: `is_deleted`, if the user has deleted it, and the run that it `replaces`.
+
+    >>> remark_on({4: {"replaces": "0a"}, 3: {"replaces": "0b"}, 5: {"replaces": ""}}, 7)
+    'runs that were not there any more were made again (trials 3, 4)'
+    """
+    deleted = [trial for trial, run in sorted(runs.items()) if run.get("is_deleted")]
+    again = [trial for trial, run in sorted(runs.items()) if run.get("replaces")]
+    remarks = []
+    if deleted:
+        remarks.append(
+            f"runs that are deleted there get nothing ({_trials(deleted)}); if you restore them, "
+            f"`det e sync {experiment_id}` sends the rest"
+        )
+    if again:
+        remarks.append(f"runs that were not there any more were made again ({_trials(again)})")
+    return "; ".join(remarks)
+
+
+def _trials(ids: Sequence[int]) -> str:
+    named = ", ".join(map(str, ids[:_MOST_NAMED]))
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return f"trial {ids[0]}" if len(ids) == 1 else f"trials {named}{more}"
 
 
 def plain_name(name: str) -> str:

@@ -3,28 +3,26 @@
 MLflow's databases drop a row of a metric that they have, its other stores append it once more. So
 nothing relies on that: when the process meets a run for the first time, it reads the last step of
 each metric back, and sends only later ones. A run is looked for by its tag before one is made.
+
+    the run of a trial       what is sent
+    is there                 what is new
+    is in MLflow's trash     nothing; what it has missed, if it is restored
+    is not there any more    all from the beginning, to a new run
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
-
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # the master tries again
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # it would report to MLflow's makers
 
 import mlflow.exceptions
 import requests
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from det_jupyter.contract.messages import FeedItem, TrackerWork
+from det_jupyter.contract.messages import FeedItem, TrackerProgress, TrackerWork
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import (
     Point,
@@ -33,13 +31,15 @@ from det_jupyter.trackers.contents import (
     code_file,
     plain_name,
     points_in,
+    remark_on,
     take_new,
 )
-from det_jupyter.trackers.service import Refused, Source, Unreachable, without_secrets
+from det_jupyter.trackers.mlflow_problems import Problems, find_request_error, secrets_in
+from det_jupyter.trackers.mlflow_runs import Run, Runs
+from det_jupyter.trackers.service import Source
 
 logger = logging.getLogger(__name__)
 
-_KEY = "det_jupyter.key"  # the tag by which a run is found again
 _CODE = "det_jupyter.code"  # the tag that says where the code is; set last
 _CLEARED = ("mlflow.note.content", "det_jupyter.labels", "det_jupyter.failure")
 _METRICS_AT_ONCE, _OTHERS_AT_ONCE = 1000, 100  # MLflow's limits
@@ -54,19 +54,24 @@ _STATUS: Mapping[RunStatus, str] = {
 }
 
 
-@dataclass(slots=True)
-class _Run:
-    """A run of MLflow, as this process knows it."""
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A trial of which something is to be sent."""
 
-    id: str
-    steps: dict[str, int] = field(default_factory=dict)  # the last of each metric that it has
-    params: set[str] = field(default_factory=set)  # that it has
-    tags: dict[str, str] = field(default_factory=dict)  # that it has
-    status: str = ""  # that this process has set
+    work: TrackerWork
+    id: int
+    facts: RunFacts
+    seq: int  # number of the first of the items that are sent now
 
-    def stored(self) -> dict[str, Any]:
-        """Return what the master stores of it."""
-        return {"run_id": self.id, "steps": self.steps}
+    @property
+    def key(self) -> tuple[int, int]:
+        """By which this process keeps its run."""
+        return self.work.id, self.id
+
+    @property
+    def tag(self) -> str:
+        """By which its run is found again."""
+        return f"{self.work.key}.{self.id}"
 
 
 class MlflowSender:
@@ -78,6 +83,7 @@ class MlflowSender:
         experiment: Name of the experiment there.
         source: The master.
         secrets: Texts that no message may contain.
+        is_users: Whether the user has named the address, so that it gets the user's credentials.
     """
 
     def __init__(
@@ -88,27 +94,42 @@ class MlflowSender:
         experiment: str,
         source: Source,
         secrets: Sequence[str] = (),
+        is_users: bool = True,
     ) -> None:
-        parts = urlsplit(tracking_uri)
-        own = [unquote(each) for each in (parts.username, parts.password) if each]
-        self._secrets = [*secrets, parts.username or "", parts.password or "", *own]
-        self._shown_as = shown_as
         self._name = experiment
         self._source = source
         self._client = MlflowClient(tracking_uri=tracking_uri)
-        self._experiment_id = ""
-        self._runs: dict[tuple[int, int], _Run] = {}
+        self._known = Runs(self._client, experiment=experiment, shown_as=shown_as)
+        self._problems = Problems(
+            shown_as=shown_as,
+            secrets=[*secrets, *secrets_in(tracking_uri)],
+            is_users=is_users,
+            fails_at_all=self._fails_at_all,
+        )
+        self._runs: dict[tuple[int, int], Run] = {}
 
     def send(self, work: TrackerWork) -> None:
         """Send what is new of an experiment, and have its position advanced."""
-        with self._explaining():
-            for items in self._source.pages(work.experiment_id, work.seq):
-                runs = self._send_page(work, items)
-                self._source.advance(work, items[-1].seq, runs)
+        try:
+            self._send(work)
+        except (mlflow.exceptions.MlflowException, requests.RequestException) as error:
+            raise self._problems.of(error) from None
+
+    def _send(self, work: TrackerWork) -> None:
+        if not work.seq:  # all of it, perhaps again, as a user wishes: see what is there
+            self._runs = {key: run for key, run in self._runs.items() if key[0] != work.id}
+        seq = work.seq
+        for items in self._source.pages(work.experiment_id, seq):
+            runs = self._send_page(work, items)
+            last = items[-1].seq
+            progress = TrackerProgress(seq=last, runs=runs, remark=self._remark(work))
+            self._source.advance(work, seq, progress)
+            seq = last
 
     def _send_page(
         self, work: TrackerWork, items: Sequence[FeedItem]
     ) -> dict[int, dict[str, Any]]:
+        """Send what some items are about; return what is to be stored of its trials."""
         by_trial: dict[int, list[Point]] = {}
         for item in items:
             if item.trial_id is not None:
@@ -123,73 +144,76 @@ class MlflowSender:
                 facts = self._source.facts(work.experiment_id, trial_id)
             except NotFound:  # deleted meanwhile
                 continue
-            run = self._run_of(work, trial_id, facts)
-            self._send_points(run, points)
-            self._send_facts(run, facts)
-            stored[trial_id] = run.stored()
+            trial = _Trial(work, trial_id, facts, items[0].seq)
+            stored[trial_id] = self._send_trial(trial, points).stored()
         return stored
+
+    def _send_trial(self, trial: _Trial, points: Sequence[Point]) -> Run:
+        """Send what is new of a trial, and return its run."""
+        known = self._runs.get(trial.key)
+        if known is None or known.is_deleted:
+            return self._send_run(trial, self._run_of(trial), points)
+        try:
+            return self._send_run(trial, known, points)
+        except mlflow.exceptions.MlflowException as error:
+            if find_request_error(error) or self._is_active(known.id):
+                raise
+        return self._send_run(trial, self._run_of(trial), points)  # lost since then, or deleted
+
+    def _send_run(self, trial: _Trial, run: Run, points: Sequence[Point]) -> Run:
+        if not run.is_deleted:
+            self._send_points(run, points)
+            self._send_facts(run, trial.facts)
+        return run
+
+    def _remark(self, work: TrackerWork) -> str:
+        runs = {trial: run.stored() for (own, trial), run in self._runs.items() if own == work.id}
+        return remark_on({**work.runs, **runs}, work.experiment_id)
 
     # runs
 
-    def _run_of(self, work: TrackerWork, trial_id: int, facts: RunFacts) -> _Run:
-        """Return the run of a trial; it is made if there is none."""
-        if (known := self._runs.get((work.id, trial_id))) is not None:
-            return known
-        key = f"{work.key}.{trial_id}"
-        stored = work.runs.get(trial_id, {})
-        if run_id := stored.get("run_id") or self._find_run(key):
-            run = self._read_back(run_id)
+    def _run_of(self, trial: _Trial) -> Run:
+        """Return the run of a trial as it is there; it is made if there is none.
+
+        A run that has missed something, as it is new or was deleted, gets that first.
+        """
+        before = self._runs.get(trial.key)
+        stored = before.stored() if before is not None else trial.work.runs.get(trial.id, {})
+        former_id, was_deleted = stored.get("run_id", ""), stored.get("is_deleted", False)
+        run = self._known.read(former_id) if former_id else None
+        if run is None and was_deleted and trial.work.seq:  # the trash was emptied
+            run = Run(id=former_id, is_deleted=True)
+        run = run or self._known.find_or_make(trial.tag, trial.facts)
+        is_other = run.id != former_id
+        run.replaces = former_id if is_other else stored.get("replaces", "")
+        if run.is_deleted:
+            self._runs[trial.key] = run
+            return run
+        if former_id and (is_other or was_deleted):
+            self._send_missed(trial, run)
+        elif former_id:
             run.steps = {**stored.get("steps", {}), **run.steps}
-        else:
-            run = _Run(self._make_run(key, facts))
         if _CODE not in run.tags:  # also if the process that made the run was killed
-            self._send_code(run, work.experiment_id)
-        self._runs[work.id, trial_id] = run
+            self._send_code(run, trial.work.experiment_id)
+        self._runs[trial.key] = run
         return run
 
-    def _read_back(self, run_id: str) -> _Run:
-        """Return what a run has: a process that sent it may have ended before it said so."""
-        data = self._client.get_run(run_id).to_proto().data
-        return _Run(
-            run_id,
-            steps={metric.key: metric.step for metric in data.metrics},  # the last of each
-            params={param.key for param in data.params},
-            tags={tag.key: tag.value for tag in data.tags},
-        )
+    def _is_active(self, run_id: str) -> bool:
+        run = self._known.read(run_id)
+        return run is not None and not run.is_deleted
 
-    def _find_run(self, key: str) -> str | None:
-        runs = self._client.search_runs(
-            [self._experiment()], filter_string=f"tags.`{_KEY}` = '{key}'", max_results=1
-        )
-        return runs[0].info.run_id if runs else None
-
-    def _make_run(self, key: str, facts: RunFacts) -> str:
-        made = self._client.create_run(
-            self._experiment(),
-            start_time=int(facts.began_at * 1000),
-            run_name=facts.name,
-            tags={_KEY: key, "mlflow.source.name": facts.notebook, "mlflow.source.type": "JOB"},
-        )
-        run_id: str = made.info.run_id
-        return run_id
-
-    def _experiment(self) -> str:
-        if not self._experiment_id:
-            found = self._client.get_experiment_by_name(self._name)
-            if found is None:
-                try:
-                    self._experiment_id = self._client.create_experiment(self._name)
-                except mlflow.exceptions.MlflowException:  # made by another meanwhile
-                    found = self._client.get_experiment_by_name(self._name)
-                    if found is None:
-                        raise
-            if found is not None:
-                self._experiment_id = found.experiment_id
-        return self._experiment_id
+    def _send_missed(self, trial: _Trial, run: Run) -> None:
+        """Send the points of a trial that are before the present items."""
+        for items in self._source.pages(trial.work.experiment_id, 0):
+            earlier = [each for each in items if each.seq < trial.seq]
+            own = [each for each in earlier if each.trial_id == trial.id]
+            self._send_points(run, [point for item in own for point in points_in(item)])
+            if len(earlier) < len(items):
+                return
 
     # contents
 
-    def _send_points(self, run: _Run, points: Sequence[Point]) -> None:
+    def _send_points(self, run: Run, points: Sequence[Point]) -> None:
         named = [point._replace(key=plain_name(point.key)) for point in points]
         steps = dict(run.steps)
         new = take_new(named, steps)
@@ -199,7 +223,7 @@ class MlflowSender:
             self._client.log_batch(run.id, metrics=metrics)
             take_new(some, run.steps)
 
-    def _send_facts(self, run: _Run, facts: RunFacts) -> None:
+    def _send_facts(self, run: Run, facts: RunFacts) -> None:
         tags = tags_of(facts)
         tags |= {name: "" for name in _CLEARED if name in run.tags and name not in tags}
         params = {plain_name(name): str(value) for name, value in facts.params.items()}
@@ -223,7 +247,7 @@ class MlflowSender:
                 self._client.update_run(run.id, status=status)
             run.status = status
 
-    def _send_code(self, run: _Run, experiment_id: int) -> None:
+    def _send_code(self, run: Run, experiment_id: int) -> None:
         """Store the code with a new run; where that is not possible, say where it is."""
         files = list(self._source.code(experiment_id).items())
         kept = [each for each in files if len(each[1]) <= _LONGEST_FILE][:_MOST_FILES]
@@ -239,41 +263,12 @@ class MlflowSender:
         self._client.set_tag(run.id, _CODE, where)
         run.tags[_CODE] = where
 
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        """Raise the library's errors as ours, without secrets."""
+    def _fails_at_all(self) -> bool:
         try:
-            yield
-        except mlflow.exceptions.MlflowException as error:
-            cause = _request_error(error)
-            if cause is not None:
-                raise self._problem_of(cause) from None
-            status = error.get_http_status_code()
-            message = without_secrets(str(error), self._secrets)
-            if status in (401, 403):
-                raise Unreachable(f"{self._shown_as} refuses the credentials: {message}") from None
-            if status in (408, 425, 429):
-                raise Unreachable(f"{self._shown_as} has failed: {message}") from None
-            if status >= 500:  # it may fail at this experiment only
-                raise Refused(f"{self._shown_as} has failed: {message}") from None
-            raise Refused(f"{self._shown_as} refuses: {message}") from None
-        except requests.RequestException as error:
-            raise self._problem_of(error) from None
-
-    def _problem_of(self, error: BaseException) -> Unreachable | Refused:
-        if isinstance(error, requests.Timeout):
-            return Unreachable(f"{self._shown_as} does not answer")
-        if isinstance(error, requests.exceptions.RetryError):  # perhaps at this experiment only
-            return Refused(f"{self._shown_as} has failed: it answers with errors of its own")
-        return Unreachable(f"{self._shown_as} cannot be reached")
-
-
-def _request_error(error: BaseException) -> BaseException | None:
-    """Return the failed request that an error was raised for, if it was."""
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, requests.RequestException):
-        seen = seen.__cause__ or seen.__context__
-    return seen
+            self._client.get_experiment_by_name(self._name)
+        except (mlflow.exceptions.MlflowException, requests.RequestException):
+            return True
+        return False
 
 
 def _in_parts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from det_jupyter.client.client import Client
 from det_jupyter.contract.messages import (
@@ -103,11 +103,13 @@ class Source:
         except NotFound:  # if the experiment was deleted, other requests fail too
             return {}
 
-    def advance(
-        self, work: TrackerWork, seq: int, runs: dict[int, dict[str, Any]] | None = None
-    ) -> None:
-        """Store that the tracker has everything up to a feed item, and what runs need later."""
-        self._client.advance_tracker(work.id, TrackerProgress(seq=seq, runs=runs or {}))
+    def advance(self, work: TrackerWork, after: int, progress: TrackerProgress) -> None:
+        """Store that the tracker has more of an experiment, and what runs need later.
+
+        Args:
+            after: Number of the last item of the feed that it had before.
+        """
+        self._client.advance_tracker(work.id, progress.model_copy(update={"after": after}))
 
     def report(self, work: TrackerWork, problem: str) -> None:
         """Store why an experiment could not be sent."""

@@ -22,7 +22,7 @@ os.environ["WANDB_SILENT"] = "true"
 
 import wandb
 
-from det_jupyter.contract.messages import Curve, TrackerWork
+from det_jupyter.contract.messages import Curve, TrackerProgress, TrackerWork
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import RunFacts, code_file, rows_of
 from det_jupyter.trackers.service import Refused, Source, Unreachable, without_secrets
@@ -73,7 +73,7 @@ class WandbSender:
             raise Refused(f"W&B refuses: {without_secrets(str(error), ())}") from None
         ended = time.monotonic()
         self._not_before[work.id] = ended + max(_PERIOD_S, _SHARE * (ended - began))
-        self._source.advance(work, seq)
+        self._source.advance(work, work.seq, TrackerProgress(seq=seq))
 
     def _facts(
         self, experiment_id: int, trial_ids: Iterable[int]

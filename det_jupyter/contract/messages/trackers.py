@@ -24,6 +24,7 @@ class TrackerState(Wire):
     last_seq: int = 0  # number of the experiment's last item
     since: float | None = None  # when the oldest of them was reported; UTC seconds
     problem: str = ""  # why the last attempt failed
+    remark: str = ""  # what else there is to say of it
     next_at: float | None = None  # of the next attempt, after one that failed
 
     @property
@@ -39,7 +40,7 @@ class TrackerState(Wire):
     def sentence(self) -> str:
         """The state in words, without a full stop."""
         if self.is_current:
-            return f"{self.label}: caught up"
+            return f"{self.label}: {'; '.join(filter(None, ('caught up', self.remark)))}"
         more = " or more" if self.behind >= COUNTED else ""
         since = "" if self.since is None else f" since {date(self.since)}"
         waiting = f"{count(self.behind, 'record')}{more} behind{since}" if self.behind else ""
@@ -61,8 +62,10 @@ class TrackerProgress(Wire):
     """What a tracker has got, or why it could not."""
 
     seq: Whole | None = None  # number of the last item of the feed that it has; None: unchanged
+    after: Whole | None = None  # that number before; if it is another one now, `seq` is void
     runs: dict[int, dict[str, Any]] = {}  # what is to be stored of these trials
     problem: Annotated[str, Field(max_length=MOST_OF_PROBLEM)] = ""
+    remark: Annotated[str, Field(max_length=MOST_OF_PROBLEM)] = ""
 
 
 class TrackerOrder(Wire):
@@ -71,7 +74,8 @@ class TrackerOrder(Wire):
     group: str  # names what it asks for
     tracker: dict[str, Any]  # a Tracker of the configuration, without references
     folder: str  # for files of its own
-    environment: dict[str, str]  # variables that its library reads
+    credentials: dict[str, str]  # variables that its library reads
+    is_users: bool  # whether the user has named the address, so that the library may look for more
 
 
 class SendTo(Wire):

@@ -53,14 +53,15 @@ def is_url(address: str) -> bool:
         return False
 
 
-def has_secret(url: str) -> bool:
-    """Return whether a URL contains more than a place: a user, a password, or a query.
+def is_place_only(url: str) -> bool:
+    """Return whether a URL is a host and a port: what else one has may be a secret.
 
-    >>> has_secret("https://ann:x@example.org"), has_secret("http://localhost:5000/mlflow")
+    >>> is_place_only("http://localhost:5000/"), is_place_only("https://example.org/s/TOKEN")
     (True, False)
     """
     parts = urlsplit(url)
-    return "@" in parts.netloc or bool(parts.query or parts.fragment)
+    more = parts.path.strip("/") or parts.query or parts.fragment
+    return "@" not in parts.netloc and not more
 
 
 def shown(address: str, number: int | None = None) -> str:

@@ -119,7 +119,7 @@ def _tracker_row(view: ExperimentView, tracker: TrackerState) -> dict[str, Any]:
         "State": "caught up" if tracker.is_current else "behind",
         "Records Behind": tracker.behind,
         "Since": _when(tracker.since),
-        "Problem": tracker.problem,
+        "Problem": tracker.problem or tracker.remark,
         "Next Attempt": _when(tracker.next_at),
     }
 

@@ -120,7 +120,10 @@ class Tracking:
     async def _watch(self, place: Place) -> None:
         try:
             order = await order_of(
-                self._service.store.addresses, place, folder=paths.data_dir() / "wandb"
+                self._service.store.addresses,
+                place,
+                own=self._tracked.file.content.trackers,
+                folder=paths.data_dir() / "wandb",
             )
             if status := await self._run(order):
                 self._fail(place, _end_in_words(status))
@@ -157,10 +160,9 @@ class Tracking:
                 self._service.announce_experiment(experiment_id)
         if self._tracked.advance(number, progress, self._clock()):
             if progress.problem:
-                logger.warning("tracker %d is behind: %s", number, progress.problem)
-            experiment_id = self._tracked.experiment_of(number)
-            if experiment_id is not None:
-                self._service.announce_experiment(experiment_id)
+                logger.warning("tracker %d: %s", number, progress.problem)
+            if (changed := self._tracked.experiment_of(number)) is not None:
+                self._service.announce_experiment(changed)
 
     def fail(self, group: str, problem: str) -> None:
         """Note that the tracker of a process cannot be reached, and show it.

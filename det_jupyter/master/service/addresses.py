@@ -1,6 +1,6 @@
 """Where alerts and trackers are: addresses behind references, and the user's alerts.yaml.
 
-Addresses of webhooks are secrets, and so are those of trackers with a password. One in a
+Addresses of webhooks are secrets, and so may be those of trackers, beyond host and port. One in a
 configuration or template is stored here, and replaced by a reference before the document is
 stored, so that events, snapshots, views, exports and checkpoints have only the reference. The
 table is as private as the database: mode 0600.
@@ -23,7 +23,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.values.addresses import (
     file_of,
-    has_secret,
+    is_place_only,
     is_url,
     shown,
     stored_number,
@@ -70,7 +70,7 @@ class Addresses:
     def hidden_tracker(self, tracker: Mapping[str, Any]) -> dict[str, Any]:
         """Return an entry of `trackers` with a reference in the place of an address."""
         address = tracker.get("tracking_uri")
-        if isinstance(address, str) and is_url(address) and has_secret(address):
+        if isinstance(address, str) and is_url(address) and not is_place_only(address):
             return {**tracker, "tracking_uri": self._reference(address)}
         return dict(tracker)
 

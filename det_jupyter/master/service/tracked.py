@@ -51,7 +51,7 @@ class Tracked:
         attempts: How many have failed at it since the last one that did not; a tracker that
             cannot be reached is a matter of its place.
         next_at: When to try again.
-        problem: Why the last attempt failed.
+        problem: Why the last attempt failed; if none has, a remark.
     """
 
     id: int
@@ -111,19 +111,21 @@ class TrackedExperiments:
     ) -> int:
         """Send an experiment to a tracker from now on, and return the number of the row.
 
-        If it goes there already, it is tried at once.
+        If it goes there already, it is sent from its beginning again: what the tracker has is not
+        doubled, what it has lost is made good.
 
         Args:
             environment: The blob with the variables that the experiment was submitted with.
-            is_again: Whether it goes there although a user has ended that.
+            is_again: Whether a user asks for it; else what a user has ended stays so.
         """
         query = (
             "INSERT INTO tracked (experiment_id, tracker, environment, key) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (experiment_id, tracker) "
-            "DO UPDATE SET next_at = 0, is_over = is_over AND NOT ? RETURNING id"
+            "DO UPDATE SET next_at = 0, seq = iif(?, 0, seq), is_over = is_over AND NOT ? "
+            "RETURNING id"
         )
         document = self._document(experiment_id, tracker)
-        row = (experiment_id, document, environment, uuid.uuid4().hex, is_again)
+        row = (experiment_id, document, environment, uuid.uuid4().hex, is_again, is_again)
         (number,) = self._db.execute(query, row).fetchone()
         return int(number)
 
@@ -198,17 +200,19 @@ class TrackedExperiments:
         A number that is not there any more is ignored: its experiment was deleted.
         """
         with transaction(self._db):
-            query = "SELECT problem, attempts FROM tracked WHERE id = ?"
-            row: tuple[str, int] | None = self._db.execute(query, (number,)).fetchone()
+            query = "SELECT seq, problem, attempts FROM tracked WHERE id = ?"
+            row: tuple[int, str, int] | None = self._db.execute(query, (number,)).fetchone()
             if row is None:
                 return False
-            before, attempts = row
+            seq, before, attempts = row
+            if progress.seq is not None and progress.after in (None, seq):
+                seq = max(seq, progress.seq)
             attempts = attempts + 1 if progress.problem else 0
             next_at = now + pause_s(attempts) if attempts else 0.0
+            problem = progress.problem or progress.remark
             self._db.execute(
-                "UPDATE tracked SET seq = max(seq, ?), attempts = ?, next_at = ?, problem = ? "
-                "WHERE id = ?",
-                (progress.seq or 0, attempts, next_at, progress.problem, number),
+                "UPDATE tracked SET seq = ?, attempts = ?, next_at = ?, problem = ? WHERE id = ?",
+                (seq, attempts, next_at, problem, number),
             )
             self._db.executemany(
                 "INSERT OR REPLACE INTO tracked_runs VALUES (?, ?, ?)",
@@ -216,7 +220,7 @@ class TrackedExperiments:
             )
         if (place := self.places.of(number)) is not None and number in place.waiting:
             place.waiting[number] = next_at
-        return before != progress.problem
+        return before != problem
 
     def experiment_of(self, number: int) -> int | None:
         """Return the experiment of a row; None if there is no such row."""
@@ -242,6 +246,7 @@ class TrackedExperiments:
         place = self.places.of(tracked.id)
         is_held_up = place is not None and place.problem and tracked.id in place.waiting
         failed = place if place is not None and is_held_up else tracked
+        has_remark = failed is tracked and not tracked.attempts
         return TrackerState(
             id=tracked.id,
             label=tracked.tracker.label,
@@ -249,8 +254,9 @@ class TrackedExperiments:
             seq=tracked.seq,
             last_seq=last_seq,
             since=first[0] if first else None,
-            problem=failed.problem,
-            next_at=failed.next_at if failed.problem else None,
+            problem="" if has_remark else failed.problem,
+            remark=tracked.problem if has_remark else "",
+            next_at=failed.next_at or None if failed.attempts else None,
         )
 
     def problems(self) -> list[str]:

@@ -1,4 +1,8 @@
-"""What the process of a tracker is told: the entry with what its references name.
+"""What the process of a tracker gets: the entry with what its references name, and credentials.
+
+A configuration may come from somebody else, so the address in it gets none of the credentials of
+the user's environment, unless the user has named the same address: in MLFLOW_TRACKING_URI or in
+trackers.yaml.
 
 Also what is known before anything is sent: that a library or an address is missing.
 """
@@ -7,19 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from det_jupyter.config.tracker_section import Tracker, is_database, open_address
+from det_jupyter.config.tracker_section import (
+    EXPECTED_URI,
+    Tracker,
+    is_database,
+    is_tracking_uri,
+    open_address,
+)
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import TrackerOrder
-from det_jupyter.contract.values.addresses import is_url
 from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.tracker_places import Place
 
 _FILE_S = 5.0
+_ADDRESS = "MLFLOW_TRACKING_URI"
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
@@ -62,10 +74,13 @@ async def variables_of(addresses: Addresses, environment: str | None) -> dict[st
     return {} if environment is None else await in_thread(lambda: addresses.variables(environment))
 
 
-async def order_of(addresses: Addresses, place: Place, *, folder: Path) -> TrackerOrder:
+async def order_of(
+    addresses: Addresses, place: Place, *, own: Iterable[Tracker], folder: Path
+) -> TrackerOrder:
     """Return the order for the process of a place.
 
     Args:
+        own: The user's trackers, from trackers.yaml.
         folder: For files of trackers.
 
     Raises:
@@ -76,14 +91,37 @@ async def order_of(addresses: Addresses, place: Place, *, folder: Path) -> Track
         raise DetError(problem.text)
     address = await _address_of(addresses, tracker, place.variables)
     document = tracker.model_dump(exclude_none=True)
+    is_users = address is None or address in await _users_addresses(
+        addresses, own, place.variables
+    )
     return TrackerOrder(
         group=place.group,
         tracker=document if address is None else {**document, "tracking_uri": address},
         folder=tracker.folder or str(folder),
-        environment={
-            name: place.variables[name] for name in _CREDENTIALS if name in place.variables
-        },
+        credentials=_credentials(place.variables) if is_users else {},
+        is_users=is_users,
     )
+
+
+def _credentials(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return those where the experiment was submitted; if there are none, the master's."""
+    found = (
+        {name: each[name] for name in _CREDENTIALS if name in each}
+        for each in (variables, os.environ)
+    )
+    return next(filter(None, found), {})
+
+
+async def _users_addresses(
+    addresses: Addresses, own: Iterable[Tracker], variables: Mapping[str, str]
+) -> set[str]:
+    """Return the addresses that the user has named, in variables and in trackers.yaml."""
+    found = {each[_ADDRESS].rstrip("/") for each in (variables, os.environ) if _ADDRESS in each}
+    for tracker in own:
+        with suppress(DetError):
+            if (address := await _address_of(addresses, tracker, {})) is not None:
+                found.add(address)
+    return found
 
 
 async def _address_of(
@@ -102,8 +140,6 @@ async def _address_of(
             address = await in_thread(lambda: addresses.value_of(stored, variables))
     except TimeoutError:
         raise DetError(f"{named} could not be read within {_FILE_S:g} s") from None
-    if not (is_url(address) or is_database(address)):
-        raise DetError(
-            f"{open_address(named)} holds no address; expected http://HOST:PORT or sqlite:////PATH"
-        )
-    return address
+    if not is_tracking_uri(address):
+        raise DetError(f"{open_address(named)} holds no address; expected {EXPECTED_URI}")
+    return address.rstrip("/")

@@ -10,6 +10,7 @@ from det_jupyter.contract.messages import (
     Curve,
     ExperimentView,
     FeedItem,
+    TrackerProgress,
     TrackerWork,
     TrialView,
 )
@@ -30,6 +31,7 @@ class Recorded(Source):
         self.items = items
         self.page = page
         self.seq = 0
+        self.remark = ""
         self.runs: dict[int, dict[str, Any]] = {}
         self.kills: set[int] = set()
         self.trial: TrialView = trial()
@@ -59,14 +61,15 @@ class Recorded(Source):
     def code(self, experiment_id: int) -> dict[str, str]:
         return {"Cell In[5]": "print()\n"}
 
-    def advance(
-        self, work: TrackerWork, seq: int, runs: dict[int, dict[str, Any]] | None = None
-    ) -> None:
-        if seq in self.kills:
-            self.kills.remove(seq)
+    def advance(self, work: TrackerWork, after: int, progress: TrackerProgress) -> None:
+        assert progress.seq is not None
+        assert after == self.seq
+        if progress.seq in self.kills:
+            self.kills.remove(progress.seq)
             raise Killed
-        self.seq = seq
-        self.runs.update(runs or {})
+        self.seq = progress.seq
+        self.remark = progress.remark
+        self.runs.update(progress.runs)
 
     @property
     def open_work(self) -> TrackerWork:

@@ -34,6 +34,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
+from tests.integration.trackers.recorded import Recorded, losses
 from tests.processes import find, wait_until
 
 pytestmark = [
@@ -82,6 +83,13 @@ class MlflowServer:
         with suppress(httpx.HTTPError):
             return httpx.get(f"{self.url}/health", trust_env=False).status_code == 200
         return False
+
+    def lose_everything(self) -> None:
+        """Start it with an empty database."""
+        self.stop()
+        for file in self.folder.glob("mlflow.db*"):
+            file.unlink()
+        self.start()
 
     def stop(self) -> None:
         """Kill it with all of its workers."""
@@ -232,3 +240,44 @@ def test_an_idle_master_leaves_while_the_tracker_is_down_and_the_next_one_sends_
         run.start_master_again()
         wait_until(lambda: run.tracker().is_current, "it is caught up", _SERVER_S)
     assert steps_at(server, "batches/loss") == list(range(1, STEPS + 1))
+
+
+def test_runs_that_a_server_has_lost_are_made_again_and_those_in_its_trash_are_left(
+    server: MlflowServer,
+) -> None:
+    from mlflow import MlflowClient
+
+    from det_jupyter.trackers.mlflow_sender import MlflowSender
+
+    def send() -> None:
+        sender.send(source.open_work)
+
+    def steps() -> list[int]:
+        return steps_at(server, "training/loss")
+
+    server.start()
+    source = Recorded(losses(1, range(1, 13)))
+    sender = MlflowSender(
+        tracking_uri=server.url, shown_as="team", experiment="digits", source=source
+    )
+    send()
+    assert steps() == list(range(1, 13))
+    (run,) = runs_at(server)
+    client = MlflowClient(server.url)
+    client.delete_run(run.info.run_id)
+    source.items += losses(13, range(13, 15))
+    send()
+    assert source.remark.startswith("runs that are deleted there get nothing (trial 1)")
+    client.restore_run(run.info.run_id)
+    assert steps() == list(range(1, 13))
+    source.items += losses(15, range(15, 17))
+    send()
+    assert (steps(), source.remark) == (list(range(1, 17)), "")
+    server.lose_everything()
+    client.create_experiment("it has the number that digits had")
+    source.items += losses(17, range(17, 19))
+    send()
+    assert steps() == list(range(1, 19))
+    assert source.remark == "runs that were not there any more were made again (trial 1)"
+    send()
+    assert steps() == list(range(1, 19))

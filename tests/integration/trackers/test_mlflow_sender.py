@@ -5,7 +5,10 @@ Its store of files appends what it is sent twice; its databases would drop that.
 
 from __future__ import annotations
 
+import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages import FeedItem, State, TrackerWork
+from det_jupyter.contract.messages import FeedItem, State, TrackerOrder, TrackerWork
+from det_jupyter.trackers import __main__ as program
 from det_jupyter.trackers.service import Refused, Unreachable
 from tests.integration.trackers.recorded import Killed, Recorded, losses
 from tests.unit.view.view_samples import trial
@@ -30,13 +34,16 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return (tmp_path / "mlruns").as_uri()
 
 
-def send(uri: str, source: Recorded) -> None:
-    """Run a process from the stored position on, until there is nothing more or it is killed."""
+def sender_of(uri: str, source: Recorded) -> Any:
     from det_jupyter.trackers.mlflow_sender import MlflowSender
 
-    sender = MlflowSender(tracking_uri=uri, shown_as="files", experiment="e", source=source)
+    return MlflowSender(tracking_uri=uri, shown_as="files", experiment="e", source=source)
+
+
+def send(uri: str, source: Recorded) -> None:
+    """Run a process from the stored position on, until there is nothing more or it is killed."""
     try:
-        sender.send(source.open_work)
+        sender_of(uri, source).send(source.open_work)
     except Killed:
         send(uri, source)
 
@@ -111,23 +118,24 @@ def test_a_place_that_cannot_be_reached_is_named_without_its_password() -> None:
     assert str(raised.value) == "http://127.0.0.1:9/******** cannot be reached"
 
 
-@pytest.mark.parametrize(
-    ("status", "problem", "expected"),
-    [
-        (401, Unreachable, "refuses the credentials"),
-        (403, Unreachable, "refuses the credentials"),
-        (503, Refused, "has failed"),
-        (500, Refused, "has failed"),
-    ],
-)
-def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
-    status: int, problem: type[Exception], expected: str
-) -> None:
-    from det_jupyter.trackers.mlflow_sender import MlflowSender
+@contextmanager
+def failing_server(status: int, fails: str = "/") -> Iterator[tuple[int, list[str]]]:
+    """Answer with this status where the path has `fails`, else with nothing.
+
+    Yields the port, and the credentials that come in.
+    """
+    credentials: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_error(status, "no")
+            credentials.append(self.headers.get("authorization", ""))
+            if fails in self.path:
+                self.send_error(status, "no")
+                return
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
 
         do_POST = do_GET
 
@@ -136,28 +144,162 @@ def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port, credentials
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "fails", "problem", "expected"),
+    [
+        (401, "/", Unreachable, "refuses the credentials"),
+        (403, "/", Unreachable, "refuses the credentials"),
+        (503, "/", Unreachable, "has failed"),
+        (500, "runs/search", Refused, "has failed"),
+    ],
+)
+def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
+    status: int, fails: str, problem: type[Exception], expected: str
+) -> None:
+    from det_jupyter.trackers.mlflow_sender import MlflowSender
+
+    with failing_server(status, fails) as (port, _):
         sender = MlflowSender(
-            tracking_uri=f"http://ann:QzSecretzQ@127.0.0.1:{server.server_port}",
+            tracking_uri=f"http://ann:QzSecretzQ@127.0.0.1:{port}/QzSecretzQ",
             shown_as="team",
             experiment="e",
             source=Recorded(losses(1, range(1, 2))),
         )
         with pytest.raises(problem, match=f"^team {expected}: ") as raised:
             sender.send(TrackerWork(id=1, experiment_id=7, key="k", seq=0, runs={}))
-        server.shutdown()
     assert "QzSecretzQ" not in str(raised.value)
 
 
-def test_what_is_refused_names_the_reason(uri: str) -> None:
+@pytest.mark.parametrize(
+    ("is_users", "expected", "problem"),
+    [
+        (True, {"Bearer QzSecretzQ"}, r"^team refuses the credentials: .*no"),
+        (False, {""}, r"^team wants credentials, and gets none: .* in trackers\.yaml; name it"),
+    ],
+)
+def test_only_an_address_of_the_user_gets_credentials_from_variables_and_files(
+    is_users: bool, expected: set[str], problem: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    from det_jupyter.trackers.mlflow_sender import MlflowSender
+
+    (tmp_path / ".netrc").write_text("default login ann password QzSecretzQ\n")
+    (tmp_path / ".mlflow").mkdir()
+    (tmp_path / ".mlflow/credentials").write_text(
+        "[mlflow]\nmlflow_tracking_username = ann\nmlflow_tracking_password = QzSecretzQ\n"
+    )
+    for name in program.OF_USER:
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if is_users:
+        shutil.rmtree(tmp_path / ".mlflow")
+        (tmp_path / ".netrc").unlink()
+    else:
+        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "QzSecretzQ")
+        monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    order = TrackerOrder(
+        group="g",
+        tracker={},
+        folder="",
+        credentials={"MLFLOW_TRACKING_TOKEN": "QzSecretzQ"} if is_users else {},
+        is_users=is_users,
+    )
+    program.take_credentials(order)
+    with failing_server(401) as (port, seen):
+        sender = MlflowSender(
+            tracking_uri=f"http://127.0.0.1:{port}",
+            shown_as="team",
+            experiment="e",
+            source=Recorded(losses(1, range(1, 2))),
+            secrets=["QzSecretzQ"],
+            is_users=is_users,
+        )
+        with pytest.raises(Unreachable, match=problem):
+            sender.send(TrackerWork(id=1, experiment_id=7, key="k", seq=0, runs={}))
+    assert set(seen) == expected
+
+
+def test_a_run_that_is_not_there_any_more_is_made_again_with_everything(uri: str) -> None:
+    source = Recorded(losses(1, range(1, 13)))
+    source.kills = {10}
+    sender = sender_of(uri, source)
+    with suppress(Killed):
+        sender.send(source.open_work)
+    (run,) = runs_at(uri)
+    shutil.rmtree(Path(uri.removeprefix("file://")) / run.info.experiment_id)
+    source.kills = {12}
+    with suppress(Killed):  # in the middle of what is sent again
+        sender.send(source.open_work)
+    send(uri, source)
+    (run,) = runs_at(uri)
+    assert [row[0] for row in history(uri, run, "training/loss")] == list(range(1, 13))
+    assert run.data.tags["det_jupyter.trial_id"] == "1"
+    assert source.remark == "runs that were not there any more were made again (trial 1)"
+    source.items += losses(13, range(13, 15))
+    send(uri, source)
+    (run,) = runs_at(uri)
+    assert [row[0] for row in history(uri, run, "training/loss")] == list(range(1, 15))
+
+
+def test_a_run_that_a_user_deletes_gets_nothing_until_it_is_restored(uri: str) -> None:
     from mlflow import MlflowClient
 
-    source = Recorded(losses(1, range(1, 2)))
+    client = MlflowClient(uri)
+    source = Recorded(losses(1, range(1, 3)))
+    sender = sender_of(uri, source)
+    sender.send(source.open_work)
+    (run,) = runs_at(uri)
+    client.delete_run(run.info.run_id)
+    source.items += losses(3, range(3, 5)) + losses(5, range(1, 3), trial_id=2)
+    sender.send(source.open_work)
+    assert source.seq == 6  # it holds up nothing
+    assert source.remark == (
+        "runs that are deleted there get nothing (trial 1); if you restore them, "
+        "`det e sync 7` sends the rest"
+    )
+    (other,) = runs_at(uri)
+    assert other.data.tags["det_jupyter.trial_id"] == "2"
+    source.items += losses(7, range(5, 6))
+    send(uri, source)
+    assert [row[0] for row in history(uri, run, "training/loss")] == [1, 2]
+    client.restore_run(run.info.run_id)
+    source.seq = 0  # `det e sync`
+    send(uri, source)
+    assert [row[0] for row in history(uri, run, "training/loss")] == [1, 2, 3, 4, 5]
+    assert (len(runs_at(uri)), source.remark) == (2, "")
+
+
+def test_a_run_whose_trash_was_emptied_is_not_made_again_before_a_user_asks(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    source = Recorded(losses(1, range(1, 3)))
     send(uri, source)
     (run,) = runs_at(uri)
     MlflowClient(uri).delete_run(run.info.run_id)
-    source.items += losses(2, range(2, 3))
-    with pytest.raises(Refused, match=r"files refuses: .*active"):
-        send(uri, source)
+    source.items += losses(3, range(3, 4))
+    send(uri, source)
+    (folder,) = Path(uri.removeprefix("file://")).glob(f"*/{run.info.run_id}")
+    shutil.rmtree(folder)
+    source.items += losses(4, range(4, 5))
+    send(uri, source)
+    assert runs_at(uri) == []
+    source.seq = 0  # `det e sync`
+    send(uri, source)
+    (run,) = runs_at(uri)
+    assert [row[0] for row in history(uri, run, "training/loss")] == [1, 2, 3, 4]
+
+
+def test_an_experiment_that_is_deleted_there_is_refused_with_what_to_do(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    number = client.create_experiment("e")
+    client.delete_experiment(number)
+    with pytest.raises(Refused, match=f"e is deleted at files; .* restore -x {number}`"):
+        send(uri, Recorded(losses(1, range(1, 2))))
 
 
 def test_labels_that_change_later_are_sent_by_another_process_too(uri: str) -> None:

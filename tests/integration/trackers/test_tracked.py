@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.client.environment import with_environment
 from det_jupyter.config.tracker_section import Tracker
+from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import TrackerOrder, TrackerProgress
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.background.tracking import Tracking
@@ -27,6 +29,7 @@ from tests.integration.master_support import (
 )
 
 SECRET = "QzSecretzQ"
+CAPSULE = make_request().capsule
 PLACE = "http://127.0.0.1:1"
 MLFLOW = {"type": "mlflow", "tracking_uri": PLACE}
 
@@ -296,6 +299,55 @@ def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench) -> None:
     assert bench.store.addresses.stored("https://mlflow.example.org/********-1") == address
 
 
+def orders_of(bench: Bench) -> dict[str, TrackerOrder]:
+    """Return the order for each address that something is to be sent to."""
+    orders: dict[str, TrackerOrder] = {}
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        await tracking.start_due()
+        num = len(list(bench.store.tracked.places))
+        await until(lambda: len(processes.orders) == num)
+        orders.update({each.tracker["tracking_uri"]: each for each in processes.orders})
+
+    play(bench, scene)
+    return orders
+
+
+TOKEN = {"MLFLOW_TRACKING_TOKEN": SECRET}
+
+
+def test_credentials_of_the_environment_go_to_no_address_that_only_a_configuration_names(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = ["http://127.0.0.1:1", "http://127.0.0.1:2/hub", "http://127.0.0.1:3"]
+    (tmp_path / "trackers.yaml").write_text(
+        f"trackers:\n- {{type: mlflow, tracking_uri: '{users[0]}', pools: [night]}}\n"
+    )
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{users[1]}/")
+    others = ["http://127.0.0.1:4", "http://127.0.0.1:2/hub/other", "https://127.0.0.1:3"]
+    trackers = [{"type": "mlflow", "tracking_uri": each} for each in [*users, *others]]
+    document = {"trackers": trackers}
+    with monkeypatch.context() as where_it_is_submitted:
+        where_it_is_submitted.setenv("MLFLOW_TRACKING_URI", users[2])
+        where_it_is_submitted.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+        capsule = with_environment(CAPSULE, document, BlobStore(tmp_path / "blobs"))
+    request = make_request(trackers=trackers)
+    asyncio.run(bench.service.submit(request.model_copy(update={"capsule": capsule})))
+    orders = orders_of(bench)
+    assert all(orders[each].credentials == TOKEN for each in users)
+    assert not any(orders[each].credentials for each in others)
+    assert [each for each, order in orders.items() if order.is_users] == users
+
+
+def test_credentials_of_the_master_are_used_if_the_experiment_brings_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", PLACE)
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    submit(bench, trackers=[MLFLOW])
+    assert orders_of(bench)[PLACE].credentials == TOKEN
+
+
 def test_what_is_known_to_be_missing_is_refused_at_submission(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +369,7 @@ def test_what_is_known_to_be_missing_is_refused_at_submission(
     assert texts[0].startswith("alerts[0].slack: NOT_SET is not set")
 
 
-def test_it_goes_there_no_more_and_then_goes_on_where_it_was(bench: Bench) -> None:
+def test_it_goes_there_no_more_until_a_user_asks_for_all_of_it_again(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
     tracked, tracker = bench.store.tracked, Tracker.model_validate(MLFLOW)
     (row,) = tracked.behind()
@@ -325,7 +377,31 @@ def test_it_goes_there_no_more_and_then_goes_on_where_it_was(bench: Bench) -> No
     tracked.end(1, tracker)
     assert (tracked.behind(), tracked.states(1)) == ([], [])
     assert tracked.add(1, tracker, None) == row.id
-    assert [(each.seq, each.key) for each in tracked.behind()] == [(2, row.key)]
+    assert [(each.seq, each.key) for each in tracked.behind()] == [(0, row.key)]
+
+
+def test_what_is_sent_again_is_not_ended_by_a_process_that_was_further(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    tracked = bench.store.tracked
+    (row,) = tracked.behind()
+    last = bench.store.feed.last_seq
+    tracked.advance(row.id, TrackerProgress(seq=1, after=0), bench.now)
+    tracked.add(1, Tracker.model_validate(MLFLOW), None)  # `det e sync`
+    tracked.advance(row.id, TrackerProgress(seq=last, after=1), bench.now)
+    assert [each.seq for each in tracked.behind()] == [0]
+    tracked.advance(row.id, TrackerProgress(seq=last, after=0), bench.now)
+    assert tracked.behind() == []
+
+
+def test_a_remark_is_no_problem(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    tracked, last = bench.store.tracked, bench.store.feed.last_seq
+    (row,) = tracked.behind()
+    tracked.advance(row.id, TrackerProgress(problem="it refuses"), bench.now)
+    assert tracked.advance(row.id, TrackerProgress(seq=last, remark="made again"), bench.now)
+    (state,) = tracked.states(1)
+    assert (state.is_current, state.problem, state.next_at) == (True, "", None)
+    assert state.sentence == f"mlflow {PLACE}: caught up; made again"
 
 
 def test_one_place_gets_an_experiment_once_however_it_is_written(bench: Bench) -> None:

@@ -64,8 +64,17 @@ trackers:
         (
             [{"type": "mlflow", "tracking_uri": "ftp://ann:SECRET@x"}],
             [
-                "trackers[0].tracking_uri: got '********', expected http(s)://..., "
-                "sqlite:////PATH, ${NAME} or file:/PATH of a file that has it"
+                "trackers[0].tracking_uri: got '********', expected "
+                "http(s)://HOST:PORT/PATH (without ?...) or sqlite:////PATH, ${NAME} or "
+                "file:/PATH of a file that has it"
+            ],
+        ),
+        (
+            [{"type": "mlflow", "tracking_uri": "https://x/?token=SECRET"}],
+            [
+                "trackers[0].tracking_uri: got 'https://x/********', expected "
+                "http(s)://HOST:PORT/PATH (without ?...) or sqlite:////PATH, ${NAME} or "
+                "file:/PATH of a file that has it"
             ],
         ),
         ([URL], ["trackers[0]: got 'https://mlflow.example.org/********', expected a mapping "
@@ -83,14 +92,14 @@ def test_problems_are_named_without_secrets(trackers: Any, expected: list[str]) 
     assert problems_of(trackers) == expected
 
 
-def test_an_address_is_shown_unless_it_has_a_secret() -> None:
+def test_an_address_is_shown_unless_it_has_more_than_host_and_port() -> None:
     def written(address: str) -> str:
         trackers = [{"type": "mlflow", "tracking_uri": address}]
         return to_yaml(parse_config({**BASE, "trackers": trackers}).to_document())
 
     assert '"http://localhost:5000"' in written("http://localhost:5000")
     assert '"sqlite:////data/m.db"' in written("sqlite:////data/m.db")
-    for address in (URL, "https://mlflow.example.org/?token=SECRET"):
+    for address in (URL, "https://mlflow.example.org/t/SECRET"):
         assert "SECRET" not in written(address)
 
 

@@ -1,0 +1,82 @@
+"""What an error of MLflow's library means for what was to be sent: Unreachable or Refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import unquote, urlsplit
+
+import mlflow.exceptions
+import requests
+
+from det_jupyter.trackers.service import Refused, Unreachable, without_secrets
+
+_WITHHELD = (
+    "wants credentials, and gets none: those of your environment go only to the address in "
+    "MLFLOW_TRACKING_URI and to addresses in trackers.yaml; name it there"
+)
+
+
+class Problems:
+    """Turns errors of MLflow's library into ours, without secrets.
+
+    Args:
+        shown_as: The address, without what may be secret.
+        secrets: Texts that no message may contain.
+        is_users: Whether it gets the user's credentials.
+        fails_at_all: Whether MLflow fails also at what has nothing to do with an experiment of
+            ours; asked when it has failed.
+    """
+
+    def __init__(
+        self,
+        *,
+        shown_as: str,
+        secrets: Sequence[str],
+        is_users: bool,
+        fails_at_all: Callable[[], bool],
+    ) -> None:
+        self._shown_as = shown_as
+        self._secrets = secrets
+        self._is_users = is_users
+        self._fails_at_all = fails_at_all
+
+    def of(self, error: Exception) -> Unreachable | Refused:
+        """Return what an error is raised as."""
+        cause = find_request_error(error)
+        if isinstance(cause, requests.Timeout):
+            return Unreachable(f"{self._shown_as} does not answer")
+        if isinstance(cause, requests.exceptions.RetryError):
+            return self._failure("it answers with errors of its own")
+        if cause is not None or not isinstance(error, mlflow.exceptions.MlflowException):
+            return Unreachable(f"{self._shown_as} cannot be reached")
+        status = error.get_http_status_code()
+        message = without_secrets(str(error), self._secrets)
+        if status in (401, 403):
+            what = "refuses the credentials" if self._is_users else _WITHHELD
+            return Unreachable(f"{self._shown_as} {what}: {message}")
+        if status in (408, 425, 429):
+            return Unreachable(f"{self._shown_as} has failed: {message}")
+        if status >= 500:
+            return self._failure(message)
+        return Refused(f"{self._shown_as} refuses: {message}")
+
+    def _failure(self, message: str) -> Unreachable | Refused:
+        kind = Unreachable if self._fails_at_all() else Refused
+        return kind(f"{self._shown_as} has failed: {message}")
+
+
+def find_request_error(error: BaseException) -> requests.RequestException | None:
+    """Return the failed request that an error was raised for, if it was."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, requests.RequestException):
+        seen = seen.__cause__ or seen.__context__
+    return seen
+
+
+def secrets_in(address: str) -> list[str]:
+    """Return the parts of an address that no message may contain, as libraries write them."""
+    parts = urlsplit(address)
+    given = [each for each in (parts.username, parts.password) if each]
+    path = parts.path.rstrip("/")
+    hidden = [f"{parts.netloc}{path}", f"{path}/"] if path and parts.netloc else []
+    return [*given, *map(unquote, given), *hidden]
