@@ -10,9 +10,15 @@ import requests
 
 from det_jupyter.trackers.service import Refused, Unreachable, without_secrets
 
+_NO_ENDPOINT = "ENDPOINT_NOT_FOUND"  # also where a web server answers with a page
+_PAGE = ". Response body: '<"
 _WITHHELD = (
     "wants credentials, and gets none: those of your environment go only to the address in "
     "MLFLOW_TRACKING_URI and to addresses in trackers.yaml; name it there"
+)
+_MISSING = (
+    "wants credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+    "MLFLOW_TRACKING_TOKEN, where the experiment is submitted or the master is started"
 )
 
 
@@ -23,6 +29,7 @@ class Problems:
         shown_as: The address, without what may be secret.
         secrets: Texts that no message may contain.
         is_users: Whether it gets the user's credentials.
+        has_credentials: Whether there are some.
         fails_at_all: Whether MLflow fails also at what has nothing to do with an experiment of
             ours; asked when it has failed.
     """
@@ -33,11 +40,14 @@ class Problems:
         shown_as: str,
         secrets: Sequence[str],
         is_users: bool,
+        has_credentials: bool,
         fails_at_all: Callable[[], bool],
     ) -> None:
         self._shown_as = shown_as
         self._secrets = secrets
-        self._is_users = is_users
+        self._wants = "refuses the credentials" if has_credentials else _MISSING
+        if not (is_users or has_credentials):
+            self._wants = _WITHHELD
         self._fails_at_all = fails_at_all
 
     def of(self, error: Exception) -> Unreachable | Refused:
@@ -50,15 +60,17 @@ class Problems:
         if cause is not None or not isinstance(error, mlflow.exceptions.MlflowException):
             return Unreachable(f"{self._shown_as} cannot be reached")
         status = error.get_http_status_code()
-        message = without_secrets(str(error), self._secrets)
+        said = without_secrets(str(error).partition(_PAGE)[0], self._secrets)
         if status in (401, 403):
-            what = "refuses the credentials" if self._is_users else _WITHHELD
-            return Unreachable(f"{self._shown_as} {what}: {message}")
+            said = f": {said}" if isinstance(error, mlflow.exceptions.RestException) else ""
+            return Unreachable(f"{self._shown_as} {self._wants}{said}")
+        if error.error_code == _NO_ENDPOINT:
+            return Unreachable(f"{self._shown_as} is no MLflow: it has none of its paths")
         if status in (408, 425, 429):
-            return Unreachable(f"{self._shown_as} has failed: {message}")
+            return Unreachable(f"{self._shown_as} has failed: {said}")
         if status >= 500:
-            return self._failure(message)
-        return Refused(f"{self._shown_as} refuses: {message}")
+            return self._failure(said)
+        return Refused(f"{self._shown_as} refuses: {said}")
 
     def _failure(self, message: str) -> Unreachable | Refused:
         kind = Unreachable if self._fails_at_all() else Refused

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import mlflow.exceptions
 import requests
@@ -82,7 +83,7 @@ class MlflowSender:
         shown_as: Its address, without.
         experiment: Name of the experiment there.
         source: The master.
-        secrets: Texts that no message may contain.
+        secrets: Credentials of the environment, which no message may contain.
         is_users: Whether the user has named the address, so that it gets the user's credentials.
     """
 
@@ -104,6 +105,7 @@ class MlflowSender:
             shown_as=shown_as,
             secrets=[*secrets, *secrets_in(tracking_uri)],
             is_users=is_users,
+            has_credentials=bool(secrets) or "@" in urlsplit(tracking_uri).netloc,
             fails_at_all=self._fails_at_all,
         )
         self._runs: dict[tuple[int, int], Run] = {}

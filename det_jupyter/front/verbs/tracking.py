@@ -35,7 +35,7 @@ def sync(call: Call) -> str:
         states = [each for each in call.client.trackers(number) if each.id in numbers]
     lines = "\n".join(each.sentence for each in states)
     if any(_has_failed(each, asked_at) for each in states):
-        raise DetError(lines)
+        raise DetError(f"{lines}\nThe same command with --stop ends the attempts.")
     return lines
 
 

@@ -133,3 +133,13 @@ def test_labels_that_change_after_the_end_are_written(tmp_path: Path) -> None:
     send(tmp_path, source)
     (run,) = records_of(tmp_path, "run")
     assert run["tags"] == ["late"]
+
+
+def test_the_key_of_the_user_is_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "QzSecretzQ" * 4)
+    send(tmp_path, Recorded(losses(1, range(1, 4))))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".wandb" for path in files)
+    assert not [path for path in files if b"QzSecretzQ" in path.read_bytes()]
