@@ -69,6 +69,11 @@ _OF_MLFLOW = (  # what its library reads, which a configuration need not name
 )
 
 
+def tracker_variables() -> dict[str, str]:
+    """Return the variables that MLflow's library reads, as they are here."""
+    return {name: os.environ[name] for name in _OF_MLFLOW if name in os.environ}
+
+
 def _names_of_services(document: Mapping[str, Any]) -> list[str]:
     """Return the variables that alerts and trackers need; ranks do not get them."""
     entries = [

@@ -85,3 +85,4 @@ class SendTo(Wire):
     tracker: dict[str, Any] | None = None
     name: str | None = None  # only the one of this name
     is_over: bool = False  # send it there no more, instead
+    variables: dict[str, str] = {}  # where the user asks: those that MLflow's library reads

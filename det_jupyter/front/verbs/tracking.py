@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from det_jupyter.client.environment import tracker_variables
 from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import SendTo, TrackerState
 from det_jupyter.errors import DetError
@@ -23,7 +24,7 @@ def sync(call: Call) -> str:
         DetError: One could not be sent to; it is tried again.
     """
     number, asked_at = call.options.id, time.time()
-    request = request_of(call.options.to)
+    request = request_of(call.options.to).model_copy(update={"variables": tracker_variables()})
     if call.options.stop:
         left = call.client.send_to(number, request.model_copy(update={"is_over": True}))
         return f"Experiment {number} is sent to {_labels(left) or 'no tracker'} from now on."

@@ -106,15 +106,16 @@ class Tracking:
         self._seq_seen = last_seq
 
     async def _place_of(self, row: Tracked) -> Place:
-        if (known := self._places.of(row.id)) is not None:
-            return known
+        return self._places.of(row.id) or await self._join(row)
+
+    async def _join(self, row: Tracked) -> Place:
         variables = await variables_of(self._service.store.addresses, row.environment)
         return self._places.join(row.id, row.tracker, variables)
 
     async def send_now(self, experiment_id: int) -> None:
         """Have an experiment sent at once, also where something has failed before."""
         for row in self._tracked.of(experiment_id):
-            place = await self._place_of(row)
+            place = await self._join(row)  # its variables may be others now
             place.waiting[row.id] = place.next_at = 0.0
 
     async def _watch(self, place: Place) -> None:

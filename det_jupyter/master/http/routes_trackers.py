@@ -15,7 +15,7 @@ from det_jupyter.master.background.tracking import Tracking
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.tracker_orders import find_tracker_problems
+from det_jupyter.master.service.tracker_orders import find_tracker_problems, renewed
 
 
 def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
@@ -40,6 +40,10 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
             service.announce_experiment(experiment_id)
             return JsonResponse(tracked.states(experiment_id))
         addresses, problems = service.store.addresses, []
+        chosen = [
+            (tracker, await renewed(addresses, tracker, environment, body.variables))
+            for tracker, environment in chosen
+        ]
         for tracker, environment in chosen:
             problems += await find_tracker_problems(addresses, tracker, environment)
         if problems:
@@ -72,7 +76,7 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
 def _chosen(
     service: Service, experiment: Experiment, body: SendTo
 ) -> list[tuple[Tracker, str | None]]:
-    """Return trackers, each with the blob of the variables that it is given.
+    """Return trackers, each with the variables that go with it, as `variables_of` reads them.
 
     Raises:
         ConfigError: The entry in the request is wrong.

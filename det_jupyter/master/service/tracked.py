@@ -45,7 +45,7 @@ class Tracked:
 
     Args:
         tracker: Its entry, with references in the place of secrets.
-        environment: The blob with the variables that the experiment was submitted with.
+        environment: The variables that go with it, as `variables_of` reads them.
         key: Unique for this experiment and tracker.
         seq: Number of the last item of the feed that it has.
         attempts: How many have failed at it since the last one that did not; a tracker that
@@ -115,17 +115,17 @@ class TrackedExperiments:
         doubled, what it has lost is made good.
 
         Args:
-            environment: The blob with the variables that the experiment was submitted with.
+            environment: The variables that go with it, as `variables_of` reads them.
             is_again: Whether a user asks for it; else what a user has ended stays so.
         """
         query = (
-            "INSERT INTO tracked (experiment_id, tracker, environment, key) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (experiment_id, tracker) "
-            "DO UPDATE SET next_at = 0, seq = iif(?, 0, seq), is_over = is_over AND NOT ? "
-            "RETURNING id"
+            "INSERT INTO tracked (experiment_id, tracker, environment, key) "
+            "VALUES (?1, ?2, ?3, ?4) ON CONFLICT (experiment_id, tracker) "
+            "DO UPDATE SET next_at = 0, is_over = is_over AND NOT ?5, seq = iif(?5, 0, seq), "
+            "environment = iif(?5, excluded.environment, environment) RETURNING id"
         )
         document = self._document(experiment_id, tracker)
-        row = (experiment_id, document, environment, uuid.uuid4().hex, is_again, is_again)
+        row = (experiment_id, document, environment, uuid.uuid4().hex, is_again)
         (number,) = self._db.execute(query, row).fetchone()
         return int(number)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -69,9 +70,32 @@ async def variables_of(addresses: Addresses, environment: str | None) -> dict[st
     """Return the variables that an experiment was submitted with for its trackers and alerts.
 
     Args:
-        environment: The blob that has them.
+        environment: The blob that has them, or they themselves as JSON (`renewed`).
     """
-    return {} if environment is None else await in_thread(lambda: addresses.variables(environment))
+    if environment is None:
+        return {}
+    if environment.startswith("{"):
+        values: dict[str, str] = json.loads(environment)
+        return values
+    return await in_thread(lambda: addresses.variables(environment))
+
+
+async def renewed(
+    addresses: Addresses, tracker: Tracker, environment: str | None, variables: Mapping[str, str]
+) -> str | None:
+    """Return the variables for a tracker, as JSON, with those of the place where a user asks.
+
+    That they name another address means that they are not for this one: it keeps its own.
+    """
+    before = await variables_of(addresses, environment)
+    if any(name in variables for name in _CREDENTIALS):
+        before = {name: value for name, value in before.items() if name not in _CREDENTIALS}
+    after = {**before, **variables}
+    with suppress(DetError):
+        address = await _address_of(addresses, tracker, after)
+        if variables and address == variables.get(_ADDRESS, address or "").rstrip("/"):
+            return json.dumps(after)
+    return environment
 
 
 async def order_of(

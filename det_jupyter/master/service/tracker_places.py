@@ -98,6 +98,8 @@ class Places:
         place = self._by_key.get(key)
         if place is None:
             place = self._by_key[key] = Place(tracker=tracker, variables=variables)
+        if (former := self._by_row.get(number)) is not None and former is not place:
+            former.waiting.pop(number, None)
         self._by_row[number] = place
         return place
 

@@ -9,13 +9,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 
 from det_jupyter.client.environment import with_environment
 from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import TrackerOrder, TrackerProgress
+from det_jupyter.contract.messages import SendTo, TrackerOrder, TrackerProgress
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.http.routes_trackers import tracker_routes
 from det_jupyter.master.serve import has_work
 from det_jupyter.master.service import tracker_orders, tracker_places
 from tests.integration.alerts.support import complete, opened, submit
@@ -337,6 +339,39 @@ def test_credentials_of_the_environment_go_to_no_address_that_only_a_configurati
     assert all(orders[each].credentials == TOKEN for each in users)
     assert not any(orders[each].credentials for each in others)
     assert [each for each, order in orders.items() if order.is_users] == users
+
+
+def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(bench, trackers=[MLFLOW])
+
+    def credentials_after(variables: dict[str, str]) -> dict[str, str]:
+        async def scene(tracking: Tracking, processes: Processes) -> None:
+            await tracking.start_due()
+            routes = tracker_routes(bench.service, tracking)
+            (send_to,) = [each for each in routes.routes if getattr(each, "name", "") == "send_to"]
+            assert isinstance(send_to, APIRoute)
+            await send_to.endpoint(1, SendTo(variables=variables))
+            await tracking.start_due()
+            (row,) = bench.store.tracked.of(1)
+            await until(lambda: any(row.id in each.waiting for each in tracking._processes))
+            place = bench.store.tracked.places.of(row.id)
+            await until(lambda: place is not None and place.group in processes.ends)
+            assert place is not None
+            (order,) = [each for each in processes.orders if each.group == place.group]
+            found.update(order.credentials)
+
+        found: dict[str, str] = {}
+        play(bench, scene)
+        return found
+
+    assert credentials_after({}) == {}
+    assert credentials_after({"MLFLOW_TRACKING_URI": PLACE, **TOKEN}) == TOKEN
+    other = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:2", "MLFLOW_TRACKING_TOKEN": "other"}
+    assert credentials_after(other) == TOKEN
+    password = {"MLFLOW_TRACKING_USERNAME": "ann", "MLFLOW_TRACKING_PASSWORD": SECRET}
+    assert credentials_after(password) == password
 
 
 def test_credentials_of_the_master_are_used_if_the_experiment_brings_none(
