@@ -180,13 +180,13 @@ def rows_of(curves: Iterable[Curve]) -> list[tuple[int, dict[str, float]]]:
     return sorted(rows.items(), key=lambda pair: pair[0])
 
 
-def remark_on(runs: Mapping[int, Mapping[str, Any]], experiment_id: int) -> str:
+def remark_on(runs: Mapping[int, Mapping[str, Any]]) -> str:
     """Return what became of runs that were sent to before; "": they are there.
 
     Args:
         runs: By trial: `is_deleted`, if the user has deleted it, and the run that it `replaces`.
 
-    >>> remark_on({4: {"replaces": "0a"}, 3: {"replaces": "0b"}, 5: {"replaces": ""}}, 7)
+    >>> remark_on({4: {"replaces": "0a"}, 3: {"replaces": "0b"}, 5: {"replaces": ""}})
     'runs that were not there any more were made again (trials 3, 4)'
     """
     deleted = [trial for trial, run in sorted(runs.items()) if run.get("is_deleted")]
@@ -194,8 +194,7 @@ def remark_on(runs: Mapping[int, Mapping[str, Any]], experiment_id: int) -> str:
     remarks = []
     if deleted:
         remarks.append(
-            f"runs that are deleted there get nothing ({_trials(deleted)}); if you restore them, "
-            f"`det e sync {experiment_id}` sends the rest"
+            f"runs that are deleted there get nothing until they are restored ({_trials(deleted)})"
         )
     if again:
         remarks.append(f"runs that were not there any more were made again ({_trials(again)})")

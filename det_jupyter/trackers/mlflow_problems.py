@@ -11,7 +11,8 @@ import requests
 from det_jupyter.trackers.service import Refused, Unreachable, without_secrets
 
 _NO_ENDPOINT = "ENDPOINT_NOT_FOUND"  # also where a web server answers with a page
-_PAGE = ". Response body: '<"
+_OUR_MISTAKE = "INVALID_PARAMETER_VALUE"  # found by the library, without a request
+_A_PAGE = "it answers with a page, or nothing that MLflow would answer"
 _WITHHELD = (
     "wants credentials, and gets none: those of your environment go only to the address in "
     "MLFLOW_TRACKING_URI and to addresses in trackers.yaml; name it there"
@@ -27,6 +28,7 @@ class Problems:
 
     Args:
         shown_as: The address, without what may be secret.
+        is_server: Whether it is that of a server.
         secrets: Texts that no message may contain.
         is_users: Whether it gets the user's credentials.
         has_credentials: Whether there are some.
@@ -38,12 +40,14 @@ class Problems:
         self,
         *,
         shown_as: str,
+        is_server: bool,
         secrets: Sequence[str],
         is_users: bool,
         has_credentials: bool,
         fails_at_all: Callable[[], bool],
     ) -> None:
         self._shown_as = shown_as
+        self._is_server = is_server
         self._secrets = secrets
         self._wants = "refuses the credentials" if has_credentials else _MISSING
         if not (is_users or has_credentials):
@@ -60,12 +64,14 @@ class Problems:
         if cause is not None or not isinstance(error, mlflow.exceptions.MlflowException):
             return Unreachable(f"{self._shown_as} cannot be reached")
         status = error.get_http_status_code()
-        said = without_secrets(str(error).partition(_PAGE)[0], self._secrets)
+        is_page = self._is_server and not isinstance(error, mlflow.exceptions.RestException)
+        is_page = is_page and error.error_code != _OUR_MISTAKE
+        said = _A_PAGE if is_page else without_secrets(str(error), self._secrets)
         if status in (401, 403):
-            said = f": {said}" if isinstance(error, mlflow.exceptions.RestException) else ""
-            return Unreachable(f"{self._shown_as} {self._wants}{said}")
+            more = "" if is_page else f": {said}"
+            return Unreachable(f"{self._shown_as} {self._wants}{more}")
         if error.error_code == _NO_ENDPOINT:
-            return Unreachable(f"{self._shown_as} is no MLflow: it has none of its paths")
+            return Unreachable(f"{self._shown_as} is no MLflow; look at its path")
         if status in (408, 425, 429):
             return Unreachable(f"{self._shown_as} has failed: {said}")
         if status >= 500:

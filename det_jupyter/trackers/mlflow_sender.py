@@ -24,6 +24,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from det_jupyter.contract.messages import FeedItem, TrackerProgress, TrackerWork
+from det_jupyter.contract.values.addresses import is_url
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import (
     Point,
@@ -103,6 +104,7 @@ class MlflowSender:
         self._known = Runs(self._client, experiment=experiment, shown_as=shown_as)
         self._problems = Problems(
             shown_as=shown_as,
+            is_server=is_url(tracking_uri),
             secrets=[*secrets, *secrets_in(tracking_uri)],
             is_users=is_users,
             has_credentials=bool(secrets) or "@" in urlsplit(tracking_uri).netloc,
@@ -170,7 +172,7 @@ class MlflowSender:
 
     def _remark(self, work: TrackerWork) -> str:
         runs = {trial: run.stored() for (own, trial), run in self._runs.items() if own == work.id}
-        return remark_on({**work.runs, **runs}, work.experiment_id)
+        return remark_on({**work.runs, **runs})
 
     # runs
 

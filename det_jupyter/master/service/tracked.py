@@ -28,7 +28,7 @@ from det_jupyter.master.machine.model.state import Experiment, MachineState
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.database import transaction
 from det_jupyter.master.service.stored_rows import readable
-from det_jupyter.master.service.tracker_places import Places, pause_s
+from det_jupyter.master.service.tracker_places import Place, Places, pause_s
 from det_jupyter.master.service.user_file import UserFile
 
 _SOME_ATTEMPTS = 3  # after which a tracker counts as a problem
@@ -243,9 +243,7 @@ class TrackedExperiments:
         first = self._db.execute(f"SELECT at {waiting} 1", values).fetchone()
         query = "SELECT coalesce(max(seq), 0) FROM feed WHERE experiment_id = ?"
         last_seq: int = self._db.execute(query, values[:1]).fetchone()[0]
-        place = self.places.of(tracked.id)
-        is_held_up = place is not None and place.problem and tracked.id in place.waiting
-        failed = place if place is not None and is_held_up else tracked
+        failed = self._unreachable_of(tracked) or tracked
         has_remark = failed is tracked and not tracked.attempts
         return TrackerState(
             id=tracked.id,
@@ -259,6 +257,11 @@ class TrackedExperiments:
             next_at=failed.next_at or None if failed.attempts else None,
         )
 
+    def _unreachable_of(self, tracked: Tracked) -> Place | None:
+        """Return its place, if that cannot be reached."""
+        place = self.places.of(tracked.id)
+        return place if place and place.problem and tracked.id in place.waiting else None
+
     def problems(self) -> list[str]:
         """Return a sentence for each tracker that repeatedly could not be sent to."""
         rows = self._db.execute(
@@ -268,6 +271,7 @@ class TrackedExperiments:
         refused = [
             f"tracker {each.tracker.label}: {each.problem}; it is tried again"
             for each in readable(rows.fetchall(), _as_tracked)
+            if not self._unreachable_of(each)
         ]
         return self.places.problems() + refused
 

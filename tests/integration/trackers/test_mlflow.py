@@ -267,7 +267,7 @@ def test_runs_that_a_server_has_lost_are_made_again_and_those_in_its_trash_are_l
     client.delete_run(run.info.run_id)
     source.items += losses(13, range(13, 15))
     send()
-    assert source.remark.startswith("runs that are deleted there get nothing (trial 1)")
+    assert source.remark.startswith("runs that are deleted there get nothing")
     client.restore_run(run.info.run_id)
     assert steps() == list(range(1, 13))
     source.items += losses(15, range(15, 17))

@@ -153,7 +153,7 @@ def failing_server(status: int, fails: str = "/") -> Iterator[tuple[int, list[st
     [
         (401, "/", Unreachable, "refuses the credentials"),
         (403, "/", Unreachable, "refuses the credentials"),
-        (404, "/", Unreachable, "is no MLflow"),
+        (404, "/", Unreachable, "is no MLflow; look at its path"),
         (503, "/", Unreachable, "has failed"),
         (500, "runs/search", Refused, "has failed"),
     ],
@@ -261,10 +261,8 @@ def test_a_run_that_a_user_deletes_gets_nothing_until_it_is_restored(uri: str) -
     source.items += losses(3, range(3, 5)) + losses(5, range(1, 3), trial_id=2)
     sender.send(source.open_work)
     assert source.seq == 6  # it holds up nothing
-    assert source.remark == (
-        "runs that are deleted there get nothing (trial 1); if you restore them, "
-        "`det e sync 7` sends the rest"
-    )
+    expected = "runs that are deleted there get nothing until they are restored (trial 1)"
+    assert source.remark == expected
     (other,) = runs_at(uri)
     assert other.data.tags["det_jupyter.trial_id"] == "2"
     source.items += losses(7, range(5, 6))
