@@ -180,9 +180,9 @@ def test_a_trial_is_followed_by_every_topic_until_it_is_over(client: Client, pag
     page.until(lambda: page.last(3)["trials"] and page.last(3)["trials"][0]["ranks"])
     (trial,) = page.last(3)["trials"]
     assert [rank["rank"] for rank in trial["ranks"]] == [0, 1]
-    news = page.last(2)
-    assert (news["num_running"], news["num_waiting"], news["num_slots_used"]) == (1, 1, 2)
-    assert [slot["who"] for slot in news["agents"][0]["slots"]] == ["<b>first</b>"] * 2
+    counts = ("num_running", "num_waiting", "num_slots_used")  # slots are read after experiments
+    page.until(lambda: [page.last(2)[count] for count in counts] == [1, 1, 2])
+    assert [slot["who"] for slot in page.last(2)["agents"][0]["slots"]] == ["<b>first</b>"] * 2
     page.until(lambda: page.last(4)["agents"] and page.last(4)["agents"][0]["at"])
     assert page.last(4)["agents"][0]["cpu"][-1] is not None
     shown = page.last(5)["shown"]

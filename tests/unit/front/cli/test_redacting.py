@@ -157,7 +157,7 @@ def test_passwords_of_urls_are_known() -> None:
 def test_long_lines_take_no_longer_than_others() -> None:
     began = time.process_time()
     for part in ("a", "a-", "a.", "://", "a:", " a", "- ", "[", "a_", "\\"):
-        text = part * (200_000 // len(part))
+        text = part * (50_000 // len(part))
         assert Redactor(["secret"]).text(text) == text
     for part in (
         "token",
@@ -169,8 +169,8 @@ def test_long_lines_take_no_longer_than_others() -> None:
         "password: (",
         "auth",
     ):
-        Redactor(["secret"]).text(part * (200_000 // len(part)))
-    assert time.process_time() - began < 20
+        Redactor(["secret"]).text(part * (50_000 // len(part)))
+    assert time.process_time() - began < 8
 
 
 @given(st.text(min_size=4, max_size=40), st.text(max_size=60), st.text(max_size=60))
