@@ -123,7 +123,7 @@ def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials
     return status
 
 
-AlarmKind = Literal["", "diverged", "hangs"]  # "": there is no alarm
+AlarmKind = Literal["", "diverged", "hangs", "waits for room"]  # "": there is no alarm
 
 
 def with_alarm(word: str, alarm: AlarmKind) -> str:

@@ -129,8 +129,15 @@ class Alarm(NamedTuple):
     sentence: str
 
 
-def alarm_of(hang: HangReport | None, divergence: Divergence | None) -> Alarm:
-    """Return the alarm of a trial: a hang comes first, as nothing else happens meanwhile."""
+def alarm_of(
+    room: RoomWait | None, hang: HangReport | None, divergence: Divergence | None
+) -> Alarm:
+    """Return the alarm of an active trial: first what nothing else happens during.
+
+    Ranks that wait for room make no progress either: that is no hang.
+    """
+    if room is not None:
+        return Alarm("waits for room", room.sentence)
     if hang is not None:
         return Alarm("hangs", hang.sentence())
     return Alarm("diverged", str(divergence)) if divergence is not None else Alarm("", "")
@@ -184,7 +191,8 @@ class TrialView(StoredTrial):
     @property
     def alarm(self) -> Alarm:
         """What is wrong with its training while it continues."""
-        return alarm_of(self.hang, self.divergence)
+        room = self.room if self.state is State.ACTIVE else None
+        return alarm_of(room, self.hang, self.divergence)
 
 
 class RungView(Wire):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 16
+PROTOCOL = 17
 
 
 class Wire(BaseModel):

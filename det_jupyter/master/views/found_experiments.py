@@ -166,16 +166,21 @@ def _row(
 
 
 def _alarm(living: Iterable[Trial], *, is_single: bool) -> Alarm:
-    """Return the alarm of an experiment: the first hang, or the first divergence.
+    """Return the alarm of an experiment: the first of its trials that does not train, or diverged.
 
     In a search a divergence is none: only the worst trial may diverge.
     """
     alarms = [
-        alarm_of(trial.allocation.hang if trial.allocation else None, trial.divergence)
+        alarm_of(
+            trial.room if trial.state is State.ACTIVE else None,
+            trial.allocation.hang if trial.allocation else None,
+            trial.divergence,
+        )
         for trial in living
     ]
-    alarms.sort(key=lambda alarm: alarm.kind != "hangs")
-    return next((a for a in alarms if a.kind == "hangs" or (a.kind and is_single)), Alarm("", ""))
+    alarms.sort(key=lambda alarm: alarm.kind == "diverged")
+    usable = (alarm for alarm in alarms if alarm.kind and (alarm.kind != "diverged" or is_single))
+    return next(usable, Alarm("", ""))
 
 
 def _failure(state: MachineState, experiment: Experiment) -> str:

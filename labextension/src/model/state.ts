@@ -16,7 +16,7 @@ export type Verb = 'pause' | 'activate' | 'kill';
 
 export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' | 'error' | 'canceled';
 
-export type AlarmKind = '' | 'diverged' | 'hangs';
+export type AlarmKind = '' | 'diverged' | 'hangs' | 'waits for room';
 
 export interface ISlotBar {
   id: number;

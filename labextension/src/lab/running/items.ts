@@ -56,8 +56,11 @@ function trialItem(
 }
 
 /** The kind of a trial's alarm, in a word. */
-function alarmWord(trial: ITrialLine, trans: ITrans): string {
-  return trial.alarm_kind === 'hangs' ? trans.__('hangs') : trans.__('diverged');
+function alarmWord({ alarm_kind: kind }: ITrialLine, trans: ITrans): string {
+  if (kind === 'waits for room') {
+    return trans.__('waits for room');
+  }
+  return kind === 'hangs' ? trans.__('hangs') : trans.__('diverged');
 }
 
 function rankItem(

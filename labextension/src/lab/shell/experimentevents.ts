@@ -16,7 +16,7 @@ interface ISeen {
   createdAt: number;
   status: Status;
   best: number | null;
-  alarm: string; // the first one, as a loss may alternate between NaN and finite values
+  alarm: string; // the first divergence, as a loss may alternate between NaN and finite values
   hang: string; // the sentence about a trial that hangs now
   told: string; // the alarm of the last notification of a divergence
 }
@@ -71,7 +71,7 @@ export class Watcher {
       const isNew = row.alarm !== (before?.hang ?? '');
       return isNew ? [{ kind: 'hangs', row, key: `${row.id}:hangs:${row.alarm}` }] : [];
     }
-    if (row.alarm !== '' && (before?.alarm ?? '') === '') {
+    if (row.alarm_kind === 'diverged' && (before?.alarm ?? '') === '') {
       return [{ kind: 'diverged', row, key: `${row.id}:diverged:${row.alarm}` }];
     }
     return isBetter(row, before?.best ?? null)
@@ -84,9 +84,8 @@ export class Watcher {
     const seen = this._seen.get(row.id);
     const before = seen?.createdAt === createdAt && !ENDED.includes(seen.status) ? seen : undefined;
     const first = before?.alarm ?? '';
-    const isHang = row.alarm_kind === 'hangs';
-    const alarm = first === '' && !isHang ? row.alarm : first;
-    const hang = isHang ? row.alarm : '';
+    const alarm = first === '' && row.alarm_kind === 'diverged' ? row.alarm : first;
+    const hang = row.alarm_kind === 'hangs' ? row.alarm : '';
     const told = found.some(({ kind }) => kind === 'diverged') ? row.alarm : (before?.told ?? '');
     this._seen.set(row.id, { createdAt, status, best, alarm, hang, told });
   }

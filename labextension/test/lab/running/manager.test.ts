@@ -68,6 +68,15 @@ test('a trial that diverges looks like a failure, and says what it is', () => {
   expect(item?.labelTitle?.()).toContain(`Running, diverged, 1,200 steps, 25%\n${alarm}`);
 });
 
+test('a trial that waits for room on a disk says so', () => {
+  const { det, manager } = start();
+  manager.running();
+  const alarm = 'waits for room on /data and goes on when there is some';
+  const word = 'Running, waits for room';
+  det.say(trial(3, { status_word: word, alarm, alarm_kind: 'waits for room' }));
+  expect(manager.running()[0]?.detail?.()).toBe('waits for room');
+});
+
 test('as a list, ranks follow their trial and say whose they are', () => {
   const { det, manager } = start();
   manager.running({ mode: 'list' });

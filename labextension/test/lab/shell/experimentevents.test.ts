@@ -87,6 +87,12 @@ test('a trial that hangs is mentioned once, and again if it hangs again', () => 
   ]); // prettier-ignore
 });
 
+test('a trial that waits for room is not mentioned, as its disk is, and its divergence later is', () => {
+  const room = line(1, { alarm: 'waits for room on /data', alarm_kind: 'waits for room' });
+  const wild = line(1, { alarm: 'loss is NaN since batch 40', alarm_kind: 'diverged' });
+  expect(watch([line(1)], [room], [wild])).toEqual([[], [], ['1 diverged']]);
+});
+
 test('what was canceled is not mentioned', () => {
   expect(watch([line(1)], [line(1, { status: 'canceled' })])).toEqual([[], []]);
 });

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages import Archive, ExperimentQuery, ExperimentRows, Kill, Pause
+from det_jupyter.contract.messages import (
+    Archive,
+    ExperimentQuery,
+    ExperimentRows,
+    Kill,
+    Pause,
+    RoomReported,
+    RoomWait,
+)
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.machine.model.events import LossReported
 from det_jupyter.master.views.found_experiments import find_experiments
@@ -183,6 +191,17 @@ def test_the_row_of_one_trial_has_its_divergence_and_that_of_a_search_has_none()
         "loss is NaN since batch 11",
     ]
     world.experiment(4).config["searcher"]["name"] = "random"
+    assert [row.alarm for row in find(world, ids=[4]).rows] == [""]
+
+
+def test_the_row_of_a_trial_that_waits_for_room_says_so_while_it_is_active() -> None:
+    world = make_world()
+    room = RoomWait(folder="/data", since=0.0)
+    world.experiment(4).config["searcher"]["name"] = "random"
+    world.tell(RoomReported(allocation_id="4.4.1", at=0.0, wait=room))
+    (row,) = find(world, ids=[4]).rows
+    assert (row.alarm_kind, row.alarm) == ("waits for room", room.sentence)
+    world.tell(Pause(experiment_id=4))
     assert [row.alarm for row in find(world, ids=[4]).rows] == [""]
 
 

@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.contract.messages import (
     AgentStatus,
     AllocationState,
+    RoomWait,
     Series,
     SeriesPage,
     SlotStatus,
@@ -19,6 +20,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.text import short_time
 from det_jupyter.view import build_view_state
 from det_jupyter.view.build.sidebar_lines import (
+    IN_LINE,
     NO_GPU,
     build_cluster_news,
     build_line,
@@ -172,6 +174,17 @@ def test_a_computer_without_gpus_has_samples_of_its_cpu() -> None:
     page = SeriesPage(began_at=1.0, series=[series("host", "cpu_util_simple", {5.0: 7.0})])
     usage = build_usage(agent("a", [slot_status(0, cuda=False)]), page, after=0.0)
     assert (usage["at"], usage["cpu"], usage["utilization"]) == ([5.0], [7.0], [[None]])
+
+
+def test_a_trial_that_waits_for_room_on_a_disk_does_not_wait_for_its_turn() -> None:
+    room = RoomWait(folder="/data", since=NOW)
+    waiting = row(7, status="queued", alarm=room.sentence, alarm_kind="waits for room")
+    line = build_line(waiting, None, NOW)
+    assert line["status_word"] == "Queued, waits for room"
+    assert (line["alarm"], line["wait"]) == (room.sentence, "")
+    assert build_line(row(7, status="queued"), None, NOW)["wait"] == IN_LINE
+    news = build_trials([trial(allocation=allocation(), room=room)], {7: row(7)})
+    assert news["trials"][0]["status_word"] == "Running, waits for room"
 
 
 def test_trials_that_hold_slots_are_listed_with_their_ranks() -> None:
