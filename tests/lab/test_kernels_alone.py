@@ -65,6 +65,7 @@ display(bundle(widget.state, widget), raw=True)
 """
 ADVANCE = "widget.state = show(150)"
 SESSION = "window.jupyterapp.shell.currentWidget.sessionContext"
+TRUSTED = "window.jupyterapp.shell.currentWidget.model.cells.get(2).trusted"
 
 
 @pytest.fixture(scope="module")
@@ -284,15 +285,18 @@ def test_restarted_kernel_is_said_to_be_gone_and_one_line_brings_the_views_back(
     see_live(page, "Completed", "Running")
 
 
-def test_kernel_that_was_shut_down_leaves_pictures(
+def test_kernel_and_server_that_were_shut_down_leave_pictures(
     page: Page, lab: Lab, book: Path, client: Client
 ) -> None:
     save(LabPage(page), book, "Completed", "Running")
     page.evaluate(f"() => {SESSION}.shutdown()")
     expect(page.locator(".det-lost:visible")).to_have_count(2)
     page.goto("about:blank")
-    page.goto(lab.url(book.stem, book.name))
+    lab.stop()
+    lab.start()
+    open_notebook(page, lab, book.name)
     see_pictures(page, client)
+    assert page.evaluate(TRUSTED) is True
 
 
 def test_notebook_7_shows_the_pictures_and_then_live_views(
@@ -317,30 +321,16 @@ def test_kill_asks_first_and_what_has_ended_can_be_explored(
     expect(view.locator(".det-table").first).to_be_visible()
 
 
-@pytest.mark.parametrize("is_trusted", [True, False], ids=["trusted", "not trusted"])
-def test_copy_shows_the_pictures(
-    page: Page, lab: Lab, book: Path, client: Client, is_trusted: bool
-) -> None:
-    document = nbformat.read(book, 4)
-    if not is_trusted:
-        document.metadata["author"] = "a colleague"  # so the signature is not ours
-    name = f"copy-{is_trusted}.ipynb"
-    nbformat.write(document, book.with_name(name))
-    # Alone in its page: the kernel of a notebook beside it would draw its live views here too.
-    open_notebook(page, lab, name)
-    see_pictures(page, client)
-    trusted = page.evaluate("window.jupyterapp.shell.currentWidget.model.cells.get(2).trusted")
-    assert trusted is is_trusted
-
-
-def test_server_that_was_restarted_shows_the_pictures(
+def test_copy_that_is_not_trusted_shows_the_pictures(
     page: Page, lab: Lab, book: Path, client: Client
 ) -> None:
-    page.goto("about:blank")
-    lab.stop()
-    lab.start()
-    open_notebook(page, lab, book.name)
+    document = nbformat.read(book, 4)
+    document.metadata["author"] = "a colleague"  # so the signature is not ours
+    nbformat.write(document, book.with_name("copy.ipynb"))
+    # Alone in its page: the kernel of a notebook beside it would draw its live views here too.
+    open_notebook(page, lab, "copy.ipynb")
     see_pictures(page, client)
+    assert page.evaluate(TRUSTED) is False
 
 
 @pytest.fixture(scope="module")

@@ -180,9 +180,9 @@ def test_a_trial_that_waits_for_room_on_a_disk_does_not_wait_for_its_turn() -> N
     room = RoomWait(folder="/data", since=NOW)
     waiting = row(7, status="queued", alarm=room.sentence, alarm_kind="waits for room")
     line = build_line(waiting, None, NOW)
-    assert line["status_word"] == "Queued, waits for room"
-    assert (line["alarm"], line["wait"]) == (room.sentence, "")
-    assert build_line(row(7, status="queued"), None, NOW)["wait"] == IN_LINE
+    assert line.status_word == "Queued, waits for room"
+    assert (line.alarm, line.wait) == (room.sentence, "")
+    assert build_line(row(7, status="queued"), None, NOW).wait == IN_LINE
     news = build_trials([trial(allocation=allocation(), room=room)], {7: row(7)})
     assert news["trials"][0]["status_word"] == "Running, waits for room"
 
