@@ -3,8 +3,9 @@
 In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
 `experiments()` return handles, `compare(3, 7)` returns how experiments differ, `slots()`,
 `queue()` and `jobs()` return what runs and what waits, `preview(config)` returns what a search
-would train, `submit(Trial, config)` submits an experiment, and `templates` are parts of
-configurations. Each name is imported when it is first used, so that importing the package is fast.
+would train, `submit(Trial, config)` submits an experiment, `load_checkpoint(path)` returns a
+trained model, and `templates` are parts of configurations. Each name is imported when it is first
+used, so that importing the package is fast.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from det_jupyter._version import __version__
 if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imported when used
     from det_jupyter import core as core
     from det_jupyter import pytorch as pytorch
+    from det_jupyter.client.checkpoint import load_checkpoint
     from det_jupyter.contract.values.text import LOG_FORMAT
     from det_jupyter.core import get_cluster_info
     from det_jupyter.core.importing import import_from_path
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
 _HOMES = {
     name: f"det_jupyter.{module}"
     for module, names in {
+        "client.checkpoint": ["load_checkpoint"],
         "core": ["get_cluster_info"],
         "core.importing": ["import_from_path"],
         "errors": ["InvalidHP"],
@@ -63,6 +66,7 @@ __all__ = [
     "get_cluster_info",
     "import_from_path",
     "jobs",
+    "load_checkpoint",
     "preview",
     "queue",
     "slots",

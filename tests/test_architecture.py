@@ -25,7 +25,7 @@ from tests.rooms import (
 
 # part: what it may import, besides itself and the contract
 ARROWS: dict[str, set[str]] = {
-    "__init__": {"core", "front", "pytorch"},  # for type checkers; imported when first used
+    "__init__": {"client", "core", "front", "pytorch"},  # for type checkers; imported late
     "__main__": {"front"},
     "config": {"searcher"},
     "searcher": set(),

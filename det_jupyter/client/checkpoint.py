@@ -15,7 +15,7 @@ from det_jupyter.client.handle_text import checkpoint_line
 from det_jupyter.contract.messages import CheckpointView, ExperimentView
 from det_jupyter.contract.trial.origin import TRIALS, Origin
 from det_jupyter.errors import CheckpointError, NotFound
-from det_jupyter.storage import METADATA_FILE, find_checkpoint
+from det_jupyter.storage import METADATA_FILE, find_checkpoint, reading
 
 POLICY = "checkpoint_storage.save_*"
 _TRIAL_LOADER = "det_jupyter.pytorch", "load_trial_from_checkpoint_path"
@@ -102,26 +102,13 @@ class Checkpoint:
             return False
 
     def load(self, **kwargs: Any) -> Any:
-        """Return the trained model of the library that has trained, in this process.
-
-        Of a `PyTorchTrial` it is the trial. The class is loaded from the code captured at
-        submission, a copy of which the checkpoint contains, so it need not be defined here. Only
-        load what you trust: that code is run.
-
-        Args:
-            kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, or for
-                `det_jupyter.integrations.loading.load_model`, such as `device="cuda"`: without it
-                the model is on the CPU.
+        """Return the trained model, in this process; see `load_checkpoint`.
 
         Raises:
             CheckpointError: The checkpoint is deleted or damaged, or cannot be loaded here.
         """
         with self._reading() as folder:
-            is_trial = Origin.read(folder).library == TRIALS
-            module, name = _TRIAL_LOADER if is_trial else _MODEL_LOADER
-            # By name: handles must not import torch, which only this method needs.
-            load = getattr(importlib.import_module(module), name)
-            return load(folder, data_dir=self._data_dir, **kwargs)
+            return _load(folder, data_dir=self._data_dir, **kwargs)
 
     @contextmanager
     def _reading(self, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
@@ -142,6 +129,34 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return checkpoint_line(self.view, self.hparams)
+
+
+def load_checkpoint(path: str | Path, **kwargs: Any) -> Any:
+    """Return the trained model of the library that has trained; of a `PyTorchTrial`, the trial.
+
+    The class is loaded from the code captured at submission, a copy of which the checkpoint
+    contains, so it need not be defined here. Only load what you trust: that code is run. Neither a
+    master nor det_jupyter's data folder is needed.
+
+    Args:
+        path: Of the checkpoint, as `Checkpoint.path` and the view show it; or a copied folder.
+        kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, or for
+            `det_jupyter.integrations.loading.load_model`, such as `device="cuda"`: without it the
+            model is on the CPU.
+
+    Raises:
+        CheckpointError: The checkpoint is deleted or damaged, or cannot be loaded here.
+    """
+    with reading(str(path)) as folder:
+        return _load(folder, **kwargs)
+
+
+def _load(folder: Path, **kwargs: Any) -> Any:
+    is_trial = Origin.read(folder).library == TRIALS
+    module, name = _TRIAL_LOADER if is_trial else _MODEL_LOADER
+    # By name: handles must not import torch, which only this needs.
+    load = getattr(importlib.import_module(module), name)
+    return load(folder, **kwargs)
 
 
 def fetch_checkpoints(client: Client, experiment_id: int) -> list[Checkpoint]:

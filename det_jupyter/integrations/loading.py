@@ -100,8 +100,7 @@ class _Saved:
         library = self.origin.library
         if library == TRIALS:
             raise CheckpointError(
-                f"{self.path} is of a PyTorchTrial; "
-                "det_jupyter.pytorch.load_trial_from_checkpoint_path(path) returns it"
+                f"{self.path} is of a PyTorchTrial; det_jupyter.load_checkpoint(path) returns it"
             )
         if library == "keras":
             return self._load_keras(device, options)

@@ -136,7 +136,7 @@ describe('checkpoints', () => {
     expect(rows[3]).toContain('deleted in part');
     expect(rows[3]).toContain('/data/checkpoints/c');
     expect(texts('thead th')[2]).toBe('accuracy');
-    expect(texts('pre')[0]).toContain('load_trial_from_checkpoint_path("/data/\\"best\\"")');
+    expect(texts('pre')[0]).toContain('load_checkpoint("/data/\\"best\\"")');
     expect(said()).toBe('2 older ones');
   });
 

@@ -102,8 +102,8 @@ def origin_of(captured: tuple[Capsule, BlobStore]) -> Origin:
 
 LOAD = """
 import sys
-from det_jupyter.pytorch import load_trial_from_checkpoint_path
-trial = load_trial_from_checkpoint_path(sys.argv[1], trial_kwargs={"scale": 10})
+from det_jupyter import load_checkpoint
+trial = load_checkpoint(sys.argv[1], trial_kwargs={"scale": 10})
 assert trial.model.weight.tolist() == [[5.0, 5.0, 5.0]]
 assert not trial.model.training
 assert trial.context.get_trial_seed() == 4

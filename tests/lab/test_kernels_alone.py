@@ -243,7 +243,7 @@ def check_tabs(view: Locator) -> None:
     expect(view.locator(".det-config")).to_contain_text("default")
     view.get_by_role("tab", name="Checkpoints").click()
     panel = view.locator("[role=tabpanel][data-tab=checkpoints]")
-    expect(panel).to_contain_text("load_trial_from_checkpoint_path")
+    expect(panel).to_contain_text("load_checkpoint")
 
 
 def check_logs(view: Locator) -> None:

@@ -107,7 +107,7 @@ def load_trial_from_checkpoint_path(
     if origin.library != TRIALS:
         raise CheckpointError(
             f"{path} has no trial: {origin.library} has saved it; "
-            "det_jupyter.integrations.loading.load_model(path) returns its model"
+            "det_jupyter.load_checkpoint(path) returns its model"
         )
     options = dict(torch_load_kwargs or {})
     if map_location is not None:

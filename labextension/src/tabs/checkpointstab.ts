@@ -63,9 +63,8 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
     const code = h(
       'pre.det-code-lines',
       { tabindex: 0 },
-      'from det_jupyter.pytorch import load_trial_from_checkpoint_path\n\n' +
-        `trial = load_trial_from_checkpoint_path(${JSON.stringify(one.path)})\n` +
-        'model = trial.model.eval()'
+      'from det_jupyter import load_checkpoint\n\n' +
+        `trained = load_checkpoint(${JSON.stringify(one.path)})`
     );
     const words = isBest
       ? trans.__('To load the best one, at step %1:', one.steps_completed)

@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from det_jupyter import core
+from det_jupyter import core, load_checkpoint
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
@@ -261,6 +261,8 @@ class TestDeepSpeed:
         view: Any = SimpleNamespace(state="COMPLETED", uuid=folder.name, path=str(folder))
         checkpoint = Checkpoint(view, folder / "data")
         assert checkpoint.load(model=model).weight.tolist() == [[3.0, 3.0]]
+        torch.nn.init.zeros_(model.weight)
+        assert load_checkpoint(folder, model=model).weight.tolist() == [[3.0, 3.0]]
         torch.save({**state, "det_jupyter": Path("of another class")}, file)
         with pytest.raises(CheckpointError, match=r"would run code; .* engine\.load_checkpoint"):
             load(folder, model)
@@ -275,7 +277,7 @@ def test_checkpoints_of_others_are_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"with an earlier det_jupyter, load the files"):
         load(tmp_path)
     Origin(trial_class="m:Trial").write(tmp_path)
-    with pytest.raises(CheckpointError, match=r"PyTorchTrial; .*trial_from_checkpoint_path"):
+    with pytest.raises(CheckpointError, match=r"PyTorchTrial; .*load_checkpoint"):
         load(tmp_path)
     file = tmp_path / LOAD_DATA_FILE
     file.write_text(json.dumps(json.loads(file.read_text()) | {"library": "jax"}))
@@ -283,7 +285,7 @@ def test_checkpoints_of_others_are_named(tmp_path: Path) -> None:
         load(tmp_path)
     from det_jupyter.pytorch import load_trial_from_checkpoint_path
 
-    with pytest.raises(CheckpointError, match=r"no trial: jax has saved it; .*load_model"):
+    with pytest.raises(CheckpointError, match=r"no trial: jax has saved it; .*load_checkpoint"):
         load_trial_from_checkpoint_path(tmp_path)
 
 
