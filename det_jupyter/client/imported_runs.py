@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.client.tfevents import read_event_file
+from det_jupyter.config.tracker_section import open_address
 from det_jupyter.contract.run.scalars import Scalar
+from det_jupyter.contract.values.addresses import secrets_in, without_secrets
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import ConfigError, DetError
 
@@ -84,7 +86,7 @@ def find_runs(given: str) -> list[RunSet]:
         DetError: MLflow is needed and not installed, or cannot be reached.
     """
     if "://" in given:
-        return _of_mlflow(given, given)
+        return _of_mlflow(given, open_address(given))
     path = Path(given).expanduser()
     if not path.exists():
         raise ConfigError([f"{given}: there is no such file or folder here ({os.getcwd()})"])
@@ -182,7 +184,8 @@ def _of_mlflow(uri: str, source: str) -> list[RunSet]:
             experiments = _pages(client.search_experiments)
             found = [_run_set(client, each, uri, source) for each in experiments]
         except MlflowException as error:
-            raise DetError(f"{source}: MLflow says: {error}") from None
+            said = without_secrets(str(error), secrets_in(uri))
+            raise DetError(f"{source}: MLflow says: {said}") from None
         except ImportError as error:  # mlflow-skinny has no databases
             raise DetError(
                 f"{source}: MLflow cannot read it ({error}); run `python -m pip install mlflow`"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from urllib.parse import unquote, urlsplit
 
 import mlflow.exceptions
 import requests
 
-from det_jupyter.trackers.service import Refused, Unreachable, without_secrets
+from det_jupyter.contract.values.addresses import without_secrets
+from det_jupyter.trackers.service import Refused, Unreachable
 
 _NO_ENDPOINT = "ENDPOINT_NOT_FOUND"  # also where a web server answers with a page
 _OUR_MISTAKE = "INVALID_PARAMETER_VALUE"  # found by the library, without a request
@@ -89,12 +89,3 @@ def find_request_error(error: BaseException) -> requests.RequestException | None
     while seen is not None and not isinstance(seen, requests.RequestException):
         seen = seen.__cause__ or seen.__context__
     return seen
-
-
-def secrets_in(address: str) -> list[str]:
-    """Return the parts of an address that no message may contain, as libraries write them."""
-    parts = urlsplit(address)
-    given = [each for each in (parts.username, parts.password) if each]
-    path = parts.path.rstrip("/")
-    hidden = [f"{parts.netloc}{path}", f"{path}/"] if path and parts.netloc else []
-    return [*given, *map(unquote, given), *hidden]

@@ -24,7 +24,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from det_jupyter.contract.messages import FeedItem, TrackerProgress, TrackerWork
-from det_jupyter.contract.values.addresses import is_url
+from det_jupyter.contract.values.addresses import is_url, secrets_in
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import (
     Point,
@@ -36,7 +36,7 @@ from det_jupyter.trackers.contents import (
     remark_on,
     take_new,
 )
-from det_jupyter.trackers.mlflow_problems import Problems, find_request_error, secrets_in
+from det_jupyter.trackers.mlflow_problems import Problems, find_request_error
 from det_jupyter.trackers.mlflow_runs import Run, Runs
 from det_jupyter.trackers.service import Source
 

@@ -22,7 +22,6 @@ from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import RunFacts, facts_of
 
 _ITEMS_AT_ONCE = 500
-_LONGEST = 300
 
 
 class Unreachable(Exception):
@@ -124,10 +123,3 @@ class Source:
     def work(self, group: str) -> list[TrackerWork]:
         """Return what is to be sent next: some experiments."""
         return self._client.tracker_work(group)
-
-
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return a library's message on one line, shortened, with these texts masked."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, "********")
-    return shortened(text, _LONGEST)

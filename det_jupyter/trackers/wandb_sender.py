@@ -23,9 +23,10 @@ os.environ["WANDB_SILENT"] = "true"
 import wandb
 
 from det_jupyter.contract.messages import Curve, TrackerProgress, TrackerWork
+from det_jupyter.contract.values.addresses import without_secrets
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import RunFacts, code_file, rows_of
-from det_jupyter.trackers.service import Refused, Source, Unreachable, without_secrets
+from det_jupyter.trackers.service import Refused, Source, Unreachable
 
 _PERIOD_S = 60.0
 _SHARE = 20  # at most 1/20 of the time is spent on writing

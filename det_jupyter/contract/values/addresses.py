@@ -11,13 +11,17 @@ The address of a webhook is all that is needed to post to it, so it is shown wit
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from collections.abc import Iterable
+from urllib.parse import unquote, urlsplit
+
+from det_jupyter.contract.values.text import shortened
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 _STORED = re.compile(r"https?://[^/\s?#@]+/\*{8}-([1-9]\d{0,17})", re.ASCII)
 _FILE = re.compile(r"file:(~?/[^\x00\r\n]+)")
 _URL = re.compile(r"https?://[\x21-\x7e]+")
 HIDDEN = "********"
+_LONGEST = 300  # characters of a message
 
 
 def variable_of(address: str) -> str | None:
@@ -83,3 +87,23 @@ def shown(address: str, number: int | None = None) -> str:
     port = f":{parts.port}" if parts.port else ""
     end = "" if number is None else f"-{number}"
     return f"{parts.scheme}://{host}{port}/{HIDDEN}{end}"
+
+
+def secrets_in(address: str) -> list[str]:
+    """Return the parts of an address that no message may contain, as libraries write them.
+
+    >>> secrets_in("https://ann:x@example.org/s/TOKEN/")
+    ['ann', 'x', 'ann', 'x', 'ann:x@example.org/s/TOKEN', '/s/TOKEN/']
+    """
+    parts = urlsplit(address)
+    given = [each for each in (parts.username, parts.password) if each]
+    path = parts.path.rstrip("/")
+    hidden = [f"{parts.netloc}{path}", f"{path}/"] if path and parts.netloc else []
+    return [*given, *map(unquote, given), *hidden]
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a library's message on one line, shortened, with these texts masked."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return shortened(text, _LONGEST)

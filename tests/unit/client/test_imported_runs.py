@@ -110,6 +110,13 @@ def test_mlflow_that_is_not_installed_has_its_line_for_pip(
             find_runs(given)
 
 
+def test_an_address_that_has_a_secret_is_named_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imported_runs, "find_spec", lambda name: None)
+    for address in ("https://ann:QzSecretzQ@host:5000", "https://host:5000/QzSecretzQ"):
+        with pytest.raises(DetError, match=r"^https://host:5000/\*{8}: "):
+            find_runs(address)
+
+
 class Page(list[Any]):
     """A page of results, as MLflow's client returns it."""
 
