@@ -50,11 +50,14 @@ class WandbSender:
         self._entity = entity
         self._source = source
         self._not_before: dict[int, float] = {}  # by work, on the monotonic clock
+        # By work and its position: the last item that was read, and trials to be written.
+        self._read: dict[tuple[int, int], tuple[int, set[int]]] = {}
 
     def send(self, work: TrackerWork) -> None:
         """Write the trials of which there is something new, and have the position advanced."""
-        seq, touched = work.seq, set[int]()
-        for items in self._source.pages(work.experiment_id, work.seq):
+        since = (work.id, work.seq)
+        seq, touched = self._read.pop(since, (work.seq, set[int]()))
+        for items in self._source.pages(work.experiment_id, seq):
             seq = items[-1].seq
             touched |= {item.trial_id for item in items if item.trial_id is not None}
             if any("config" in item.data for item in items if item.kind == "experiment"):
@@ -64,6 +67,7 @@ class WandbSender:
         is_running = any(each.status == "running" for each in facts.values())
         began = time.monotonic()
         if is_running and began < self._not_before.get(work.id, 0.0):
+            self._read[since] = seq, touched
             return
         try:
             self._write_all(work, facts)

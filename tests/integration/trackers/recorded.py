@@ -32,12 +32,14 @@ class Recorded(Source):
         self.page = page
         self.seq = 0
         self.remark = ""
+        self.asked: list[int] = []  # after which items pages were asked for
         self.runs: dict[int, dict[str, Any]] = {}
         self.kills: set[int] = set()
         self.trial: TrialView = trial()
         self.labels: list[str] = []
 
     def pages(self, experiment_id: int, after: int) -> Iterator[list[FeedItem]]:
+        self.asked.append(after)
         left = [item for item in self.items if item.seq > after]
         for first in range(0, len(left), self.page):
             yield left[first : first + self.page]

@@ -111,6 +111,7 @@ def test_a_trial_that_trains_is_written_at_times_and_at_its_end(tmp_path: Path) 
     )
     sender.send(source.open_work)
     assert source.seq == 6
+    assert source.asked == [0, 3, 5]  # what waits is read once
     assert steps_of(tmp_path) == [1, 2, 3, 4, 5]
 
 
