@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.config.tracker_section import MLFLOW_ADDRESS, MLFLOW_CREDENTIALS
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.values.addresses import variable_of
@@ -61,12 +62,7 @@ def _names(document: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(line for line in _lines(document) if "=" not in line))
 
 
-_OF_MLFLOW = (  # what its library reads, which a configuration need not name
-    "MLFLOW_TRACKING_URI",
-    "MLFLOW_TRACKING_USERNAME",
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
-)
+_OF_MLFLOW = (MLFLOW_ADDRESS, *MLFLOW_CREDENTIALS)  # a configuration need not name them
 
 
 def tracker_variables() -> dict[str, str]:

@@ -23,6 +23,12 @@ TRACKERS: dict[str, tuple[str, ...]] = {  # type: the keys that only it has
     "mlflow": ("tracking_uri", "experiment"),
     "wandb": ("project", "entity", "mode", "folder"),
 }
+MLFLOW_ADDRESS = "MLFLOW_TRACKING_URI"  # variables that MLflow's library reads
+MLFLOW_CREDENTIALS = (
+    "MLFLOW_TRACKING_USERNAME",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+)
 EXPECTED_URI = "http(s)://HOST:PORT/PATH (without ?...) or sqlite:////PATH"
 _FILES_ONLY = "this version writes files, which `wandb sync` sends"
 
@@ -93,7 +99,7 @@ class Tracker(Section):
     def address(self) -> str | None:
         """The address of MLflow, or what names it; None: it has none."""
         is_mlflow = self.type == "mlflow"
-        return (self.tracking_uri or "${MLFLOW_TRACKING_URI}") if is_mlflow else None
+        return (self.tracking_uri or f"${{{MLFLOW_ADDRESS}}}") if is_mlflow else None
 
     @property
     def place(self) -> tuple[str | None, ...]:

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from det_jupyter.client.client import Client
-from det_jupyter.config.tracker_section import Tracker, open_address
+from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS, Tracker, open_address
 from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.messages import TrackerOrder
 from det_jupyter.errors import MasterUnreachable, NotFound
@@ -22,10 +22,8 @@ from det_jupyter.trackers.service import Refused, Sender, Source, Unreachable
 
 logger = logging.getLogger("det_jupyter.trackers")
 
-OF_USER = (
-    "MLFLOW_TRACKING_USERNAME",
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
+OF_USER = (  # variables by which libraries find credentials
+    *MLFLOW_CREDENTIALS,
     "MLFLOW_TRACKING_AUTH",
     "MLFLOW_TRACKING_AWS_SIGV4",
     "MLFLOW_TRACKING_CLIENT_CERT_PATH",
@@ -60,9 +58,9 @@ def take_credentials(order: TrackerOrder) -> None:
 
     Others are in variables of the master, and in files of the home folder: MLflow's, and .netrc.
     """
-    for name in OF_USER:
-        if not order.is_users or order.credentials:
-            os.environ.pop(name, None)
+    replaced = MLFLOW_CREDENTIALS if order.credentials else ()
+    for name in replaced if order.is_users else OF_USER:
+        os.environ.pop(name, None)
     os.environ.update(order.credentials)
     if not order.is_users:
         os.environ["HOME"] = os.devnull

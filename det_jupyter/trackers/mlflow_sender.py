@@ -195,7 +195,7 @@ class MlflowSender:
             return run
         if former_id and (is_other or was_deleted):
             self._send_missed(trial, run)
-        elif former_id:
+        elif trial.work.seq:
             run.steps = {**stored.get("steps", {}), **run.steps}
         if _CODE not in run.tags:  # also if the process that made the run was killed
             self._send_code(run, trial.work.experiment_id)

@@ -1,8 +1,9 @@
 """Runs the processes that send experiments to trackers, one for each place and its credentials.
 
-    feed ──► behind ──► a process for its place (`det_jupyter/trackers/`) ──► position advanced
-                            │                                            └──► problem: tried again
-                            └── ends when it has had nothing to do for a while
+    feed ──► waits at its place ──► a process (`det_jupyter/trackers/`) ──► position advanced
+                                        │             ├──► refused: the experiment is tried later
+                                        │             └──► unreachable: the place is tried later
+                                        └── ends when it has had nothing to do for a while
 
 Nothing waits for them. A process asks for what is behind, and reports how far it has come. One
 that ends without a report (it was killed, for example) is started again, and sends nothing twice

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from det_jupyter.config.tracker_section import (
     EXPECTED_URI,
+    MLFLOW_ADDRESS,
+    MLFLOW_CREDENTIALS,
     Tracker,
     is_database,
     is_tracking_uri,
@@ -32,8 +34,6 @@ from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.tracker_places import Place
 
 _FILE_S = 5.0
-_ADDRESS = "MLFLOW_TRACKING_URI"
-_CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
 async def find_tracker_problems(
@@ -88,12 +88,12 @@ async def renewed(
     That they name another address means that they are not for this one: it keeps its own.
     """
     before = await variables_of(addresses, environment)
-    if any(name in variables for name in _CREDENTIALS):
-        before = {name: value for name, value in before.items() if name not in _CREDENTIALS}
+    if any(name in variables for name in MLFLOW_CREDENTIALS):
+        before = {name: value for name, value in before.items() if name not in MLFLOW_CREDENTIALS}
     after = {**before, **variables}
     with suppress(DetError):
         address = await _address_of(addresses, tracker, after)
-        if variables and address == variables.get(_ADDRESS, address or "").rstrip("/"):
+        if variables and address == variables.get(MLFLOW_ADDRESS, address or "").rstrip("/"):
             return json.dumps(after)
     return environment
 
@@ -130,7 +130,7 @@ async def order_of(
 def _credentials(variables: Mapping[str, str]) -> dict[str, str]:
     """Return those where the experiment was submitted; if there are none, the master's."""
     found = (
-        {name: each[name] for name in _CREDENTIALS if name in each}
+        {name: each[name] for name in MLFLOW_CREDENTIALS if name in each}
         for each in (variables, os.environ)
     )
     return next(filter(None, found), {})
@@ -140,7 +140,11 @@ async def _users_addresses(
     addresses: Addresses, own: Iterable[Tracker], variables: Mapping[str, str]
 ) -> set[str]:
     """Return the addresses that the user has named, in variables and in trackers.yaml."""
-    found = {each[_ADDRESS].rstrip("/") for each in (variables, os.environ) if _ADDRESS in each}
+    found = {
+        each[MLFLOW_ADDRESS].rstrip("/")
+        for each in (variables, os.environ)
+        if MLFLOW_ADDRESS in each
+    }
     for tracker in own:
         with suppress(DetError):
             if (address := await _address_of(addresses, tracker, {})) is not None:

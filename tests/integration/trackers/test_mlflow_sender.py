@@ -197,7 +197,8 @@ def test_only_an_address_of_the_user_gets_credentials_from_variables_and_files(
         "[mlflow]\nmlflow_tracking_username = ann\nmlflow_tracking_password = QzSecretzQ\n"
     )
     for name in program.OF_USER:
-        monkeypatch.setenv(name, "")
+        monkeypatch.setenv(name, "")  # so that it is absent again after the test
+        monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     if is_users:
         shutil.rmtree(tmp_path / ".mlflow")
@@ -293,6 +294,19 @@ def test_a_run_whose_trash_was_emptied_is_not_made_again_before_a_user_asks(uri:
     send(uri, source)
     (run,) = runs_at(uri)
     assert [row[0] for row in history(uri, run, "training/loss")] == [1, 2, 3, 4]
+
+
+def test_points_that_a_server_has_lost_are_sent_again_when_a_user_asks(uri: str) -> None:
+    source = Recorded(losses(1, range(1, 8)))
+    send(uri, source)
+    (run,) = runs_at(uri)
+    folder = Path(uri.removeprefix("file://")) / run.info.experiment_id / run.info.run_id
+    (folder / "metrics/training/loss").unlink()  # as after a backup was restored
+    source.seq = 0  # `det e sync`
+    send(uri, source)
+    (run,) = runs_at(uri)
+    assert [row[0] for row in history(uri, run, "training/loss")] == list(range(1, 8))
+    assert len(history(uri, run, "training/top 5_")) == 7
 
 
 def test_an_experiment_that_is_deleted_there_is_refused_with_what_to_do(uri: str) -> None:
