@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from det_jupyter.contract.trial.origin import TRIALS, Origin
-from det_jupyter.contract.trial.origin_code import find_class, names_in_code
+from det_jupyter.contract.trial.origin_code import find_class, import_class, names_in_code
 from det_jupyter.contract.values.text import error_line, one_line
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.integrations import require
@@ -142,19 +142,25 @@ class _Saved:
         file = self.path / KERAS_FILE
         with ZipFile(file) as archive:
             config = json.loads(archive.read("config.json"))
-        names = own_names(config)
-        custom = self._captured_names() if names else {}
-        custom |= {name: custom[short] for name, short in names.items() if short in custom}
-        custom |= dict(options.get("custom_objects") or {})
+        custom = self._find_own(own_names(config), dict(options.get("custom_objects") or {}))
         options = {**options, "custom_objects": custom}
         with keras.device(device) if device is not None else nullcontext():
             return keras.saving.load_model(file, **options)
 
-    def _captured_names(self) -> dict[str, Any]:
-        names = names_in_code(self.origin, self.path, self.data_dir, "give custom_objects=")
-        return {
-            name: each for name, each in names.items() if isinstance(each, type | FunctionType)
-        }
+    def _find_own(self, names: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the classes and functions with these `own_names`, and what is given."""
+        remedy = "give custom_objects="
+        if names.keys() <= given.keys():
+            return given
+        found = names_in_code(self.origin, self.path, self.data_dir, remedy)
+        own = {name: each for name, each in found.items() if isinstance(each, type | FunctionType)}
+        for registered, place in names.items():
+            module, _, name = place.partition(":")
+            if name in own:
+                own[registered] = own[name]
+            elif module != "__main__" and registered not in given:
+                own[registered] = import_class(place, str(self.path), remedy)
+        return own | given
 
     def _load_transformers(self, options: Mapping[str, Any]) -> Any:
         require("transformers")
@@ -176,7 +182,15 @@ class _Saved:
 
         if not any((self.path / name).exists() for name in _PROCESSORS):
             return None
-        return AutoProcessor.from_pretrained(self.path, trust_remote_code=False)
+        try:
+            return AutoProcessor.from_pretrained(self.path, trust_remote_code=False)
+        except Exception as error:  # it may need another package; the model does without it
+            logger.warning(
+                "%s: the tokenizer or processor cannot be loaded, so the model comes without: %s",
+                self.path,
+                error_line(error),
+            )
+            return None
 
     def _fill(self, model: Any, options: Mapping[str, Any]) -> Any:
         """Load the weights into the given models, and return what was given."""
@@ -296,23 +310,25 @@ def _other_model(path: Path, why: str) -> CheckpointError:
 
 
 def own_names(config: Any) -> dict[str, str]:
-    """Return the names in a serialized Keras model that are not Keras' own.
+    """Return what a serialized Keras model has that is not Keras' own.
 
-    Those of classes and functions by the names that they are registered by.
+    Its classes and functions, as `module:name`, by the names that they are registered by. Keras
+    does not store the module of a function.
 
-    >>> own_names({"module": None, "class_name": "Net", "registered_name": "mine>Net"})
-    {'mine>Net': 'Net'}
+    >>> own_names({"module": "nets", "class_name": "Net", "registered_name": "mine>Net"})
+    {'mine>Net': 'nets:Net'}
     >>> own_names({"module": "builtins", "class_name": "function", "config": "loss"})
-    {'loss': 'loss'}
+    {'loss': '__main__:loss'}
     """
-    if isinstance(config, list):
-        return {name: short for each in config for name, short in own_names(each).items()}
-    if not isinstance(config, dict):
+    if not isinstance(config, dict | list):
         return {}
-    found = {name: short for each in config.values() for name, short in own_names(each).items()}
-    module, name = config.get("module", ""), config.get("class_name")
+    parts = config.values() if isinstance(config, dict) else config
+    found = {name: place for each in parts for name, place in own_names(each).items()}
+    if isinstance(config, list):
+        return found
+    module, name = config.get("module") or "__main__", config.get("class_name")
     if name == "function" and isinstance(config["config"], str):
-        return found | {config["config"]: config["config"]}
-    if config.get("registered_name") and not str(module).startswith(("keras", "builtins")):
-        return found | {config["registered_name"]: str(name)}
+        return found | {config["config"]: f"__main__:{config['config']}"}
+    if config.get("registered_name") and module.partition(".")[0] not in ("keras", "builtins"):
+        return found | {config["registered_name"]: f"{module}:{name}"}
     return found

@@ -19,7 +19,11 @@ from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import code_key, load_capsule
 from det_jupyter.contract.trial.context_dir import unpack_context
 from det_jupyter.contract.trial.origin import Origin
-from det_jupyter.contract.values.entrypoints import Imported, parse_entrypoint
+from det_jupyter.contract.values.entrypoints import (
+    Imported,
+    parse_entrypoint,
+    try_parse_entrypoint,
+)
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import CheckpointError
 
@@ -60,10 +64,10 @@ def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -
 def names_in_code(
     origin: Origin, path: Path, data_dir: Path | None, remedy: str
 ) -> dict[str, Any]:
-    """Return what a captured function uses, by name; {} if none was captured. This runs it.
+    """Return what a captured function uses, or what the entrypoint's module has, by name.
 
-    Modules that travelled with it can be imported afterwards. Args and errors are those of
-    `find_class`.
+    {} if there is neither. This runs their code; modules that travelled with it can be imported
+    afterwards. Args and errors are those of `find_class`.
     """
     capsule = origin.capsule
     if capsule is None:
@@ -71,6 +75,9 @@ def names_in_code(
     with _naming_code(capsule, path, remedy):
         if not capsule.payload:
             _unpack(capsule, _blobs_of(origin, data_dir))
+            meaning = try_parse_entrypoint(capsule.entrypoint)
+            if isinstance(meaning, Imported):
+                return dict(vars(importlib.import_module(meaning.module)))
             return {}
         captured = _load_captured(capsule, _blobs_of(origin, data_dir), data_dir)
         return dict(getattr(captured, "__globals__", {}))

@@ -125,7 +125,7 @@ class TestTransformers:
         yield from runs_of("transformers")
 
     def test_the_model_is_loaded_with_what_it_was_trained_with(
-        self, runs: Any, tmp_path: Path
+        self, runs: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         context = new_context(tmp_path)
         made = runs.train(context, tmp_path / "out", processing_class=runs.tokenizer())
@@ -135,6 +135,9 @@ class TestTransformers:
         assert runs.torch.equal(model.lm_head.weight, made.model.lm_head.weight)
         assert model.processing_class("b a")["input_ids"] == [1, 0]
         assert not (last(context) / "code").exists()  # the class is the library's
+        (last(context) / "tokenizer.json").write_text("{")
+        assert load(last(context)).processing_class is None
+        assert "the tokenizer or processor cannot be loaded" in caplog.text
 
     def test_a_model_that_it_cannot_build_is_asked_for(self, runs: Any, tmp_path: Path) -> None:
         context = new_context(tmp_path)
