@@ -359,6 +359,7 @@ def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
             place = bench.store.tracked.places.of(row.id)
             await until(lambda: place is not None and place.group in processes.ends)
             assert place is not None
+            assert [each for each in bench.store.tracked.places if each.waiting] == [place]
             (order,) = [each for each in processes.orders if each.group == place.group]
             found.update(order.credentials)
 

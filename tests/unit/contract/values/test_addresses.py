@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from det_jupyter.contract.values.addresses import (
     file_of,
     is_url,
+    secrets_in,
     shown,
     stored_number,
     variable_of,
+    without_secrets,
 )
 
 SECRET = "QzSecretzQ"
@@ -82,3 +84,17 @@ def test_any_text_can_be_shown(address: str) -> None:
 def test_a_stored_address_is_shown_with_its_number() -> None:
     assert shown("https://ann:x@example.org:8443/y", 7) == "https://example.org:8443/********-7"
     assert stored_number(shown("https://[::1]:80/y", 7)) == 7
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Max retries exceeded with url: /s/TOKEN/api/2.0/mlflow/runs",
+        "request to https://ann:p%40ss@example.org/s/TOKEN failed",
+        "ann has no access with p@ss",
+    ],
+)
+def test_messages_of_libraries_lose_what_an_address_has_beyond_its_place(message: str) -> None:
+    secrets = secrets_in("https://ann:p%40ss@example.org/s/TOKEN/")
+    shown_text = without_secrets(message, secrets)
+    assert not [each for each in ("TOKEN", "ann", "p%40ss", "p@ss") if each in shown_text]
