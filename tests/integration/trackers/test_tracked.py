@@ -284,8 +284,11 @@ def test_experiments_of_one_place_share_a_process(bench: Bench, tmp_path: Path) 
     play(bench, scene)
 
 
-def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench) -> None:
-    address = f"https://ann:{SECRET}@mlflow.example.org"
+@pytest.mark.parametrize(
+    "address",
+    [f"https://ann:{SECRET}@mlflow.example.org", f"https://mlflow.example.org/s/{SECRET}"],
+)
+def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench, address: str) -> None:
     submit(bench, trackers=[{"type": "mlflow", "tracking_uri": address}])
 
     async def scene(tracking: Tracking, processes: Processes) -> None:
