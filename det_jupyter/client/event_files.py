@@ -103,8 +103,8 @@ def check_installed() -> None:
     """Raise a DetError if the package tensorboard is not installed."""
     if find_spec("tensorboard") is None:
         raise DetError(
-            "the package tensorboard is not installed; install det-jupyter[tensorboard] with pip "
-            "and try again"
+            "the package tensorboard is not installed; run `pip install "
+            "det-jupyter[tensorboard]` and try again"
         )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import urllib.request
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.host.tensorboards import running_boards
 from tests.lab.contrast import low_contrast
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
@@ -53,6 +55,33 @@ def test_all_tabs_of_a_page_have_what_they_are_for(ui: LabPage, training: Experi
     expect(page.panel).to_contain_text("entrypoint: SmallTrial")
     page.tab("Checkpoints").click()
     expect(page.panel).to_contain_text("checkpoint")
+
+
+def test_tensorboard_opens_on_the_experiment_in_a_tab_of_the_browser(
+    ui: LabPage, training: Experiment
+) -> None:
+    pytest.importorskip("tensorboard")
+    ui.run("det:open-experiment", experiment_id=training.id, tab="metrics")
+    page = ui.experiment(training.id)
+    button = page.panel.get_by_role("button", name="TensorBoard", exact=True)
+    with ui.page.context.expect_page(timeout=60_000) as opened:
+        button.press("Enter")
+    [board] = running_boards()
+    try:
+        opened.value.close()
+        expect(page.panel.get_by_role("link", name=board.url)).to_be_visible()
+        expect(button).to_be_focused()
+        row = ui.sidebar.open().row(training.id)
+        with ui.page.context.expect_page() as again:
+            ui.menu(row, "Open in TensorBoard")
+        again.value.close()
+        expect(ui.toasts).to_contain_text(board.url)
+        assert [each.id for each in running_boards()] == [board.id]
+        assert board.experiments == [training.id]
+        with urllib.request.urlopen(f"{board.url}data/runs") as answer:
+            assert f"experiment-{training.id}/trial-" in answer.read().decode()
+    finally:
+        board.end()
 
 
 def test_a_reload_brings_back_page_tab_zoom_and_metrics(

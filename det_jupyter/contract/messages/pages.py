@@ -181,6 +181,13 @@ class ChangeAnswer(Wire):
     steps_completed: int | None
 
 
+class BoardAnswer(Wire):
+    """The page of a TensorBoard, and the line that a browser of another computer needs for it."""
+
+    url: str
+    tunnel: str
+
+
 class KeptAnswer(Wire):
     """What a notebook stores of an experiment, by MIME type."""
 

@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from socket import gethostname
 from typing import Any
+from urllib.parse import urlsplit
 
 from jupyter_core.utils import ensure_event_loop
 
 from det_jupyter.client import Client, Experiment, Trial
+from det_jupyter.client.boards import board_of
 from det_jupyter.client.follow import fetch
 from det_jupyter.client.rank import Rank
 from det_jupyter.client.reasons import carry_out
@@ -33,6 +36,7 @@ from det_jupyter.contract.messages import (
     Wire,
 )
 from det_jupyter.contract.messages.pages import (
+    BoardAnswer,
     ChangeAnswer,
     CheckpointsAnswer,
     KeptAnswer,
@@ -235,6 +239,17 @@ def _trial(client: Client, experiment_id: int, question: Question) -> Trial:
     return Trial(client, int(trial_id), partial(Experiment, client))
 
 
+def tensorboard_answer(client: Client, experiment_id: int, question: Question) -> BoardAnswer:
+    """Return the TensorBoard of the experiment; the first question starts it.
+
+    Raises:
+        DetError: The package tensorboard is not installed here, or it does not serve.
+    """
+    board = board_of(client.experiment(experiment_id).id)
+    port = urlsplit(board.url).port
+    return BoardAnswer(url=board.url, tunnel=f"ssh -NL {port}:localhost:{port} {gethostname()}")
+
+
 def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
     """Return the present state in the forms that a notebook stores, by MIME type."""
     live = fetch(client, experiment_id)
@@ -259,6 +274,7 @@ ANSWERERS: dict[str, Answerer] = {
     "stacks": stack_answer,
     "profile": profile_answer,
     "change": change_answer,
+    "tensorboard": tensorboard_answer,
 }
 
 

@@ -159,6 +159,7 @@ _TENSORBOARD = Group(
                             "tensorboard in the foreground)"),
               argument("--port", type=whole, metavar="N", help="of the page"),
               flag("--no-browser", help="open no browser"),
+              argument("--parent", type=whole, help=SUPPRESS),
               argument("--config", "--config-file", "-c", "--context",
                        type=refused(_NO_TASK), help=SUPPRESS),
               one_of(flag("-d", "--detach", help="print its number alone; open no browser"),

@@ -10,39 +10,23 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 import webbrowser
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.client.boards import start_board
 from det_jupyter.client.event_files import EventFiles, check_installed, write_event_files
-from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
-from det_jupyter.contract.host.ports import free_port
-from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.host.rundir import without_run
-from det_jupyter.contract.host.tensorboards import (
-    Board,
-    board_folder,
-    board_log,
-    make_board_folder,
-    running_boards,
-    save,
-)
+from det_jupyter.contract.host.tensorboards import Board, running_boards
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import DetError, NotFound, UsageError
 from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import Listing, render
 
-_START_S = 120.0  # includes writing the event files, which takes long for large experiments
-_POLL_S = 0.1
-_NUM_LOG_LINES = 10  # in error messages
+_POLL_S = 1.0
 
 
 def start(call: Call) -> str | int:
@@ -76,12 +60,20 @@ def _serve(call: Call, experiments: list[int], trials: list[int]) -> str | int:
             parent = os.getpid()
             process = subprocess.Popen(command, preexec_fn=lambda: kill_with_parent(parent))
             try:
-                return process.wait()
+                return wait_for(process, given.parent)
             finally:
                 process.terminate()
         finally:
             for files in followed:
                 files.stop()
+
+
+def wait_for(process: subprocess.Popen[bytes], parent: int | None) -> int:
+    """Return the exit code of TensorBoard; 0 once the process that has started us has exited."""
+    while parent is None or os.getppid() == parent:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(None if parent is None else _POLL_S)
+    return 0
 
 
 def _write_files(
@@ -111,69 +103,16 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def _start_in_background(given: Any, experiments: list[int], trials: list[int]) -> str:
-    number = make_board_folder()
-    logdir = str(Path(given.logdir or board_folder(number) / "events").expanduser().resolve())
-    port = given.port or free_port()
-    url = f"http://localhost:{port}/"
-    shown = [*map(str, experiments)] if experiments else ["--trial-ids", *map(str, trials)]
-    command = [sys.executable, "-m", "det_jupyter", "tensorboard", "start", *shown]
-    command += ["--foreground", "--logdir", logdir, "--port", str(port)]
-    with open(board_log(number), "wb", opener=paths.private_opener) as out:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-            env=without_run(os.environ),
-        )
-    board = Board(
-        id=number,
-        **asdict(Process.of(process.pid)),
-        url=url,
-        experiments=experiments,
-        trials=trials,
-        logdir=logdir,
-        started_at=time.time(),
-    )
-    save(board)
-    try:
-        _await_serving(process, board)
-    except BaseException:
-        process.poll()  # reaps it: else `end` would wait for a zombie
-        board.end()
-        raise
+    board = start_board(experiments, trials, logdir=given.logdir, port=given.port)
     if given.detach:
-        return str(number)
+        return str(board.id)
     if not given.no_browser:
-        _open_in_browser(url)
+        _open_in_browser(board.url)
+    number = board.id
     return (
-        f"TensorBoard is running at: {url}\n"
+        f"TensorBoard is running at: {board.url}\n"
         f"`det tensorboard open {number}` shows it again, `det tensorboard kill {number}` ends it."
     )
-
-
-def _await_serving(process: subprocess.Popen[bytes], board: Board) -> None:
-    """Wait until TensorBoard answers HTTP requests.
-
-    Raises:
-        DetError: The process has exited, or does not answer in time; with the end of its log.
-    """
-    deadline = time.monotonic() + _START_S
-    without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while True:
-        with suppress(OSError), without_proxy.open(board.url, timeout=5):
-            return
-        if process.poll() is not None:
-            problem = f"TensorBoard ended with exit code {process.returncode}"
-        elif time.monotonic() > deadline:
-            problem = f"TensorBoard does not serve at {board.url} after {_START_S:.0f} s"
-        else:
-            time.sleep(_POLL_S)
-            continue
-        with open(board_log(board.id), encoding="utf-8", errors="replace") as file:
-            last = "".join(deque(file, maxlen=_NUM_LOG_LINES))
-        raise DetError(f"{problem}; it printed at last:\n{last.rstrip()}")
 
 
 def _open_in_browser(url: str) -> None:

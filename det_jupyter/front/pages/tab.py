@@ -31,7 +31,7 @@ from det_jupyter.front.pages.topic import Following, Topic
 logger = logging.getLogger(__name__)
 
 MOST_TOPICS = 100
-CHANGING = frozenset({"change", "command", "profile"})
+CHANGING = frozenset({"change", "command", "profile", "tensorboard"})
 MOST_OF_TAB = 12  # questions at the same time
 _NUM_THREADS = 16  # a profile occupies one until it is recorded
 

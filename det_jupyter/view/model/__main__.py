@@ -24,6 +24,7 @@ from det_jupyter.contract.messages import (
     Wire,
 )
 from det_jupyter.contract.messages.pages import (
+    BoardAnswer,
     ChangeAnswer,
     CheckpointsAnswer,
     FirstConfiguration,
@@ -105,6 +106,7 @@ _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     StacksAnswer: None,
     ProfileAnswer: None,
     ChangeAnswer: None,
+    BoardAnswer: None,
     KeptAnswer: None,
     TabsAnswer: None,
 }

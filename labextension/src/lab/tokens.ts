@@ -164,6 +164,7 @@ export const Commands = {
   continueExperiment: 'det:continue-experiment', // {experiment_id}               shell/
   forkExperiment: 'det:fork-experiment', // {experiment_id}                        shell/
   exportExperiment: 'det:export-experiment', // {experiment_id}                    shell/
+  openTensorBoard: 'det:open-tensorboard', // {experiment_id}                      shell/
   copyExperimentId: 'det:copy-experiment-id', // {experiment_ids}                  shell/
   switchSlot: 'det:switch-slot', // {agent_id, slot_id, enabled, drain?}           shell/
   openSettings: 'det:open-settings', //                                            shell/
@@ -182,5 +183,6 @@ export const OF_EXPERIMENTS = [
   Commands.continueExperiment,
   Commands.forkExperiment,
   Commands.exportExperiment,
+  Commands.openTensorBoard,
   Commands.copyExperimentId
 ] as const;

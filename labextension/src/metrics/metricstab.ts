@@ -10,6 +10,7 @@ import { isEnded } from '../model/clock.js';
 import type { Axis } from '../model/viewsettings.js';
 import type { IViewState } from '../model/state.js';
 import type { IPanel, ITab, ITabContext } from '../tabs/tab.js';
+import { BoardButton } from './board.js';
 import { Chooser } from './chooser.js';
 import { Followers } from './followers.js';
 import { pictureOf, wholeOf, type ILook } from './metricpictures.js';
@@ -56,6 +57,7 @@ class MetricsPanel implements IPanel {
     this._whole = smallButton(trans.__('Whole run'), () => this._group.setZoom(null));
     this._smooth = this._makeSmooth();
     this._trials = this._makeTrials();
+    const board = new BoardButton(requests, ask);
     host.append(
       h(
         'div.det-line.det-metrics-tools',
@@ -67,9 +69,11 @@ class MetricsPanel implements IPanel {
           {},
           ...[this._whole, this._axis, this._logX, this._logY],
           h('label.det-smooth', {}, trans.__('Smooth'), this._smooth),
-          this._tableButton
+          this._tableButton,
+          board.button
         )
       ),
+      board.node,
       h(
         'div.det-metrics',
         {},

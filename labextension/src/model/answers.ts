@@ -171,6 +171,11 @@ export interface IChangeAnswer {
   steps_completed: number | null;
 }
 
+export interface IBoardAnswer {
+  url: string;
+  tunnel: string;
+}
+
 export interface IKeptAnswer {
   kept: Record<string, unknown>;
 }

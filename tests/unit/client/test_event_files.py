@@ -140,7 +140,7 @@ def test_without_tensorboard_it_is_said_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_files, "find_spec", lambda name: None)
-    with pytest.raises(DetError, match=r"install det-jupyter\[tensorboard\] with pip"):
+    with pytest.raises(DetError, match=r"run `pip install det-jupyter\[tensorboard\]`"):
         write(Master(), tmp_path)
 
 

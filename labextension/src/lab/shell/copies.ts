@@ -1,16 +1,18 @@
-/** Commands that copy from an experiment: fork it, export its metrics, copy its id. */
+/** Commands that copy from an experiment: fork it, export its metrics, open them in TensorBoard, copy its id. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Clipboard, Notification } from '@jupyterlab/apputils';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { LabIcon } from '@jupyterlab/ui-components';
 
+import { plain } from '../../dom/dom.js';
+import { elsewhere, openBoard } from '../../metrics/board.js';
 import { ENDED, type IExperimentLine } from '../../model/state.js';
 import { forkCell, insertCell } from '../sidebar/cells.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 import { ask, mayChange, type Args } from './requests.js';
-import { activateIcon, copyIcon, exportIcon, forkIcon } from './shellicons.js';
+import { activateIcon, boardIcon, copyIcon, exportIcon, forkIcon } from './shellicons.js';
 import { rowsOf, targetsOf, TARGET_SCHEMA, TARGETS_SCHEMA } from './target.js';
-import type { ICurve } from '../../model/answers.js';
+import type { IBoardAnswer, ICurve } from '../../model/answers.js';
 
 interface IOne {
   id: string;
@@ -61,7 +63,37 @@ export function addCopies(
     isPossible: () => det.link.state === 'up',
     run: ({ id, name }) => ask(() => exportMetrics(det, id, name))
   });
+  addOne(app, det, {
+    id: Commands.openTensorBoard,
+    label: trans.__('Open in TensorBoard'),
+    caption: trans.__('Show its metrics in TensorBoard, in a tab of the browser'),
+    icon: boardIcon,
+    isPossible: () => mayChange(det),
+    run: ({ id }) => ask(() => showBoard(det, id))
+  });
   addCopyId(app, det);
+}
+
+async function showBoard({ socket, trans }: IDetJupyter, id: number): Promise<void> {
+  const answer = socket.ask<IBoardAnswer>(id, 'tensorboard', {});
+  const shown = Notification.emit(trans.__('TensorBoard starts …'), 'in-progress');
+  try {
+    const board = await answer;
+    openBoard(board);
+    const text = trans.__('TensorBoard runs at %1.', board.url);
+    Notification.update({
+      id: shown,
+      message: `${text} ${plain(elsewhere(board, trans))}`,
+      type: 'success',
+      autoClose: false,
+      actions: [
+        { label: trans.__('Open'), callback: () => window.open(board.url, '_blank', 'noopener') }
+      ]
+    });
+  } catch (error) {
+    Notification.dismiss(shown);
+    throw error;
+  }
 }
 
 /** Adds a command for exactly one experiment. */

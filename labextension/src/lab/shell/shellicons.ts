@@ -34,6 +34,8 @@ export const unarchiveIcon = stroked(
   'unarchive',
   'M2.5 3h11v3h-11zM3.5 6v7h9V6M8 11.5V8M6.5 9.25L8 7.75l1.5 1.5'
 );
+/** Bars, and an arrow out of their page. */
+export const boardIcon = stroked('board', 'M3 13V9M6.5 13V6M10 13v-3M9.5 3H13v3.5M13 3L9 7');
 export const deleteIcon = stroked(
   'delete',
   'M3 4.5h10M6 4.5V3h4v1.5M4.25 4.5l.5 8.5h6.5l.5-8.5M6.75 7v3.75M9.25 7v3.75'

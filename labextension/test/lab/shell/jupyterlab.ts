@@ -31,6 +31,12 @@ vi.mock('@jupyterlab/apputils', () => ({
   },
   Clipboard: { copyToSystem: vi.fn() },
   InputDialog: { getText: vi.fn(), getItem: vi.fn() },
-  Notification: { emit: vi.fn(), error: vi.fn(), success: vi.fn() },
+  Notification: {
+    dismiss: vi.fn(),
+    emit: vi.fn(),
+    error: vi.fn(),
+    success: vi.fn(),
+    update: vi.fn()
+  },
   showDialog: vi.fn()
 }));

@@ -118,9 +118,30 @@ test('what is about one experiment is not offered for several', () => {
     Commands.renameExperiment,
     Commands.continueExperiment,
     Commands.forkExperiment,
-    Commands.exportExperiment
+    Commands.exportExperiment,
+    Commands.openTensorBoard
   ];
   expect(ids.filter(id => commands.isVisible(id, HERE))).toEqual([]);
+});
+
+test('TensorBoard is opened, and the notification says where it runs, or why it does not', async () => {
+  const opened = vi.spyOn(window, 'open').mockReturnValue(null);
+  vi.stubGlobal('location', { hostname: 'localhost' });
+  const { commands, det } = start();
+  const url = 'http://localhost:6006/';
+  const asked = vi.fn().mockResolvedValueOnce({ url, tunnel: 'ssh box' });
+  Object.assign(det, { socket: { ask: asked } });
+  expect(await commands.execute(Commands.openTensorBoard, HERE)).toBe(true);
+  vi.unstubAllGlobals();
+  expect(asked).toHaveBeenCalledWith(3, 'tensorboard', {});
+  expect(opened).toHaveBeenCalledWith(url, '_blank', 'noopener');
+  const message = vi.mocked(Notification.update).mock.calls[0]?.[0].message;
+  expect(message).toContain(`TensorBoard runs at ${url}.`);
+  expect(message).toContain('enter ssh box on yours');
+  asked.mockRejectedValueOnce(new Error('it is not installed'));
+  expect(await commands.execute(Commands.openTensorBoard, HERE)).toBe(false);
+  expect(Notification.dismiss).toHaveBeenCalledTimes(1);
+  expect(Notification.error).toHaveBeenCalledWith('it is not installed');
 });
 
 test('numbers are copied as cells take them', async () => {
