@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -38,14 +37,13 @@ require("transformers")
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from det_jupyter.integrations.leaving import Leaving
 from det_jupyter.integrations.training_arguments import check_arguments, training_arguments
 
 __all__ = ["DetCallback", "training_arguments"]
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 10.0  # how long a request to leave waits for the next log
-_EXCHANGE_S = 0.2  # between two exchanges of the ranks about such requests
 _PROGRESS_S = 1.0  # between two reports of progress
 _GROUPS = {"eval_": "validation", "test_": "test"}  # by the beginnings of metrics' names
 _SUMMARY = "total_flos"  # is logged when `train` ends, also for a pause
@@ -76,9 +74,8 @@ class DetCallback(TrainerCallback):
         self._is_read = False  # whether the checkpoint was asked for, also where there is none
         self._is_prepared = False
         self._followed: Operations | None = None
-        self._pace = _Pace(0)
-        self._asks_at = 0  # step of the next exchange
-        self._leaves_at: int | None = None  # step from which on the trial leaves; None: it stays
+        self._leaving = Leaving(self._context, 0)
+        self._progress_at = 0.0  # time of the last report
         self._saves_later = False  # whether the Trainer saves at the end of the epoch
         self._is_compared = False  # whether the search compares the trial when that is saved
         self._is_leaving = False
@@ -130,7 +127,7 @@ class DetCallback(TrainerCallback):
                 "DetCallback: searcher.max_length is in records, and a Trainer counts steps and "
                 "epochs; write max_length: {batches: N}, in optimizer steps, or {epochs: N}"
             )
-        self._pace = _Pace(state.global_step)
+        self._leaving = Leaving(self._context, state.global_step)
         self._check_length(state)
         if state.global_step and self._followed.is_reached(self._length(state)):
             self._evaluated = _evaluated_at(state)  # by the run before, which left here
@@ -156,8 +153,9 @@ class DetCallback(TrainerCallback):
         if self._is_leaving:  # since `train` began, and a Trainer takes one step at least
             control.should_log = control.should_evaluate = control.should_save = False
             return control
-        if state.global_step >= self._asks_at:
-            self._ask(args, state)
+        is_due = self._leaving.exchange(args, state)
+        if is_due and time.monotonic() - self._progress_at >= _PROGRESS_S:
+            self._report_progress(state)
         if float(state.epoch).is_integer():  # the last step of an epoch
             self._saves_later, control.should_save = control.should_save, False
         else:
@@ -306,20 +304,6 @@ class DetCallback(TrainerCallback):
         except CheckpointError as error:
             logger.warning("load_best_model_at_end: the best model so far is gone: %s", error)
 
-    def _ask(self, args: TrainingArguments, state: TrainerState) -> None:
-        """Exchange when the trial leaves, and when to exchange that again. Collective."""
-        step, distributed = state.global_step, self._context.distributed
-        found: tuple[int, int | None] = (0, None)
-        if distributed.is_chief:
-            asks_at = step + self._pace.steps_in(_EXCHANGE_S, step)
-            leaves_at = self._leaves_at
-            if leaves_at is None and self._context.preempt.was_asked():
-                leaves_at = _find_log(args, state, self._pace.step_s)
-            found = asks_at, leaves_at
-        self._asks_at, self._leaves_at = distributed.broadcast(found)
-        if self._pace.is_progress_due():
-            self._report_progress(state)
-
     def _end_here(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl
     ) -> None:
@@ -329,9 +313,9 @@ class DetCallback(TrainerCallback):
             self._is_compared = control.should_save = True
             if self._evaluated_at != step:
                 control.should_evaluate = True
-        elif self._leaves_at is not None and not control.should_training_stop:
+        elif self._leaving.step is not None and not control.should_training_stop:
             is_log = control.should_log or self._logged_at == step
-            if is_log or step >= self._leaves_at:
+            if is_log or step >= self._leaving.step:
                 self._is_leaving = control.should_save = control.should_training_stop = True
                 control.should_log = args.logging_strategy != "no"
                 self._context.preempt.acknowledge_preemption_signal()
@@ -369,50 +353,10 @@ class DetCallback(TrainerCallback):
             self._context.train.warn_of_missing_metric()
 
     def _report_progress(self, state: TrainerState) -> None:
+        self._progress_at = time.monotonic()
         if self._context.distributed.is_chief and state.max_steps > 0:
             fraction = min(1.0, state.global_step / state.max_steps)
             self._context.train.report_progress(fraction, state.global_step)
-
-
-class _Pace:
-    """How long steps take.
-
-    Args:
-        step: That at which it begins.
-    """
-
-    def __init__(self, step: int) -> None:
-        self._step, self._at = step, time.monotonic()
-        self._progress_at = self._at
-        self.step_s = 0.0
-
-    def steps_in(self, seconds: float, step: int) -> int:
-        """Return how many steps take about so long, at least 1, by those since the last call."""
-        now, num = time.monotonic(), max(1, step - self._step)
-        self.step_s = max((now - self._at) / num, 1e-6)
-        self._step, self._at = step, now
-        return max(1, min(int(seconds / self.step_s), 2 * num))  # they may become slower
-
-    def is_progress_due(self) -> bool:
-        """Return whether to report progress, which is so once a second."""
-        if time.monotonic() - self._progress_at < _PROGRESS_S:
-            return False
-        self._progress_at = time.monotonic()
-        return True
-
-
-def _find_log(args: TrainingArguments, state: TrainerState, step_s: float) -> int:
-    """Return the step of the Trainer's next log, or the present one if that is far away."""
-    step, epoch = state.global_step, state.epoch
-    if args.logging_strategy == "epoch":
-        num_steps = (math.ceil(epoch) - epoch) * step / epoch
-        found = sys.maxsize  # the end of the epoch is a log
-    elif args.logging_strategy == "steps":
-        num_steps = -step % state.logging_steps
-        found = step + num_steps
-    else:
-        return step
-    return int(found) if num_steps * step_s <= _PATIENCE_S else step
 
 
 def _evaluated_at(state: TrainerState) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def context(tmp_path: Path, runs: Any) -> core.Context:
 def ask(context: core.Context, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Request the trial to leave in this step; the ranks exchange that after each step."""
     calls = iter(range(1, 1000))
-    monkeypatch.setattr("det_jupyter.integrations.transformers._EXCHANGE_S", 0)
+    monkeypatch.setattr("det_jupyter.integrations.leaving._EXCHANGE_S", 0)
     monkeypatch.setattr(context.preempt, "was_asked", lambda: next(calls) >= step)
 
 
@@ -112,7 +112,7 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
 def test_pause_does_not_wait_long_for_a_log(
     runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.integrations.transformers._PATIENCE_S", -1)
+    monkeypatch.setattr("det_jupyter.integrations.leaving._PATIENCE_S", -1)
     ask(context, 3, monkeypatch)
     runs.train(context, tmp_path / "out", logging_steps=500)
     assert [(at, "loss" in values) for _, at, values in metrics(context)] == [(3, True)]

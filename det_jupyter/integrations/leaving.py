@@ -1,0 +1,70 @@
+"""The step at which a trial of transformers leaves: where its Trainer logs, if that is soon.
+
+A request to leave reaches the chief at any time. All ranks have to leave at the same step, so they
+exchange it; and not at each step, but after as many as take a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+
+from transformers import TrainerState, TrainingArguments
+
+from det_jupyter import core
+
+_PATIENCE_S = 10.0  # how long a request to leave waits for the next log
+_EXCHANGE_S = 0.2  # between two exchanges of the ranks
+
+
+class Leaving:
+    """The step at which the trial leaves, as far as the ranks have exchanged it.
+
+    Args:
+        context: The Core API's.
+        step: That at which training begins.
+    """
+
+    def __init__(self, context: core.Context, step: int) -> None:
+        self._context = context
+        self._due = 0  # step of the next exchange
+        self._last, self._at = step, time.monotonic()  # step and time of the last one
+        self._step_s = 0.0
+        self.step: int | None = None  # from which on the trial leaves; None: it stays
+
+    def exchange(self, args: TrainingArguments, state: TrainerState) -> bool:
+        """Exchange the step if that is due; return whether it was. Collective."""
+        if state.global_step < self._due:
+            return False
+        distributed = self._context.distributed
+        found: tuple[int, int | None] = (0, None)
+        if distributed.is_chief:
+            due = state.global_step + self._steps_in(_EXCHANGE_S, state.global_step)
+            leaves_at = self.step
+            if leaves_at is None and self._context.preempt.was_asked():
+                leaves_at = _find_log(args, state, self._step_s)
+            found = due, leaves_at
+        self._due, self.step = distributed.broadcast(found)
+        return True
+
+    def _steps_in(self, seconds: float, step: int) -> int:
+        """Return how many steps take about so long, at least 1, by those since the last call."""
+        now, num = time.monotonic(), max(1, step - self._last)
+        self._step_s = max((now - self._at) / num, 1e-6)
+        self._last, self._at = step, now
+        return max(1, min(int(seconds / self._step_s), 2 * num))  # they may become slower
+
+
+def _find_log(args: TrainingArguments, state: TrainerState, step_s: float) -> int:
+    """Return the step of the Trainer's next log, or the present one if that is far away."""
+    step, epoch = state.global_step, state.epoch
+    if args.logging_strategy == "epoch":
+        num_steps = (math.ceil(epoch) - epoch) * step / epoch
+        found = sys.maxsize  # the end of the epoch is a log
+    elif args.logging_strategy == "steps":
+        num_steps = -step % state.logging_steps
+        found = step + num_steps
+    else:
+        return step
+    return int(found) if num_steps * step_s <= _PATIENCE_S else step
