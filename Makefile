@@ -57,8 +57,9 @@ test-integrations: setup
 mutants: setup
 	CI=true $(BIN)/python -m tests.mutants $(PARTS)
 
+# What takes too long for each change: many examples of exactness, the notebooks of a minute.
 test-long: setup
-	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m exactness --timeout 3600
+	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m "exactness or long" --timeout 3600
 
 # Random kills and freezes of every process: MINUTES=30 SEED=2 make soak
 soak: setup

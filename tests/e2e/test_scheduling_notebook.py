@@ -10,7 +10,7 @@ from det_jupyter.connection import find_master
 from tests.notebook_kernel import run_notebook
 from tests.processes import det_home
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def test_the_notebook_runs_and_says_why_its_trials_wait(tmp_path: Path, examples: Path) -> None:

@@ -11,7 +11,7 @@ from det_jupyter.connection import find_master
 from tests.notebook_kernel import run_notebook
 from tests.processes import det_home, processes_below
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def test_ranks_on_two_computers_are_looked_into_and_go_on_when_one_was_lost(

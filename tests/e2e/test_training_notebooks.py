@@ -21,6 +21,7 @@ def test_two_optimizers_a_reducer_and_callbacks(tmp_path: Path, examples: Path) 
     assert [digit for digit, _ in by_class] == list("0123456789")
 
 
+@pytest.mark.long
 def test_a_scaled_large_batch_reaches_the_small_ones_accuracy(
     tmp_path: Path, examples: Path
 ) -> None:
@@ -48,6 +49,7 @@ def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples:
     assert (tmp_path / "search.csv").exists()
 
 
+@pytest.mark.long
 def test_trials_that_are_made_to_be_limited_say_so(tmp_path: Path, examples: Path) -> None:
     _, text = run_notebook(
         examples / "bottlenecks.ipynb", tmp_path, timeout_s=150
