@@ -5,7 +5,8 @@
     trackers: [{type: mlflow, tracking_uri: "${MLFLOW_TRACKING_URI}"}]
 
 Their values are in no configuration, view, log or checkpoint: only in a blob of the data folder,
-which only its owner can read, and in the ranks: there, only those of environment_variables.
+those of `det e sync` in the database, both of which only their owner can read, and in the ranks:
+there, only those of environment_variables.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from det_jupyter.client.tfevents import read_event_file
 from det_jupyter.config.tracker_section import open_address
 from det_jupyter.contract.run.scalars import Scalar
-from det_jupyter.contract.values.addresses import secrets_in, without_secrets
+from det_jupyter.contract.values.addresses import HIDDEN, secrets_in, without_secrets
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import ConfigError, DetError
 
@@ -86,7 +86,7 @@ def find_runs(given: str) -> list[RunSet]:
         DetError: MLflow is needed and not installed, or cannot be reached.
     """
     if "://" in given:
-        return _of_mlflow(given, open_address(given))
+        return _of_mlflow(given, _shown(given))
     path = Path(given).expanduser()
     if not path.exists():
         raise ConfigError([f"{given}: there is no such file or folder here ({os.getcwd()})"])
@@ -167,6 +167,18 @@ def _read_run(folder: Path, files: Sequence[Path], root: Path, remarks: list[str
 def _is_file_store(path: Path) -> bool:
     """Return whether a folder is one of MLflow: experiments are folders with a meta.yaml."""
     return path.is_dir() and any((each / "meta.yaml").is_file() for each in path.iterdir())
+
+
+def _shown(uri: str) -> str:
+    """Return a URI of MLflow without what may be secret in it.
+
+    >>> _shown("sqlite:///mlflow.db"), _shown("postgresql://ann:x@host/db")
+    ('sqlite:///mlflow.db', 'postgresql://********')
+    """
+    scheme = uri.partition("://")[0]
+    if scheme in ("file", "sqlite"):
+        return uri
+    return open_address(uri) if scheme in ("http", "https") else f"{scheme}://{HIDDEN}"
 
 
 def _of_mlflow(uri: str, source: str) -> list[RunSet]:

@@ -27,7 +27,7 @@ _ABSENT = "RESOURCE_DOES_NOT_EXIST"
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run of MLflow, as this process knows it."""
+    """A run of MLflow, as this process has read it or made it."""
 
     id: str
     is_deleted: bool = False  # it is in MLflow's trash

@@ -82,11 +82,13 @@ def _chosen(
         ConfigError: The entry in the request is wrong.
         NotFound: There is none of the name, or none at all.
     """
-    if body.tracker is not None:
-        return [(_parsed(body.tracker), None)]
     tracked, own = service.store.tracked, experiment.capsule.environment
+    if body.tracker is not None:
+        tracker = _parsed(body.tracker)
+        return [(tracker, tracked.environment_of(experiment.id, tracker))]
     mine, theirs = tracked.trackers_of(service.machine.state, experiment)
-    found = {each: None for each in mine} | dict.fromkeys(theirs, own)
+    found = {each: tracked.environment_of(experiment.id, each) for each in mine}
+    found |= dict.fromkeys(theirs, own)
     found |= {each.tracker: each.environment for each in tracked.of(experiment.id)}
     named = {
         each: value for each, value in found.items() if body.name in (None, each.name, each.label)

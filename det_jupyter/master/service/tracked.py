@@ -131,11 +131,21 @@ class TrackedExperiments:
 
     def end(self, experiment_id: int, tracker: Tracker) -> None:
         """Send an experiment to a tracker no more; `add` goes on with it."""
-        self._db.execute(
+        rows = self._db.execute(
             "UPDATE tracked SET is_over = 1, problem = '', attempts = 0 "
-            "WHERE experiment_id = ? AND tracker = ?",
+            "WHERE experiment_id = ? AND tracker = ? RETURNING id",
             (experiment_id, self._document(experiment_id, tracker)),
         )
+        for (number,) in rows.fetchall():
+            self.places.leave(number)
+
+    def environment_of(self, experiment_id: int, tracker: Tracker) -> str | None:
+        """Return the variables that go with an experiment to a tracker; None: there are none."""
+        query = "SELECT environment FROM tracked WHERE experiment_id = ? AND tracker = ?"
+        document = self._document(experiment_id, tracker)
+        row: tuple[str | None] | None
+        row = self._db.execute(query, (experiment_id, document)).fetchone()
+        return row[0] if row else None
 
     def _document(self, experiment_id: int, tracker: Tracker) -> str:
         """Return an entry as it is stored: as before, if the experiment has one of this place."""
@@ -289,7 +299,10 @@ class TrackedExperiments:
                 "(SELECT id FROM tracked WHERE experiment_id = ?)",
                 (experiment_id,),
             )
-            self._db.execute("DELETE FROM tracked WHERE experiment_id = ?", (experiment_id,))
+            query = "DELETE FROM tracked WHERE experiment_id = ? RETURNING id"
+            rows = self._db.execute(query, (experiment_id,)).fetchall()
+        for (number,) in rows:
+            self.places.leave(number)
 
 
 def _as_tracked(row: tuple[Any, ...]) -> Tracked:

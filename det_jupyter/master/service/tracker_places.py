@@ -103,6 +103,11 @@ class Places:
         self._by_row[number] = place
         return place
 
+    def leave(self, number: int) -> None:
+        """Forget a row: nothing of it is sent any more."""
+        if (place := self._by_row.pop(number, None)) is not None:
+            place.waiting.pop(number, None)
+
     def is_sending(self, now: float) -> bool:
         """Return whether something is to be sent to a tracker that can be reached."""
         return any(not each.problem and each.is_due(now) for each in self)
@@ -112,5 +117,5 @@ class Places:
         return [
             f"tracker {each.tracker.label}: {each.problem}; it is tried again"
             for each in self
-            if each.attempts >= _SOME_ATTEMPTS
+            if each.waiting and each.attempts >= _SOME_ATTEMPTS
         ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -352,10 +353,7 @@ def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
     def credentials_after(variables: dict[str, str]) -> dict[str, str]:
         async def scene(tracking: Tracking, processes: Processes) -> None:
             await tracking.start_due()
-            routes = tracker_routes(bench.service, tracking)
-            (send_to,) = [each for each in routes.routes if getattr(each, "name", "") == "send_to"]
-            assert isinstance(send_to, APIRoute)
-            await send_to.endpoint(1, SendTo(variables=variables))
+            await send_to(bench, tracking, SendTo(variables=variables))
             await tracking.start_due()
             (row,) = bench.store.tracked.of(1)
             await until(lambda: any(row.id in each.waiting for each in tracking._processes))
@@ -376,6 +374,46 @@ def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
     assert credentials_after(other) == TOKEN
     password = {"MLFLOW_TRACKING_USERNAME": "ann", "MLFLOW_TRACKING_PASSWORD": SECRET}
     assert credentials_after(password) == password
+
+
+def send_to(bench: Bench, tracking: Tracking, body: SendTo) -> Coroutine[Any, Any, Any]:
+    """Call the route of `det e sync` for the first experiment."""
+    for route in tracker_routes(bench.service, tracking).routes:
+        if isinstance(route, APIRoute) and route.name == "send_to":
+            return route.endpoint(1, body)  # type: ignore[no-any-return]
+    raise AssertionError
+
+
+def test_an_address_that_is_given_again_keeps_the_credentials_that_went_with_it(
+    bench: Bench,
+) -> None:
+    tracked, tracker = bench.store.tracked, Tracker.model_validate(MLFLOW)
+    submit(bench)
+    tracked.add(1, tracker, json.dumps({"MLFLOW_TRACKING_URI": PLACE, **TOKEN}))
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        await send_to(bench, tracking, SendTo(tracker=MLFLOW))
+        assert (await processes.next_of(tracking)).credentials == TOKEN
+
+    play(bench, scene)
+
+
+def test_a_tracker_to_which_nothing_goes_any_more_is_no_problem(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        for _ in range(3):
+            order = await processes.next_of(tracking)
+            tracking.fail(order.group, "it is down")
+            await processes.end(order)
+            bench.now += 60
+        assert len(bench.service.problems) == 1
+        await send_to(bench, tracking, SendTo(is_over=True))
+        assert bench.service.problems == []
+        await tracking.start_due()
+        assert len(processes.orders) == 3
+
+    play(bench, scene)
 
 
 def test_credentials_of_the_master_are_used_if_the_experiment_brings_none(
@@ -485,8 +523,11 @@ def test_an_experiment_that_is_deleted_leaves_nothing(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
     complete(bench)
     (row,) = bench.store.tracked.behind()
+    place = bench.store.tracked.places.join(row.id, row.tracker, {})
+    place.waiting[row.id] = 0.0
     bench.store.tracked.advance(row.id, TrackerProgress(seq=1, runs={1: {}}), bench.now)
     for _ in bench.store.delete_experiment(1, [1]):
         pass
     assert bench.store.tracked.behind() == []
+    assert not place.waiting
     assert bench.store.tracked.advance(row.id, TrackerProgress(seq=2), bench.now) is False

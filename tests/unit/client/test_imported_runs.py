@@ -115,6 +115,10 @@ def test_an_address_that_has_a_secret_is_named_without_it(monkeypatch: pytest.Mo
     for address in ("https://ann:QzSecretzQ@host:5000", "https://host:5000/QzSecretzQ"):
         with pytest.raises(DetError, match=r"^https://host:5000/\*{8}: "):
             find_runs(address)
+    with pytest.raises(DetError, match=r"^sqlite:///mlflow.db: "):
+        find_runs("sqlite:///mlflow.db")
+    with pytest.raises(DetError, match=r"^mysql\+pymysql://\*{8}: "):
+        find_runs("mysql+pymysql://ann:QzSecretzQ@host/db")
 
 
 class Page(list[Any]):
