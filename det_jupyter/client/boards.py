@@ -36,7 +36,7 @@ from det_jupyter.errors import DetError
 _START_S = 120.0  # includes writing the event files, which takes long for large experiments
 _POLL_S = 0.1
 _NUM_LOG_LINES = 10  # in error messages
-_starting = threading.Lock()
+_starting: dict[int, threading.Lock] = {}  # by experiment
 
 
 def board_of(experiment_id: int) -> Board:
@@ -46,7 +46,7 @@ def board_of(experiment_id: int) -> Board:
         DetError: The package tensorboard is not installed, or it does not serve.
     """
     check_installed()
-    with _starting:
+    with _starting.setdefault(experiment_id, threading.Lock()):
         for board in running_boards():
             if board.experiments == [experiment_id] and board.process.is_here:
                 return board

@@ -38,6 +38,7 @@ LOG = "trackers.log"
 _PERIOD_S = 1.0
 _AFTER_ERROR_S = 60.0
 _MOST_AT_ONCE = 8
+_TURN_S = 60.0  # after which a process ends if another place waits for its turn
 _END_S = 2.0
 
 
@@ -90,9 +91,9 @@ class Tracking:
         """Find what is behind now, and start the processes of places where something is due."""
         await self._find_waiting()
         now = self._clock()
-        for place in self._places:
+        for place in sorted(self._places, key=lambda each: each.began_at):
             if len(self._processes) < _MOST_AT_ONCE and not place.group and place.is_due(now):
-                place.group = uuid.uuid4().hex
+                place.group, place.began_at = uuid.uuid4().hex, now
                 self._processes[place] = asyncio.create_task(self._watch(place))
 
     async def _find_waiting(self) -> None:
@@ -144,9 +145,11 @@ class Tracking:
         """Return what a process is to send next: some of what is behind and due.
 
         Raises:
-            NotFound: It is not one of these processes, and shall end.
+            NotFound: It is not one of these processes, or its turn is over: it has to end.
         """
         place, now = self._place_named(group), self._clock()
+        if now - place.began_at > _TURN_S and self._has_others_waiting(now):
+            raise NotFound("it is the turn of another place")
         while due := place.take_due(now):
             rows = self._tracked.behind(due)
             for number in set(due) - {row.id for row in rows}:
@@ -154,6 +157,10 @@ class Tracking:
             if rows:
                 return [self._tracked.work_of(row) for row in rows]
         return []
+
+    def _has_others_waiting(self, now: float) -> bool:
+        is_full = len(self._processes) >= _MOST_AT_ONCE
+        return is_full and any(not each.group and each.is_due(now) for each in self._places)
 
     def advance(self, number: int, progress: TrackerProgress) -> None:
         """Store how far a tracker is with an experiment, and show its problem if it is new."""

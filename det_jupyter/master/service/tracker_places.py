@@ -36,6 +36,7 @@ class Place:
         variables: What they name, and credentials, where the experiments were submitted.
         waiting: Rows of `tracked` that may be behind, and when each is due; in turn.
         group: Names its process; empty: there is none.
+        began_at: When the last process was started; UTC seconds.
         attempts: How many in a row could not reach it.
         next_at: When to try again.
         problem: Why the last attempt could not.
@@ -46,6 +47,7 @@ class Place:
     variables: Mapping[str, str]
     waiting: dict[int, float] = field(default_factory=dict)
     group: str = ""
+    began_at: float = 0.0
     attempts: int = 0
     next_at: float = 0.0
     problem: str = ""

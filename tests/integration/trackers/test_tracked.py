@@ -17,6 +17,7 @@ from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import SendTo, TrackerOrder, TrackerProgress
 from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.master.background import tracking as background
 from det_jupyter.master.background.tracking import Tracking
 from det_jupyter.master.http.routes_trackers import tracker_routes
 from det_jupyter.master.serve import has_work
@@ -210,6 +211,26 @@ def test_experiments_take_turns_when_there_are_many(
         order = await processes.next_of(tracking)
         turns = [[each.experiment_id for each in tracking.work(order.group)] for _ in range(3)]
         assert turns == [[1, 2], [1, 3], [2, 3]]
+
+    play(bench, scene)
+
+
+def test_places_take_turns_when_there_are_more_than_processes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_MOST_AT_ONCE", 1)
+    for name in ("first", "second"):
+        submit(bench, trackers=[{**MLFLOW, "experiment": name}])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        for name in ("first", "second", "first"):
+            order = await processes.next_of(tracking)
+            assert order.tracker["experiment"] == name
+            assert len(tracking.work(order.group)) == 1
+            bench.now += 61
+            with pytest.raises(NotFound):
+                tracking.work(order.group)
+            await processes.end(order)
 
     play(bench, scene)
 
