@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from det_jupyter.client.handle_text import flattened
 from det_jupyter.contract.messages import (
@@ -25,6 +26,7 @@ RunStatus = Literal["waiting", "running", "completed", "canceled", "failed"]
 _LONGEST = 1000  # characters of a sentence
 _LONGEST_NAME = 250
 _MOST_NAMED = 5
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _STRANGE = re.compile(r"[^\w.\- :/]", re.ASCII)
 _ENDS: Mapping[State, RunStatus] = {
     State.COMPLETED: "completed",
@@ -223,6 +225,20 @@ def code_file(name: str) -> str:
     ('Cell_In_5_', 'nets/wide.py')
     """
     return _as_path(re.sub(r"[^\w.\-/]", "_", name, flags=re.ASCII))
+
+
+def is_misplaced(artifacts: str, tracking_uri: str) -> bool:
+    """Return whether a server of another computer has artifacts written to a folder of this one.
+
+    >>> is_misplaced("file:///home/ann", "http://mlflow.example.org")
+    True
+    >>> is_misplaced("mlflow-artifacts:/0/a", "http://mlflow.example.org")
+    False
+    >>> is_misplaced("/srv/mlruns/0/a", "http://localhost:5000")
+    False
+    """
+    is_folder = urlsplit(artifacts).scheme in ("", "file")
+    return is_folder and urlsplit(tracking_uri).hostname not in (None, *_LOOPBACK)
 
 
 def _as_path(name: str) -> str:

@@ -30,6 +30,7 @@ class Run:
     """A run of MLflow, as this process has read it or made it."""
 
     id: str
+    artifacts: str = ""  # the URI below which its artifacts are
     is_deleted: bool = False  # it is in MLflow's trash
     replaces: str = ""  # the run of the trial that was there before
     steps: dict[str, int] = field(default_factory=dict)  # the last of each metric that it has
@@ -75,6 +76,7 @@ class Runs:
         data = found.to_proto().data
         return Run(
             id=run_id,
+            artifacts=found.info.artifact_uri,
             is_deleted=found.info.lifecycle_stage == LifecycleStage.DELETED,
             steps={metric.key: metric.step for metric in data.metrics},  # the last of each
             params={param.key for param in data.params},
@@ -104,7 +106,7 @@ class Runs:
             run_name=facts.name,
             tags={_KEY: key, **source},
         )
-        return Run(id=made.info.run_id)
+        return Run(id=made.info.run_id, artifacts=made.info.artifact_uri)
 
     def _experiment(self) -> str:
         """Return the number of the experiment there, which is made if it is absent.

@@ -31,6 +31,7 @@ from det_jupyter.trackers.contents import (
     RunFacts,
     RunStatus,
     code_file,
+    is_misplaced,
     plain_name,
     points_in,
     remark_on,
@@ -100,6 +101,7 @@ class MlflowSender:
     ) -> None:
         self._name = experiment
         self._source = source
+        self._tracking_uri, self._is_users = tracking_uri, is_users
         self._client = MlflowClient(tracking_uri=tracking_uri)
         self._known = Runs(self._client, experiment=experiment, shown_as=shown_as)
         self._problems = Problems(
@@ -252,20 +254,27 @@ class MlflowSender:
             run.status = status
 
     def _send_code(self, run: Run, experiment_id: int) -> None:
-        """Store the code with a new run; where that is not possible, say where it is."""
-        files = list(self._source.code(experiment_id).items())
-        kept = [each for each in files if len(each[1]) <= _LONGEST_FILE][:_MOST_FILES]
-        try:
-            for name, text in kept:
-                self._client.log_text(run.id, text, f"code/{code_file(name)}")
-            where = "among the artifacts, in code/" if files else "there is none"
-            if len(kept) < len(files):
-                where += f": {len(kept)} of {len(files)} files"
-        except Exception as error:  # of whatever library its store of artifacts needs
-            logger.warning("code of experiment=%d: %s", experiment_id, type(error).__name__)
-            where = "with the experiment, on the computer that it was submitted on"
+        """Store the code with a new run; where that is not possible, say where it is.
+
+        A server that only a configuration names chooses no folder of this computer.
+        """
+        files = self._source.code(experiment_id)
+        where = "with the experiment, on the computer that it was submitted on"
+        if self._is_users or not is_misplaced(run.artifacts, self._tracking_uri):
+            try:
+                where = self._store_code(run, files)
+            except Exception as error:  # of whatever library its store of artifacts needs
+                logger.warning("code of experiment=%d: %s", experiment_id, type(error).__name__)
         self._client.set_tag(run.id, _CODE, where)
         run.tags[_CODE] = where
+
+    def _store_code(self, run: Run, files: Mapping[str, str]) -> str:
+        """Store the code among the artifacts of a run; return where it is, in words."""
+        kept = [each for each in files.items() if len(each[1]) <= _LONGEST_FILE][:_MOST_FILES]
+        for name, text in kept:
+            self._client.log_text(run.id, text, f"code/{code_file(name)}")
+        where = "among the artifacts, in code/" if files else "there is none"
+        return f"{where}: {len(kept)} of {len(files)} files" if len(kept) < len(files) else where
 
     def _fails_at_all(self) -> bool:
         try:

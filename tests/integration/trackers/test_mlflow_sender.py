@@ -347,3 +347,23 @@ def test_code_arrives_also_if_the_process_was_killed_before(uri: str) -> None:
     send(uri, source)
     (run,) = runs_at(uri)
     assert [file.path for file in MlflowClient(uri).list_artifacts(run.info.run_id)] == ["code"]
+
+
+@pytest.mark.parametrize(("is_users", "stored"), [(True, ["code"]), (False, [])])
+def test_a_server_elsewhere_that_only_a_configuration_names_chooses_no_folder_here(
+    uri: str, is_users: bool, stored: list[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    from det_jupyter.trackers.mlflow_sender import MlflowSender
+
+    source = Recorded(losses(1, range(1, 2)))
+    sender = MlflowSender(
+        tracking_uri=uri, shown_as="files", experiment="e", source=source, is_users=is_users
+    )
+    sender._tracking_uri = "http://mlflow.example.org"  # which has named this folder
+    sender.send(source.open_work)
+    (run,) = runs_at(uri)
+    found = MlflowClient(uri).list_artifacts(run.info.run_id)
+    assert [each.path for each in found] == stored
+    assert run.data.tags["det_jupyter.code"].startswith("among" if is_users else "with the exp")
