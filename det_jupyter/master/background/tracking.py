@@ -7,7 +7,8 @@
 
 Nothing waits for them. A process asks for what is behind, and reports how far it has come. One
 that ends without a report (it was killed, for example) is started again, and sends nothing twice
-(`det_jupyter/trackers/`). When the master ends, so do they.
+(`det_jupyter/trackers/`). When the master ends, so do they. If more places have something to be
+sent than processes may run, they take turns.
 """
 
 from __future__ import annotations
