@@ -1,13 +1,15 @@
 """Trained models from the checkpoints that trainers of other libraries have saved.
 
-    lightning      lightning.ckpt, by `load_from_checkpoint` of the module's class
+    lightning      lightning.ckpt, by `load_from_checkpoint` of the module's class; its parts are
+                   joined before, where each rank has saved its own (ModelParallelStrategy)
     keras          model.keras, by `keras.saving.load_model`
     transformers   what `save_pretrained` has written, by `from_pretrained` of the model's class
     accelerate     model.safetensors, model_1.safetensors: into models that are given
     deepspeed      mp_rank_00_model_states.pt: into a model that is given
 
-No pickle in these files is run: weights are read as safetensors, by `weights_only=True` or by
-Keras' safe mode. The class of a model may be in captured code, which is run (origin_code.py).
+No pickle in these files is run unasked: weights are read as safetensors, by `weights_only=True`
+or by Keras' safe mode. The class of a model may be in captured code, which is run
+(origin_code.py).
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ import json
 import logging
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from pickle import UnpicklingError
+from tempfile import TemporaryDirectory
 from types import FunctionType
 from typing import Any, cast
 from zipfile import ZipFile
@@ -41,6 +46,8 @@ logger = logging.getLogger(__name__)
 LIGHTNING_FILE = "lightning.ckpt"
 KERAS_FILE = "model.keras"
 DEEPSPEED_TAG = "engine"  # DeepSpeed's name of a folder within a folder of checkpoints
+_JOIN_ZERO = "zero_to_fp32.py"  # which DeepSpeed stores with its parts
+_RUN_PICKLES = "load(weights_only=False)"
 _GIVE_CLASS = "give the class as model_class="
 _GIVE_MODEL = "give the model, built as for the training: load(model=...)"
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -60,9 +67,11 @@ def load_model(
     Args:
         path: Folder of the checkpoint.
         model: Into which the weights are loaded, for accelerate, DeepSpeed, and models that
-            transformers cannot build; for accelerate a sequence if several models were prepared.
+            Lightning and transformers cannot build; for accelerate a sequence if several models
+            were prepared.
         model_class: Its class. By default the one that was captured or is imported.
-        device: To which it is moved; by default the CPU, and Keras' own choice for Keras.
+        device: To which it is moved. By default a given model stays where it is, Keras chooses,
+            and others are on the CPU, unless `options` have another place.
         data_dir: Folder into which captured local modules are unpacked; by default a folder that
             is removed when this process ends.
         options: For `load_from_checkpoint`, `keras.saving.load_model` or `from_pretrained`.
@@ -103,20 +112,24 @@ class _Saved:
                 f"{self.path} is of a PyTorchTrial; det_jupyter.load_checkpoint(path) returns it"
             )
         if library == "keras":
+            if model is not None:
+                raise CheckpointError(f"{self.path}: Keras has stored the model; leave out model=")
             return self._load_keras(device, options)
-        if model is not None or library in _STATES:
-            found = self._fill(model, options)
-        elif library == "lightning":
-            found = self._load_lightning(options)
-        elif library == "transformers":
-            found = self._load_transformers(options)
-        else:
+        if library not in _STATES:
             raise CheckpointError(
                 f"{self.path}: {library!r} has saved it, which this version of det_jupyter does "
                 "not load; install the version that its metadata.json names"
             )
+        if model is None and library == "lightning":
+            found = self._load_lightning(options)
+        elif model is None and library == "transformers":
+            found = self._load_transformers(options)
+        else:
+            found = self._fill(model, options)
         for each in found if isinstance(found, list | tuple) else [found]:
-            each.to(device or "cpu").eval()
+            each.eval()
+            if device is not None:
+                each.to(device)
         return found
 
     def _find_class(self) -> Any:
@@ -130,9 +143,10 @@ class _Saved:
         class_ = self._find_class()
         if options.get("weights_only") is not False:
             # Checked here, since Lightning before 2.6 would unpickle anything.
-            state = _read_plain(file, "load(weights_only=False)")
+            state = _read_plain(file, _RUN_PICKLES)
             _check_arguments(class_, {*(state.get("hyper_parameters") or {}), *options}, self.path)
-        return class_.load_from_checkpoint(file, **{"map_location": "cpu", **options})
+        whole = _join_parts(file) if file.is_dir() else file
+        return class_.load_from_checkpoint(whole, **{"map_location": "cpu", **options})
 
     def _load_keras(self, device: Any, options: Mapping[str, Any]) -> Any:
         require("keras")
@@ -144,7 +158,7 @@ class _Saved:
             config = json.loads(archive.read("config.json"))
         custom = self._find_own(own_names(config), dict(options.get("custom_objects") or {}))
         options = {**options, "custom_objects": custom}
-        with keras.device(device) if device is not None else nullcontext():
+        with keras.device(str(device)) if device is not None else nullcontext():
             return keras.saving.load_model(file, **options)
 
     def _find_own(self, names: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +210,7 @@ class _Saved:
         """Load the weights into the given models, and return what was given."""
         if options:
             raise CheckpointError(f"load: got {', '.join(options)}, which load(model=) has not")
-        states = list(_STATES.get(self.origin.library, _read_safetensors)(self))
+        states = list(_STATES[self.origin.library](self))
         given = list(model) if isinstance(model, list | tuple) else [model]
         if model is None or len(given) != len(states):
             several = f" of {len(states)} models: load(model=[...])" if len(states) > 1 else ""
@@ -215,10 +229,22 @@ class _Saved:
             CheckpointError: They are.
         """
         if parts := sorted(self.path.glob("pytorch_model_fsdp_*")):
-            raise CheckpointError(
-                f"{self.path}: the weights are in parts of ranks ({parts[0].name}); "
-                f"`accelerate merge-weights {parts[0]} FOLDER` writes them into one file"
+            raise self._in_parts(
+                f"`accelerate merge-weights {parts[0].name} FOLDER` writes them into one file"
             )
+        if (self.path / _JOIN_ZERO).exists() and not any(self.path.glob("model*.safetensors")):
+            raise self._in_parts_of_zero()
+
+    def _in_parts_of_zero(self) -> CheckpointError:
+        return self._in_parts(
+            f"`python {_JOIN_ZERO} . FOLDER` writes those of ZeRO into one file, and runs pickles"
+        )
+
+    def _in_parts(self, remedy: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path}: the weights are in parts of ranks; in this folder, or where "
+            f"Checkpoint.download() has copied it, {remedy}"
+        )
 
 
 def _read_safetensors(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
@@ -236,24 +262,51 @@ def _read_deepspeed(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
     folder = saved.path / DEEPSPEED_TAG
     file = folder / "mp_rank_00_model_states.pt"
     if not file.exists() or (folder / "mp_rank_01_model_states.pt").exists():
-        raise CheckpointError(
-            f"{saved.path}: the weights are in parts of ranks, as of ZeRO stage 3;"
-            f" `python {saved.path}/zero_to_fp32.py {saved.path} FOLDER` writes those of ZeRO "
-            "into one file; it runs pickles of the checkpoint"
-        )
+        raise saved._in_parts_of_zero()
     yield _read_plain(file, "engine.load_checkpoint of DeepSpeed")["module"]
 
 
+def _read_lightning(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
+    yield _read_plain(saved.path / LIGHTNING_FILE, f"{_RUN_PICKLES} without model=")["state_dict"]
+
+
 _MODEL_FILE = re.compile(r"model(_\d+)?\.safetensors")
-_STATES = {"accelerate": _read_safetensors, "deepspeed": _read_deepspeed}
+_STATES = {
+    "accelerate": _read_safetensors,
+    "deepspeed": _read_deepspeed,
+    "lightning": _read_lightning,
+    "transformers": _read_safetensors,
+}
+
+
+def _join_parts(folder: Path) -> BytesIO:
+    """Return the whole file of a state whose parts Lightning has saved. This runs its pickles."""
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    joined = BytesIO()
+    with TemporaryDirectory(prefix="det-parts-") as temporary:
+        file = Path(temporary, LIGHTNING_FILE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # there is one process
+            dcp_to_torch_save(folder, file)
+        weights = torch.load(file, weights_only=False, mmap=True)["state_dict"]  # no optimizers
+        others = torch.load(folder / "meta.pt", map_location="cpu", weights_only=False)
+        torch.save({**others, "state_dict": weights}, joined)
+    joined.seek(0)
+    return joined
 
 
 def _read_plain(file: Path, remedy: str) -> dict[str, Any]:
     """Return what torch has saved, without running pickles.
 
     Raises:
-        CheckpointError: It is damaged, or has objects of other classes.
+        CheckpointError: It is damaged, is in parts of ranks, or has objects of other classes.
     """
+    if file.is_dir():
+        raise CheckpointError(
+            f"{file}: the weights are in parts of ranks, and joining them runs a pickle of the "
+            f"checkpoint; if you trust it, {remedy} does"
+        )
     try:
         state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         return cast("dict[str, Any]", state)
@@ -291,8 +344,9 @@ def _fill(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
     Raises:
         CheckpointError: They are those of another model.
     """
-    nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")  # DDP's
     own = model.state_dict(keep_vars=True)
+    if not own.keys() & state.keys():
+        nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")  # DDP's
     loaded = {id(own[name]) for name in state if name in own}
     try:
         missing, surplus = model.load_state_dict(state, strict=False)

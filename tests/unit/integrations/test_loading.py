@@ -15,11 +15,14 @@ from det_jupyter import core, load_checkpoint
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
-from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin
+from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin, name_of_class
 from det_jupyter.errors import CheckpointError
 from tests.unit.integrations.contexts import new_context, runs_of, saved
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
+
+
+ONE_STEP: Any = {"max_steps": 1, "eval_strategy": "no"}
 
 
 def load(*args: Any, **options: Any) -> Any:
@@ -47,76 +50,99 @@ class TestLightning:
     def runs(self) -> Iterator[Any]:
         yield from runs_of("lightning")
 
-    def test_a_module_of_a_file_is_loaded_by_its_name(self, runs: Any, tmp_path: Path) -> None:
-        context = new_context(tmp_path)
-        trainer = runs.fit(context)
-        model = load(last(context))
-        assert type(model) is runs.Net
-        assert not model.training
-        assert runs.torch.equal(model.net[0].weight, trainer.lightning_module.net[0].weight)
-
     CELLS = """
 import lightning.pytorch as L
 import torch
 
-class Own:
-    pass
-
 class Net(L.LightningModule):
     def __init__(self, width, extra=None):
         super().__init__()
-        if extra != "unsaved":
-            self.save_hyperparameters()
+        self.save_hyperparameters()
         self.net = torch.nn.Linear(width, 1)
     def training_step(self, batch, index):
         return self.net(batch[0]).square().mean()
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
-def main(extra):
-    return Net(8, extra), Own
+def main():
+    return Net(8)
 """
 
     def test_a_module_of_a_notebook_comes_with_the_checkpoint(
         self, runs: Any, tmp_path: Path
     ) -> None:
         names, capsule = captured(tmp_path, self.CELLS)
-        net = names["Net"](8)
+        net = names["main"]()
         context = new_context(tmp_path, capsule=capsule)
         runs.fit(context, module=net)
         folder = last(context).rename(tmp_path / "elsewhere")
         (tmp_path / "data").rename(tmp_path / "gone")
         model = load(folder)
         assert model.hparams.width == 8
+        assert not model.training
         assert runs.torch.equal(model.net.weight, net.net.weight)
 
+    @staticmethod
+    def _write(runs: Any, folder: Path, model: Any, **hparams: Any) -> dict[str, Any]:
+        """Write a checkpoint as Lightning has it, and return what is in its file."""
+        Origin(trial_class=name_of_class(type(model)), library="lightning").write(folder)
+        state = {"state_dict": model.state_dict(), "hyper_parameters": hparams}
+        state["pytorch-lightning_version"] = runs.L.__version__
+        runs.torch.save(state, folder / "lightning.ckpt")
+        return state
+
+    def test_a_module_of_a_file_is_loaded_by_its_name(self, runs: Any, tmp_path: Path) -> None:
+        trained = runs.Net()
+        self._write(runs, tmp_path, trained)
+        model = load(tmp_path)
+        assert type(model) is runs.Net
+        assert runs.torch.equal(model.net[0].weight, trained.net[0].weight)
+        given = runs.Net().to("meta").to_empty(device="cpu")
+        assert load(tmp_path, given) is given
+        assert runs.torch.equal(given.net[0].weight, trained.net[0].weight)
+
     def test_arguments_that_were_not_saved_are_asked_for(self, runs: Any, tmp_path: Path) -> None:
-        names, capsule = captured(tmp_path, self.CELLS)
-        context = new_context(tmp_path, capsule=capsule)
-        runs.fit(context, module=names["Net"](8, "unsaved"))
+        names, _ = captured(tmp_path, self.CELLS)
+        self._write(runs, tmp_path, names["Net"](8))
         with pytest.raises(CheckpointError, match=r"Net needs width, .*: load\(width=\.\.\.\)"):
-            load(last(context))
-        assert load(last(context), width=8, extra="unsaved").net.in_features == 8
+            load(tmp_path, model_class=names["Net"])
+        assert load(tmp_path, model_class=names["Net"], width=8).net.in_features == 8
 
     def test_objects_of_own_classes_are_not_unpickled_unasked(
         self, runs: Any, tmp_path: Path
     ) -> None:
-        names, capsule = captured(tmp_path, self.CELLS)
-        context = new_context(tmp_path, capsule=capsule)
-        runs.fit(context, module=names["Net"](8, {3: runs.L.seed_everything}))
+        names, _ = captured(tmp_path, self.CELLS)
+        extra = {3: runs.L.seed_everything}
+        self._write(runs, tmp_path, names["Net"](8), width=8, extra=extra)
         with pytest.raises(CheckpointError, match=r"would run code; .* load\(weights_only=False"):
-            load(last(context))
-        assert load(last(context), weights_only=False).hparams.width == 8
+            load(tmp_path, model_class=names["Net"])
+        model = load(tmp_path, model_class=names["Net"], weights_only=False)
+        assert model.hparams.extra == extra
+
+    def test_parts_of_ranks_are_joined_when_asked_for(self, runs: Any, tmp_path: Path) -> None:
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        trained = runs.Net()
+        state = self._write(runs, tmp_path, trained)
+        folder = tmp_path / "lightning.ckpt"
+        folder.unlink()
+        parts = {"state_dict": state.pop("state_dict"), "optimizer_0": {"lr": 0.1}}
+        save(parts, checkpoint_id=folder, no_dist=True)
+        runs.torch.save(state, folder / "meta.pt")
+        for options in ({}, {"model": runs.Net()}):
+            with pytest.raises(CheckpointError, match=r"in parts of ranks, .*load\(weights_only="):
+                load(tmp_path, **options)
+        model = load(tmp_path, weights_only=False)
+        assert runs.torch.equal(model.net[0].weight, trained.net[0].weight)
 
     def test_a_class_within_a_function_is_named(self, runs: Any, tmp_path: Path) -> None:
         class Inner(runs.Net):
             pass
 
-        context = new_context(tmp_path)
-        runs.fit(context, module=Inner())
+        self._write(runs, tmp_path, Inner())
         with pytest.raises(CheckpointError, match=r"Inner is defined inside .*as model_class="):
-            load(last(context))
-        assert type(load(last(context), model_class=Inner)) is Inner
+            load(tmp_path)
+        assert type(load(tmp_path, model_class=Inner)) is Inner
 
 
 class TestTransformers:
@@ -128,25 +154,30 @@ class TestTransformers:
         self, runs: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         context = new_context(tmp_path)
-        made = runs.train(context, tmp_path / "out", processing_class=runs.tokenizer())
+        made = runs.train(context, tmp_path / "out", processing_class=runs.tokenizer(), **ONE_STEP)
         model = load(last(context))
         assert type(model) is runs.GPT2LMHeadModel
         assert not model.training
         assert runs.torch.equal(model.lm_head.weight, made.model.lm_head.weight)
         assert model.processing_class("b a")["input_ids"] == [1, 0]
         assert not (last(context) / "code").exists()  # the class is the library's
+        assert load(last(context), device_map="meta").device.type == "meta"
         (last(context) / "tokenizer.json").write_text("{")
         assert load(last(context)).processing_class is None
         assert "the tokenizer or processor cannot be loaded" in caplog.text
 
     def test_a_model_that_it_cannot_build_is_asked_for(self, runs: Any, tmp_path: Path) -> None:
         context = new_context(tmp_path)
-        made = runs.train(context, tmp_path / "out", model=runs.Plain())
+        made = runs.train(context, tmp_path / "out", model=runs.Plain(), **ONE_STEP)
         with pytest.raises(CheckpointError, match=r"Plain is no PreTrained.*: load\(model=\.\.\."):
             load(last(context))
         model = runs.Plain()
         assert load(last(context), model=model) is model
         assert runs.torch.equal(model.out.weight, made.model.out.weight)
+        (last(context) / "model.safetensors").unlink()
+        (last(context) / "zero_to_fp32.py").touch()
+        with pytest.raises(CheckpointError, match=r"parts of ranks; .*`python zero_to_fp32\.py"):
+            load(last(context), model=model)
 
 
 class TestKeras:
@@ -160,6 +191,10 @@ class TestKeras:
         model = load(last(context))
         assert (runs.weights(model) == runs.weights(trained)).all()
         assert model.loss == "mse"
+        device = pytest.importorskip("torch").device("cpu")
+        assert (runs.weights(load(last(context), device=device)) == runs.weights(trained)).all()
+        with pytest.raises(CheckpointError, match=r"Keras has stored the model; leave out model="):
+            load(last(context), model=trained)
         assert not (last(context) / "code").exists()
 
     CELLS = """
@@ -230,6 +265,11 @@ class TestAccelerate:
             load(tmp_path, models[0])
         load(tmp_path, models)
         assert [each[1].weight.mean().item() for each in models] == [1, 2]
+        (tmp_path / "model_1.safetensors").unlink()
+        wrapper = runs.torch.nn.Module()
+        wrapper.module = runs.torch.nn.Linear(2, 2, bias=False)
+        save({"module.weight": 3 * one}, tmp_path / "model.safetensors")  # not of DDP
+        assert load(tmp_path, wrapper).module.weight.mean() == 3
 
     @staticmethod
     def _tied(nn: Any) -> Any:
@@ -240,7 +280,9 @@ class TestAccelerate:
     def test_weights_in_parts_of_ranks_are_named(self, tmp_path: Path) -> None:
         (tmp_path / "pytorch_model_fsdp_0").mkdir()
         Origin(trial_class="", library="accelerate").write(tmp_path)
-        with pytest.raises(CheckpointError, match=r"parts of ranks .*accelerate merge-weights "):
+        with pytest.raises(
+            CheckpointError, match=r"parts of ranks; .*`accelerate merge-weights py"
+        ):
             load(tmp_path)
 
 
@@ -271,7 +313,9 @@ class TestDeepSpeed:
             load(folder, model)
 
     def test_weights_in_parts_of_ranks_are_named(self, folder: Path) -> None:
-        with pytest.raises(CheckpointError, match=r"as of ZeRO stage 3; `python .*zero_to_fp32"):
+        with pytest.raises(
+            CheckpointError, match=r"parts of ranks; .*`python zero_to_fp32\.py \. F"
+        ):
             load(folder, model=None)
 
 
