@@ -118,8 +118,9 @@ def _find_certain_call(function: Function, is_helper: Callable[[str], bool]) -> 
 
 
 _UNCERTAIN = (
-    ast.BoolOp, ast.ClassDef, ast.Compare, ast.For, ast.FunctionDef, ast.GeneratorExp, ast.If,
-    ast.IfExp, ast.Lambda, ast.ListComp, ast.Match, ast.Try, ast.While, ast.With,
+    ast.AsyncFor, ast.AsyncFunctionDef, ast.AsyncWith, ast.BoolOp, ast.ClassDef, ast.Compare,
+    ast.DictComp, ast.For, ast.FunctionDef, ast.GeneratorExp, ast.If, ast.IfExp, ast.Lambda,
+    ast.ListComp, ast.Match, ast.SetComp, ast.Try, ast.TryStar, ast.While, ast.With,
 )  # fmt: skip
 
 

@@ -323,7 +323,8 @@ def test_hyperparameters_of_other_names_are_refused_at_submission(runs: Any) -> 
         "depth", "learning_rat", "max_steps",
     ]  # fmt: skip
     assert "did you mean learning_rate?" in str(problems[1])
-    assert find_hparam_problems(config, {"finetune": runs.trainer}) == []
+    for unclear in (runs.trainer, runs.changed, runs.with_its_own_helper):
+        assert find_hparam_problems(config, {"finetune": unclear}) == []
 
 
 def test_trainer_that_is_too_short_for_the_search_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,16 @@ def finetune(core_context: core.Context, hparams: dict[str, Any]) -> Any:
     """An entrypoint, as users write it."""
     width = hparams.pop("width")
     return width, training_arguments(hparams, max_steps=3)
+
+
+@wraps(finetune)
+def changed(core_context: core.Context, hparams: dict[str, Any]) -> Any:
+    return finetune(core_context, {"width": 1})
+
+
+def with_its_own_helper(core_context: core.Context, hparams: dict[str, Any]) -> Any:
+    training_arguments: Any = dict
+    return training_arguments(hparams)
 
 
 def weights(made: Any) -> Any:

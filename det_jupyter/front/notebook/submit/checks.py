@@ -73,9 +73,11 @@ def find_hparam_problems(config: ExperimentConfig, namespace: Mapping[str, Any])
     function = namespace.get(str(config.entrypoint))
     if library is None or not isinstance(function, FunctionType):
         return []  # without the library loaded, its arguments are unknown here
-    names, parsed = function.__globals__, function_of(function)
-    if parsed is None or parsed.decorator_list:
-        return []
+    parsed, code = function_of(function), function.__code__
+    if parsed is None or parsed.decorator_list or hasattr(function, "__wrapped__"):
+        return []  # a wrapper may take some out
+    names: dict[str, Any] = {**function.__globals__}
+    names |= dict.fromkeys(code.co_varnames + code.co_cellvars)  # its own of the same name
     found = find_passed_on(parsed, lambda name: names.get(name) is library.training_arguments)
     if found is None:
         return []
