@@ -144,7 +144,10 @@ class _Saved:
         if options.get("weights_only") is not False:
             # Checked here, since Lightning before 2.6 would unpickle anything.
             state = _read_plain(file, _RUN_PICKLES)
-            _check_arguments(class_, {*(state.get("hyper_parameters") or {}), *options}, self.path)
+            hparams = state.get("hyper_parameters") or {}
+            # An argument may have all of them: save_hyperparameters(hparams).
+            given = {*hparams, state.get("hparams_name") if hparams else "", *options}
+            _check_arguments(class_, given, self.path)
         whole = _join_parts(file) if file.is_dir() else file
         return class_.load_from_checkpoint(whole, **{"map_location": "cpu", **options})
 

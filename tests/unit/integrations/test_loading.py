@@ -83,13 +83,12 @@ def main():
         assert runs.torch.equal(model.net.weight, net.net.weight)
 
     @staticmethod
-    def _write(runs: Any, folder: Path, model: Any, **hparams: Any) -> dict[str, Any]:
-        """Write a checkpoint as Lightning has it, and return what is in its file."""
+    def _write(runs: Any, folder: Path, model: Any) -> None:
+        """Write a checkpoint as the callback does, of a model that is not trained."""
         Origin(trial_class=name_of_class(type(model)), library="lightning").write(folder)
-        state = {"state_dict": model.state_dict(), "hyper_parameters": hparams}
-        state["pytorch-lightning_version"] = runs.L.__version__
-        runs.torch.save(state, folder / "lightning.ckpt")
-        return state
+        trainer = runs.L.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
+        trainer.strategy.connect(model)
+        trainer.save_checkpoint(folder / "lightning.ckpt", weights_only=False)
 
     def test_a_module_of_a_file_is_loaded_by_its_name(self, runs: Any, tmp_path: Path) -> None:
         trained = runs.Net()
@@ -102,29 +101,44 @@ def main():
         assert runs.torch.equal(given.net[0].weight, trained.net[0].weight)
 
     def test_arguments_that_were_not_saved_are_asked_for(self, runs: Any, tmp_path: Path) -> None:
-        names, _ = captured(tmp_path, self.CELLS)
-        self._write(runs, tmp_path, names["Net"](8))
+        class Net(runs.Net):
+            def __init__(self, width: int) -> None:
+                super().__init__()
+                self.width = width
+
+        self._write(runs, tmp_path, Net(8))
         with pytest.raises(CheckpointError, match=r"Net needs width, .*: load\(width=\.\.\.\)"):
-            load(tmp_path, model_class=names["Net"])
-        assert load(tmp_path, model_class=names["Net"], width=8).net.in_features == 8
+            load(tmp_path, model_class=Net)
+        assert load(tmp_path, model_class=Net, width=8).width == 8
+
+    def test_an_argument_with_all_hyperparameters_is_not_asked_for(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        class Net(runs.Net):
+            def __init__(self, hparams: dict[str, Any]) -> None:
+                super().__init__()
+                self.save_hyperparameters(hparams)
+
+        self._write(runs, tmp_path, Net({"lr": 0.5}))
+        assert load(tmp_path, model_class=Net).hparams.lr == 0.5
 
     def test_objects_of_own_classes_are_not_unpickled_unasked(
         self, runs: Any, tmp_path: Path
     ) -> None:
-        names, _ = captured(tmp_path, self.CELLS)
+        net = captured(tmp_path, self.CELLS)[0]["Net"]
         extra = {3: runs.L.seed_everything}
-        self._write(runs, tmp_path, names["Net"](8), width=8, extra=extra)
+        self._write(runs, tmp_path, net(8, extra))
         with pytest.raises(CheckpointError, match=r"would run code; .* load\(weights_only=False"):
-            load(tmp_path, model_class=names["Net"])
-        model = load(tmp_path, model_class=names["Net"], weights_only=False)
-        assert model.hparams.extra == extra
+            load(tmp_path, model_class=net)
+        assert load(tmp_path, model_class=net, weights_only=False).hparams.extra == extra
 
     def test_parts_of_ranks_are_joined_when_asked_for(self, runs: Any, tmp_path: Path) -> None:
         from torch.distributed.checkpoint.state_dict_saver import save
 
         trained = runs.Net()
-        state = self._write(runs, tmp_path, trained)
+        self._write(runs, tmp_path, trained)
         folder = tmp_path / "lightning.ckpt"
+        state = runs.torch.load(folder, weights_only=True)
         folder.unlink()
         parts = {"state_dict": state.pop("state_dict"), "optimizer_0": {"lr": 0.1}}
         save(parts, checkpoint_id=folder, no_dist=True)
