@@ -46,7 +46,9 @@ logger = logging.getLogger(__name__)
 LIGHTNING_FILE = "lightning.ckpt"
 KERAS_FILE = "model.keras"
 DEEPSPEED_TAG = "engine"  # DeepSpeed's name of a folder within a folder of checkpoints
-_JOIN_ZERO = "zero_to_fp32.py"  # which DeepSpeed stores with its parts
+_JOINS_ZERO = (
+    "`python zero_to_fp32.py . FOLDER` writes those of ZeRO into one file; it runs pickles"
+)
 _RUN_PICKLES = "load(weights_only=False)"
 _GIVE_CLASS = "give the class as model_class="
 _GIVE_MODEL = "give the model, built as for the training: load(model=...)"
@@ -159,10 +161,20 @@ class _Saved:
         file = self.path / KERAS_FILE
         with ZipFile(file) as archive:
             config = json.loads(archive.read("config.json"))
-        custom = self._find_own(own_names(config), dict(options.get("custom_objects") or {}))
+        names = own_names(config)
+        custom = self._find_own(names, dict(options.get("custom_objects") or {}))
         options = {**options, "custom_objects": custom}
-        with keras.device(str(device)) if device is not None else nullcontext():
-            return keras.saving.load_model(file, **options)
+        try:
+            with keras.device(str(device)) if device is not None else nullcontext():
+                return keras.saving.load_model(file, **options)
+        except Exception as error:
+            if not (unknown := names.keys() - custom.keys()):
+                raise
+            raise CheckpointError(
+                f"{self.path}: keras cannot load the model ({error_line(error)}); "
+                f"{', '.join(sorted(unknown))}: not found outside of functions in the code of the "
+                "run; give custom_objects="
+            ) from error
 
     def _find_own(self, names: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]:
         """Return the classes and functions with these `own_names`, and what is given."""
@@ -235,13 +247,9 @@ class _Saved:
             raise self._in_parts(
                 f"`accelerate merge-weights {parts[0].name} FOLDER` writes them into one file"
             )
-        if (self.path / _JOIN_ZERO).exists() and not any(self.path.glob("model*.safetensors")):
-            raise self._in_parts_of_zero()
-
-    def _in_parts_of_zero(self) -> CheckpointError:
-        return self._in_parts(
-            f"`python {_JOIN_ZERO} . FOLDER` writes those of ZeRO into one file, and runs pickles"
-        )
+        is_zero = (self.path / "zero_to_fp32.py").exists()  # DeepSpeed stores it with its parts
+        if is_zero and not any(self.path.glob("model*.safetensors")):
+            raise self._in_parts(_JOINS_ZERO)
 
     def _in_parts(self, remedy: str) -> CheckpointError:
         return CheckpointError(
@@ -265,7 +273,7 @@ def _read_deepspeed(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
     folder = saved.path / DEEPSPEED_TAG
     file = folder / "mp_rank_00_model_states.pt"
     if not file.exists() or (folder / "mp_rank_01_model_states.pt").exists():
-        raise saved._in_parts_of_zero()
+        raise saved._in_parts(_JOINS_ZERO)
     yield _read_plain(file, "engine.load_checkpoint of DeepSpeed")["module"]
 
 

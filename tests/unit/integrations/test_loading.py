@@ -244,6 +244,19 @@ def main():
         batch = runs.np.ones((2, 8), "float32")
         assert (model.predict(batch, verbose=0) == trained.predict(batch, verbose=0)).all()
 
+    def test_a_layer_within_a_function_is_named(self, runs: Any, tmp_path: Path) -> None:
+        class Inner(runs.keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                return x
+
+        Inner.__module__ = "__main__"
+        model = runs.keras.Sequential([runs.keras.Input((8,)), Inner()])
+        model.save(tmp_path / "model.keras")
+        Origin(trial_class="keras:Sequential", library="keras").write(tmp_path)
+        with pytest.raises(CheckpointError, match=r"Inner: not found .*; give custom_objects="):
+            load(tmp_path)
+        assert type(load(tmp_path, custom_objects={"Inner": Inner}).layers[0]) is Inner
+
 
 class TestAccelerate:
     @pytest.fixture(scope="class")
