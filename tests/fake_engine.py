@@ -69,4 +69,8 @@ class FakeEngine:
             return {}
         known = json.loads(self._file.read_text())
         found = {name: Process(**identity) for name, identity in known.items()}
-        return {name: process for name, process in found.items() if process.is_alive}
+        alive = {name: process for name, process in found.items() if process.is_alive}
+        for name, process in self._own.items():
+            if name in found and name not in alive:
+                process.wait()  # it may have ended after `poll`
+        return alive
