@@ -53,12 +53,18 @@ def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -
         return _find_in_module(name, capsule, _blobs_of(origin, data_dir), path, remedy)
     with _naming_code(capsule, path, remedy):
         captured = _load_captured(capsule, _blobs_of(origin, data_dir), data_dir)
-        if isinstance(captured, type):
-            return captured
-        if module == "__main__":  # what was captured is a function that trains
-            first, *rest = qualname.split(".")
-            return reduce(getattr, rest, captured.__globals__[first])
-    return import_class(name, str(path), remedy)
+    if isinstance(captured, type):
+        return captured
+    if module != "__main__":
+        return import_class(name, str(path), remedy)
+    first, *rest = qualname.split(".")
+    names = getattr(captured, "__globals__", {})  # of a function that trains
+    if first not in names:
+        raise CheckpointError(
+            f"{path}: {capsule.entrypoint} has been captured without the name of its class "
+            f"{first}, which its code does not use; {remedy}"
+        )
+    return reduce(getattr, rest, names[first])
 
 
 def names_in_code(
