@@ -142,7 +142,7 @@ def load_checkpoint(path: str | Path, **kwargs: Any) -> Any:
         path: Of the checkpoint, as `Checkpoint.path` and the view show it; or a copied folder.
         kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, or for
             `det_jupyter.integrations.loading.load_model`, such as `device="cuda"`: without it the
-            model is on the CPU.
+            model is on the CPU, and a model that is given stays where it is.
 
     Raises:
         CheckpointError: The checkpoint is deleted or damaged, or cannot be loaded here.
