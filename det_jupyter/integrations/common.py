@@ -1,4 +1,7 @@
-"""What several integrations need: the context, operations of a search, origins, generators."""
+"""What several integrations need: the context, operations of a search, origins, generators.
+
+And what a Keras model has of its own, for saving and loading.
+"""
 
 from __future__ import annotations
 
@@ -182,6 +185,31 @@ def origin_of(
     blobs = BlobStore(info.data_dir / "blobs")
     origin = Origin.of_plan(info.plan, blobs, trial_class=name, library=library)
     return origin if needs_code else replace(origin, capsule=None, blobs=None)
+
+
+def own_names(config: Any) -> dict[str, str]:
+    """Return what a serialized Keras model has that is not Keras' own.
+
+    Its classes and functions, as `module:name`, by the names that they are registered by. Keras
+    does not store the module of a function.
+
+    >>> own_names({"module": "nets", "class_name": "Net", "registered_name": "mine>Net"})
+    {'mine>Net': 'nets:Net'}
+    >>> own_names({"module": "builtins", "class_name": "function", "config": "loss"})
+    {'loss': '__main__:loss'}
+    """
+    if not isinstance(config, dict | list):
+        return {}
+    parts = config.values() if isinstance(config, dict) else config
+    found = {name: place for each in parts for name, place in own_names(each).items()}
+    if isinstance(config, list):
+        return found
+    module, name = config.get("module") or "__main__", config.get("class_name")
+    if name == "function" and isinstance(config["config"], str):
+        return found | {config["config"]: f"__main__:{config['config']}"}
+    if config.get("registered_name") and module.partition(".")[0] not in ("keras", "builtins"):
+        return found | {config["registered_name"]: f"{module}:{name}"}
+    return found
 
 
 def generators_file(folder: Path, rank: int) -> Path:

@@ -30,11 +30,12 @@ from det_jupyter.integrations.common import (
     Operations,
     generators_file,
     origin_of,
+    own_names,
     reporting_context,
     restore_generators,
     save_generators,
 )
-from det_jupyter.integrations.loading import KERAS_FILE, own_names
+from det_jupyter.integrations.loading import KERAS_FILE
 
 require("keras")
 os.environ.setdefault("KERAS_BACKEND", "torch")

@@ -40,6 +40,7 @@ from det_jupyter.contract.trial.origin_code import find_class, import_class, nam
 from det_jupyter.contract.values.text import error_line, one_line
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.integrations import require
+from det_jupyter.integrations.common import own_names
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ DEEPSPEED_TAG = "engine"  # DeepSpeed's name of a folder within a folder of chec
 _JOINS_ZERO = (
     "`python zero_to_fp32.py . FOLDER` writes those of ZeRO into one file; it runs pickles"
 )
-_RUN_PICKLES = "load(weights_only=False)"
+_RUN_PICKLES = "weights_only=False"
 _GIVE_CLASS = "give the class as model_class="
 _GIVE_MODEL = "give the model, built as for the training: load(model=...)"
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -87,7 +88,13 @@ def load_model(
         DetError: The library is not installed, or too old.
     """
     path = Path(path)
-    saved = _Saved(path=path, origin=Origin.read(path), data_dir=data_dir, given_class=model_class)
+    saved = _Saved(
+        path=path,
+        origin=Origin.read(path),
+        data_dir=data_dir,
+        given_class=model_class,
+        runs_pickles=options.get("weights_only") is False,
+    )
     try:
         return saved.load(model, device, options)
     except DetError:
@@ -106,6 +113,7 @@ class _Saved:
     origin: Origin
     data_dir: Path | None
     given_class: type | None
+    runs_pickles: bool
 
     def load(self, model: Any, device: Any, options: Mapping[str, Any]) -> Any:
         library = self.origin.library
@@ -141,17 +149,28 @@ class _Saved:
 
     def _load_lightning(self, options: Mapping[str, Any]) -> Any:
         require("lightning")
+        from lightning.pytorch import LightningModule
+
         file = self.path / LIGHTNING_FILE
         class_ = self._find_class()
-        if options.get("weights_only") is not False:
+        if not self.runs_pickles:
             # Checked here, since Lightning before 2.6 would unpickle anything.
-            state = _read_plain(file, _RUN_PICKLES)
+            state = self._read(file)
             hparams = state.get("hyper_parameters") or {}
             # An argument may have all of them: save_hyperparameters(hparams).
             given = {*hparams, state.get("hparams_name") if hparams else "", *options}
             _check_arguments(class_, given, self.path)
         whole = _join_parts(file) if file.is_dir() else file
-        return class_.load_from_checkpoint(whole, **{"map_location": "cpu", **options})
+        try:
+            return class_.load_from_checkpoint(whole, **{"map_location": "cpu", **options})
+        except Exception as error:
+            if class_.configure_model is LightningModule.configure_model:
+                raise
+            more = f", with {_RUN_PICKLES}" if self.runs_pickles else ""
+            raise CheckpointError(
+                f"{self.path}: lightning cannot load the model ({error_line(error)}); if its "
+                f"configure_model needs a Trainer, {_GIVE_MODEL}{more}"
+            ) from error
 
     def _load_keras(self, device: Any, options: Mapping[str, Any]) -> Any:
         require("keras")
@@ -223,8 +242,8 @@ class _Saved:
 
     def _fill(self, model: Any, options: Mapping[str, Any]) -> Any:
         """Load the weights into the given models, and return what was given."""
-        if options:
-            raise CheckpointError(f"load: got {', '.join(options)}, which load(model=) has not")
+        if other := ", ".join(sorted(options.keys() - {"weights_only"})):
+            raise CheckpointError(f"load: got {other}, which load(model=) has not")
         states = list(_STATES[self.origin.library](self))
         given = list(model) if isinstance(model, list | tuple) else [model]
         if model is None or len(given) != len(states):
@@ -251,6 +270,31 @@ class _Saved:
         if is_zero and not any(self.path.glob("model*.safetensors")):
             raise self._in_parts(_JOINS_ZERO)
 
+    def _read(self, file: Path) -> dict[str, Any]:
+        """Return what torch has saved; only if `runs_pickles`, what needs pickles to be read.
+
+        Raises:
+            CheckpointError: It is damaged, or needs pickles.
+        """
+        source: Path | BytesIO = file
+        if file.is_dir() and self.runs_pickles:
+            source = _join_parts(file)
+        elif file.is_dir():
+            raise CheckpointError(
+                f"{file}: the weights are in parts of ranks, and joining them runs a pickle of "
+                f"the checkpoint; if you trust it, give load(..., {_RUN_PICKLES})"
+            )
+        try:
+            state = torch.load(
+                source, map_location="cpu", weights_only=not self.runs_pickles, mmap=source is file
+            )
+            return cast("dict[str, Any]", state)
+        except UnpicklingError as error:
+            raise CheckpointError(
+                f"{file} has more than tensors and plain values, and reading it would run code; "
+                f"if you trust it, give load(..., {_RUN_PICKLES}) ({error_line(error)})"
+            ) from None
+
     def _in_parts(self, remedy: str) -> CheckpointError:
         return CheckpointError(
             f"{self.path}: the weights are in parts of ranks; in this folder, or where "
@@ -274,11 +318,11 @@ def _read_deepspeed(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
     file = folder / "mp_rank_00_model_states.pt"
     if not file.exists() or (folder / "mp_rank_01_model_states.pt").exists():
         raise saved._in_parts(_JOINS_ZERO)
-    yield _read_plain(file, "engine.load_checkpoint of DeepSpeed")["module"]
+    yield saved._read(file)["module"]
 
 
 def _read_lightning(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
-    yield _read_plain(saved.path / LIGHTNING_FILE, f"{_RUN_PICKLES} without model=")["state_dict"]
+    yield saved._read(saved.path / LIGHTNING_FILE)["state_dict"]
 
 
 _MODEL_FILE = re.compile(r"model(_\d+)?\.safetensors")
@@ -305,27 +349,6 @@ def _join_parts(folder: Path) -> BytesIO:
         torch.save({**others, "state_dict": weights}, joined)
     joined.seek(0)
     return joined
-
-
-def _read_plain(file: Path, remedy: str) -> dict[str, Any]:
-    """Return what torch has saved, without running pickles.
-
-    Raises:
-        CheckpointError: It is damaged, is in parts of ranks, or has objects of other classes.
-    """
-    if file.is_dir():
-        raise CheckpointError(
-            f"{file}: the weights are in parts of ranks, and joining them runs a pickle of the "
-            f"checkpoint; if you trust it, {remedy} does"
-        )
-    try:
-        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-        return cast("dict[str, Any]", state)
-    except UnpicklingError as error:
-        raise CheckpointError(
-            f"{file} has more than tensors and plain values, and reading it would run code; if "
-            f"you trust it, {remedy} does ({error_line(error)})"
-        ) from None
 
 
 def _check_arguments(class_: Any, given: set[str], path: Path) -> None:
@@ -372,28 +395,3 @@ def _fill(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
 
 def _other_model(path: Path, why: str) -> CheckpointError:
     return CheckpointError(f"{path}: the given model is not the one that was saved: {why}")
-
-
-def own_names(config: Any) -> dict[str, str]:
-    """Return what a serialized Keras model has that is not Keras' own.
-
-    Its classes and functions, as `module:name`, by the names that they are registered by. Keras
-    does not store the module of a function.
-
-    >>> own_names({"module": "nets", "class_name": "Net", "registered_name": "mine>Net"})
-    {'mine>Net': 'nets:Net'}
-    >>> own_names({"module": "builtins", "class_name": "function", "config": "loss"})
-    {'loss': '__main__:loss'}
-    """
-    if not isinstance(config, dict | list):
-        return {}
-    parts = config.values() if isinstance(config, dict) else config
-    found = {name: place for each in parts for name, place in own_names(each).items()}
-    if isinstance(config, list):
-        return found
-    module, name = config.get("module") or "__main__", config.get("class_name")
-    if name == "function" and isinstance(config["config"], str):
-        return found | {config["config"]: f"__main__:{config['config']}"}
-    if config.get("registered_name") and module.partition(".")[0] not in ("keras", "builtins"):
-        return found | {config["registered_name"]: f"{module}:{name}"}
-    return found

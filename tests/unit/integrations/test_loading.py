@@ -129,7 +129,9 @@ def main():
         net = captured(tmp_path, self.CELLS)[0]["Net"]
         extra = {3: runs.L.seed_everything}
         self._write(runs, tmp_path, net(8, extra))
-        with pytest.raises(CheckpointError, match=r"would run code; .* load\(weights_only=False"):
+        with pytest.raises(
+            CheckpointError, match=r"would run code; .* load\(\.\.\., weights_only=False"
+        ):
             load(tmp_path, model_class=net)
         assert load(tmp_path, model_class=net, weights_only=False).hparams.extra == extra
 
@@ -145,10 +147,30 @@ def main():
         save(parts, checkpoint_id=folder, no_dist=True)
         runs.torch.save(state, folder / "meta.pt")
         for options in ({}, {"model": runs.Net()}):
-            with pytest.raises(CheckpointError, match=r"in parts of ranks, .*load\(weights_only="):
+            with pytest.raises(
+                CheckpointError, match=r"in parts of ranks, .*load\(\.\.\., weights_only="
+            ):
                 load(tmp_path, **options)
-        model = load(tmp_path, weights_only=False)
-        assert runs.torch.equal(model.net[0].weight, trained.net[0].weight)
+        given = runs.Net()
+        for model in (
+            load(tmp_path, weights_only=False),
+            load(tmp_path, given, weights_only=False),
+        ):
+            assert runs.torch.equal(model.net[0].weight, trained.net[0].weight)
+
+    def test_a_module_that_is_built_with_its_trainer_is_to_be_given(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        class Net(runs.Net):
+            def configure_model(self) -> None:
+                assert self.trainer.strategy  # as for its mesh of devices
+
+        self._write(runs, tmp_path, Net())
+        with pytest.raises(
+            CheckpointError, match=r"not attached .* if its configure_model .*l=\.\.\."
+        ):
+            load(tmp_path, model_class=Net)
+        assert type(load(tmp_path, Net())) is Net
 
     def test_a_class_within_a_function_is_named(self, runs: Any, tmp_path: Path) -> None:
         class Inner(runs.Net):
@@ -337,8 +359,11 @@ class TestDeepSpeed:
         torch.nn.init.zeros_(model.weight)
         assert load_checkpoint(folder, model=model).weight.tolist() == [[3.0, 3.0]]
         torch.save({**state, "det_jupyter": Path("of another class")}, file)
-        with pytest.raises(CheckpointError, match=r"would run code; .* engine\.load_checkpoint"):
+        with pytest.raises(
+            CheckpointError, match=r"would run code; .* load\(\.\.\., weights_only=False"
+        ):
             load(folder, model)
+        assert load(folder, model, weights_only=False) is model
 
     def test_weights_in_parts_of_ranks_are_named(self, folder: Path) -> None:
         with pytest.raises(
