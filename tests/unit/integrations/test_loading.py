@@ -16,7 +16,6 @@ from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin, name_of_class
-from det_jupyter.contract.trial.origin_code import find_class
 from det_jupyter.errors import CheckpointError
 from tests.unit.integrations.contexts import new_context, runs_of, saved
 
@@ -370,15 +369,6 @@ class TestDeepSpeed:
             CheckpointError, match=r"parts of ranks; .*`python zero_to_fp32\.py \. F"
         ):
             load(folder, model=None)
-
-
-def test_a_class_whose_name_the_function_does_not_use_is_asked_for(tmp_path: Path) -> None:
-    cells = "class Net: ...\nKINDS = {1: Net}\ndef main():\n    return KINDS\n"
-    _, capsule = captured(tmp_path, cells)
-    blobs = BlobStore(tmp_path / "data" / "blobs")
-    origin = Origin(trial_class="__main__:Net", library="lightning", capsule=capsule, blobs=blobs)
-    with pytest.raises(CheckpointError, match=r"without the name of its class Net, .*; give it"):
-        find_class(origin, tmp_path, tmp_path / "data", "give it")
 
 
 def test_checkpoints_of_others_are_named(tmp_path: Path) -> None:
