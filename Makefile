@@ -57,7 +57,7 @@ test-integrations: setup
 mutants: setup
 	CI=true $(BIN)/python -m tests.mutants $(PARTS)
 
-# What takes too long for each change: many examples of exactness, the notebooks of a minute.
+# What takes too long for each change: many examples of exactness, whole notebooks, more faults.
 test-long: setup
 	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m "exactness or long" --timeout 3600
 

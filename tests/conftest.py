@@ -54,8 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # mutants.py has no xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """Return three workers more than there are cores: all but unit tests wait half of the time."""
-    return min(5, (os.cpu_count() or 1) + 3)
+    """Return two workers more than there are cores: all but unit tests wait half of the time."""
+    return min(4, (os.cpu_count() or 1) + 2)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -44,6 +44,7 @@ def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield book
 
 
+@pytest.mark.long
 def test_search_notebook_runs_and_measures_what_asha_saved(
     home: DetHome, client: Client, examples: Path, tmp_path: Path
 ) -> None:

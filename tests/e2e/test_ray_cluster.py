@@ -109,6 +109,7 @@ def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
         client.add_cluster(settings(cluster))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("joined")
 def test_trials_run_on_while_bridge_and_master_are_replaced(client: Client, home: DetHome) -> None:
     agents = agents_on_nodes(client)
@@ -125,12 +126,17 @@ def test_trials_run_on_while_bridge_and_master_are_replaced(client: Client, home
 
 
 @pytest.mark.usefixtures("joined")
-@pytest.mark.parametrize("how", ["kill", "remove"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("remove", marks=pytest.mark.long)])
 def test_a_trial_whose_node_leaves_goes_on_elsewhere(
     client: Client, cluster: RayCluster, how: str
 ) -> None:
+
+    def on_the_node() -> list[str]:
+        return [id for id in agents_on_nodes(client) if id.endswith(cluster.node_id[:6])]
+
+    wait_until(on_the_node, "the node has an agent", BUSY_S)
     wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", BUSY_S)
-    (leaves,) = [id for id in agents_on_nodes(client) if id.endswith(cluster.node_id[:6])]
+    (leaves,) = on_the_node()
     (stays,) = agents_on_nodes(client).keys() - {leaves}
     blocker = submit(client, slow(0.1, **LONG))  # one trial on each node
     moved = submit(client, slow(0.1, **LONG))

@@ -176,7 +176,9 @@ def test_trial_trains_elsewhere_and_its_checkpoints_arrive(
     assert final_weights(undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)]
+)
 def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
     client: Client, nodes: dict[str, Node], undisturbed: Experiment, number: int
 ) -> None:
@@ -194,6 +196,7 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
     assert_same(experiment, undisturbed)
 
 
+@pytest.mark.long
 def test_ranks_end_while_their_agent_is_stopped(
     client: Client, home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
 ) -> None:
@@ -225,6 +228,7 @@ def test_agent_that_exits_without_a_trial_offers_no_slots_any_more(
     nodes["b"].wait_until_connected(client)
 
 
+@pytest.mark.long
 def test_resuming_is_verified_on_two_machines(
     nodes: dict[str, Node], undisturbed: Experiment
 ) -> None:

@@ -365,8 +365,11 @@ class MasterProcess:
         assert self._process is not None
         assert self._process.poll() is None, "the master has ended"
         path = self.home / "runtime" / "master.json"
-        info = MasterInfo.model_validate_json(path.read_bytes()) if path.exists() else None
-        return info if info is not None and info.pid == self._process.pid else None
+        try:
+            info = MasterInfo.model_validate_json(path.read_bytes())
+        except FileNotFoundError:  # the next master removes that of a killed one
+            return None
+        return info if info.pid == self._process.pid else None
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""

@@ -337,7 +337,7 @@ def test_survivors_of_a_dead_agent_are_ended_before_the_next_one_registers(
             assert survivor.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("state", ["runs", "stopped"])
+@pytest.mark.parametrize("state", ["runs", pytest.param("stopped", marks=pytest.mark.long)])
 def test_stopping_everything_ends_an_agent_whose_master_was_killed(
     tmp_path: Path, state: str
 ) -> None:

@@ -238,7 +238,7 @@ def assert_same_state(one: Gang, other: Gang) -> None:
         assert same, name
 
 
-@tried(5)
+@tried(3)
 @given(config=configs(is_noisy=False), ranks=st.integers(2, 3), orders=changes())
 def test_many_ranks_train_what_one_rank_trains(
     lab: Lab, config: dict[str, Any], ranks: int, orders: list[Order]
@@ -266,7 +266,7 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_workers(
     assert batches(one) == batches(other)
 
 
-@tried(6)
+@tried(4)
 @given(
     config=configs(),
     ranks=st.integers(1, 3),
@@ -285,7 +285,7 @@ def test_a_broken_off_run_ends_as_if_it_had_not_been(
     assert reports(resumed).items() <= reports(straight).items()
 
 
-@tried(5)
+@tried(3)
 @given(
     config=configs(is_noisy=False),
     sizes=st.permutations([1, 2, 3]),

@@ -16,6 +16,7 @@ from tests.benchmarks.loop_overhead import show
 from tests.benchmarks.loop_pairs import serve
 
 
+@pytest.mark.long
 def test_the_loop_is_measured_against_a_bare_one() -> None:
     command = [sys.executable, "-m", "tests.benchmarks.loop_overhead", "--quick"]
     command += ["--only", "ours_timings", "determined"]

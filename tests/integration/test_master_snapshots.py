@@ -30,7 +30,7 @@ from tests.unit.master.machine_world import (
 TRIALS = 1100  # a fifth of them is more than the minimum of 200 events
 
 
-@pytest.mark.parametrize("events_per_trial", [3, 5])
+@pytest.mark.parametrize("events_per_trial", [3, pytest.param(5, marks=pytest.mark.long)])
 def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
     tmp_path: Path, events_per_trial: int
 ) -> None:
