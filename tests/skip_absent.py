@@ -22,6 +22,7 @@ _OPTIONAL = {
     "scipy",
     "sklearn",
     "tensorboard",
+    "tokenizers",
     "torch",
     "transformers",
 }
