@@ -50,14 +50,19 @@ def settings(cluster: RayCluster, **more: object) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def joined(home: DetHome, cluster: RayCluster) -> None:
-    """Have the cluster's nodes be agents."""
+def joined(home: DetHome, cluster: RayCluster) -> Iterator[None]:
+    """Have the cluster's nodes be agents; the last test removes the cluster."""
     client = home.client()
     for _ in range(3):  # on a busy computer, Ray is not always loaded in time
         with suppress(Conflict):
             client.add_cluster(settings(cluster, token_file=str(cluster.token_file)))
             break
     wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", BUSY_S)
+    client.session.close()
+    yield
+    client = home.client()
+    for left in client.clusters():
+        client.remove_cluster(left.name)
     client.session.close()
 
 
