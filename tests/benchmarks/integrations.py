@@ -152,7 +152,7 @@ def train_keras(num_steps: int) -> Turns:
 
 def train_transformers(num_steps: int) -> Turns:
     """The Trainer logs the loss every 50 steps, and saves at the end."""
-    from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     from det_jupyter.integrations.transformers import DetCallback
 
@@ -188,6 +188,7 @@ def train_transformers(num_steps: int) -> Turns:
         rows = [{"inputs": each} for each in torch.randn(4 * num_steps, SIZE)]
         callbacks = [Watch(), callback]
         trainer = Trainer(Net(), arguments, train_dataset=rows, callbacks=callbacks)
+        trainer.remove_callback(PrinterCallback)
         trainer.train()
     return turns
 
