@@ -162,6 +162,7 @@ def test_labels_are_edited_and_experiments_archived(ui: LabPage, runs: Experimen
     ui.dialog.get_by_role("button", name="Rename").click()
     expect(row).to_contain_text("cherry pie")
     ui.menu(row, "Rename")
+    expect(ui.dialog.locator("input")).to_be_focused()
     ui.page.keyboard.press("Escape")
     expect(sidebar.node.get_by_role("grid", name="Finished experiments")).to_be_focused()
     row.hover()
