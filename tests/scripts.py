@@ -43,3 +43,22 @@ def pause(experiment: Experiment) -> State:
 
     wait_until(is_at_rest, "the experiment has left its slots")
     return experiment.state
+
+
+def ends_as_undisturbed(experiment: Experiment) -> list[str]:
+    """Wait for a trial that was killed once; return what its two ranks printed after `alone:`.
+
+    The same must stand after `disturbed:`, which they print at the end of a training that was
+    paused and killed on its way.
+    """
+    assert experiment.wait(timeout=150) == State.COMPLETED
+    (trial,) = experiment.view.trials
+    assert trial.restarts == 1
+    lines = [line.text for line in experiment.logs(tail=None)]
+    alone, disturbed = (
+        sorted(text.split(name)[1] for text in lines if name in text)
+        for name in ("alone:", "disturbed:")
+    )
+    assert len(alone) == 2
+    assert disturbed == alone
+    return alone

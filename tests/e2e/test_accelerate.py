@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.contract.messages import LogQuery, State
-from tests.scripts import create, pause, wait_for_line
+from det_jupyter.contract.messages import State
+from tests.scripts import create, ends_as_undisturbed, pause, wait_for_line
 
 pytestmark = [
     pytest.mark.e2e,
@@ -114,16 +114,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     assert 7 <= left < 17
     assert left in [each.steps_completed for each in experiment.checkpoints()]
     experiment.activate()
-    assert experiment.wait(timeout=150) == State.COMPLETED
-    (trial,) = experiment.view.trials
-    assert trial.restarts == 1
-    lines = client.experiment_logs(experiment.id, LogQuery()).lines
-    ends = {
-        name: sorted(line.text.split(name)[1] for line in lines if name in line.text)
-        for name in ("alone:", "disturbed:")
-    }
-    assert len(ends["alone:"]) == 2
-    assert ends["disturbed:"] == ends["alone:"]
+    ends_as_undisturbed(experiment)
     curves = {each.name: each.steps for each in client.curves(experiment.id)}
     assert curves["loss"] == list(range(1, 21))
     assert curves["val_loss"] == [5, 10, 15, 20]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.contract.messages import LogQuery, State
-from tests.scripts import create, pause, wait_for_line
+from det_jupyter.contract.messages import State
+from tests.scripts import create, ends_as_undisturbed, pause, wait_for_line
 
 pytestmark = pytest.mark.e2e
 
@@ -118,16 +118,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     wait_for_line(experiment, "step 7")
     assert pause(experiment) is State.PAUSED
     experiment.activate()
-    assert experiment.wait(timeout=150) == State.COMPLETED
-    (trial,) = experiment.view.trials
-    assert trial.restarts == 1
-    lines = client.experiment_logs(experiment.id, LogQuery()).lines
-    ends = {
-        name: sorted(line.text.split(name)[1] for line in lines if name in line.text)
-        for name in ("alone:", "disturbed:")
-    }
-    assert len(ends["alone:"]) == 2
-    assert ends["disturbed:"] == ends["alone:"]
+    ends_as_undisturbed(experiment)
     curves = {each.name: each.steps for each in client.curves(experiment.id)}
     assert curves["loss"] == list(range(2, 31, 2))
     assert curves["eval_loss"] == list(range(5, 31, 5))
