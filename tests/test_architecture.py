@@ -102,8 +102,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     "view": {
         "": set(),
         "model": set(),
-        "build": {"model"},
-        "forms": {"build", "model"},
+        "making": {"model"},
+        "forms": {"making", "model"},
     },
     "pytorch": {
         "": set(),

@@ -11,7 +11,8 @@ from det_jupyter.client.handle_text import ranked, state_name
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.contract.messages import ExperimentView, ImportanceView, TrialView
 from det_jupyter.errors import NotFound, UsageError
-from det_jupyter.view.build.comparison_view import (
+from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
+from det_jupyter.view.making.comparison_view import (
     MAX_SIDES,
     build_comparison,
     code_differences,
@@ -20,8 +21,7 @@ from det_jupyter.view.build.comparison_view import (
     left_out,
     versions,
 )
-from det_jupyter.view.build.results import Compared, best_metric, elapsed_s, slot_seconds
-from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
+from det_jupyter.view.making.results import Compared, best_metric, elapsed_s, slot_seconds
 from det_jupyter.view.model.comparison import ComparisonState
 
 _MAX_POINTS = 1000  # points of a curve

@@ -26,8 +26,8 @@ from det_jupyter.contract.messages.resources import command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.diagnosis.sentences import TOO_EARLY
 from det_jupyter.errors import Conflict, NotFound
-from det_jupyter.view.build.trial_view import build_verdict
 from det_jupyter.view.forms.verdict_card import verdict_html, verdict_lines
+from det_jupyter.view.making.trial_view import build_verdict
 
 
 class ShownReason(Reason):

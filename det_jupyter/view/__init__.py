@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from det_jupyter.view.build.experiment_view import build_view_state
-from det_jupyter.view.build.waits import HangNews, WaitingNews
 from det_jupyter.view.forms.card import render_html
 from det_jupyter.view.forms.plain import render_plain
+from det_jupyter.view.making.experiment_view import build_view_state
+from det_jupyter.view.making.waits import HangNews, WaitingNews
 from det_jupyter.view.model.status_looks import Verb
 from det_jupyter.view.model.view_state import ViewState
 

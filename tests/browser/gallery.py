@@ -34,9 +34,9 @@ from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from det_jupyter.master.machine.rules.configurations import resolve_config
 from det_jupyter.view import ViewState, build_view_state, render_html
-from det_jupyter.view.build.comparison_view import build_comparison
-from det_jupyter.view.build.results import Compared
 from det_jupyter.view.forms.comparison_card import comparison_html
+from det_jupyter.view.making.comparison_view import build_comparison
+from det_jupyter.view.making.results import Compared
 from det_jupyter.view.model.comparison import ComparisonState
 from tests.browser.lab import chromium_page
 from tests.unit.view import view_cluster_samples as clusters

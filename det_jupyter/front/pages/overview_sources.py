@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import ExperimentRow, QueueEntry
 from det_jupyter.errors import NotFound
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Ids, Overview
-from det_jupyter.view.build.sidebar_lines import (
+from det_jupyter.view.making.sidebar_lines import (
     build_cluster_news,
     build_line,
     build_trials,

@@ -20,7 +20,7 @@ from det_jupyter.front.pages.listeners import Listeners
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Overview
 from det_jupyter.front.pages.topic import next_number
-from det_jupyter.view.build.sidebar_lines import NAMES, build_usage
+from det_jupyter.view.making.sidebar_lines import NAMES, build_usage
 from det_jupyter.view.model.sidebar import Usage, UsageNews
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import count, percent, size
-from det_jupyter.view.build.search_view import ranked
 from det_jupyter.view.forms import text_lines
 from det_jupyter.view.forms.html_parts import (
     CARD,
@@ -28,6 +27,7 @@ from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.rungs_svg import rung_legend, rung_sentences, svg_rungs
 from det_jupyter.view.forms.svg import COLORS, as_image
 from det_jupyter.view.forms.verdict_card import verdict_html
+from det_jupyter.view.making.search_view import ranked
 from det_jupyter.view.model.search_state import Search
 from det_jupyter.view.model.slots_and_queue import Wait
 from det_jupyter.view.model.status_looks import Status

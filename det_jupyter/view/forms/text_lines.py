@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import clock, count, duration, number, percent, size
-from det_jupyter.view.build.results import seconds_since
-from det_jupyter.view.build.search_view import ranked
-from det_jupyter.view.build.space import value_text
+from det_jupyter.view.making.results import seconds_since
+from det_jupyter.view.making.search_view import ranked
+from det_jupyter.view.making.space import value_text
 from det_jupyter.view.model.search_state import Row, Search
 from det_jupyter.view.model.status_looks import ENDED
 from det_jupyter.view.model.trial_state import Checkpoints, Failure, Trial

@@ -13,7 +13,7 @@ from det_jupyter.contract.messages import Curve, ExperimentView, State
 from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.front.notebook.complete.magic_parsers import line_parser
 from det_jupyter.front.verbs.grammar import Call, parse
-from det_jupyter.view.build.comparison_view import MAX_SIDES
+from det_jupyter.view.making.comparison_view import MAX_SIDES
 from tests.unit.view.view_samples import (
     CREATED_AT,
     capsule,

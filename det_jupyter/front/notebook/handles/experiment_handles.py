@@ -24,9 +24,9 @@ from det_jupyter.front.notebook.handles.live import LiveView
 from det_jupyter.front.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.front.verbs.experiment_list import found_text
 from det_jupyter.front.verbs.listings import MOST_ROWS
-from det_jupyter.view.build.results import Compared
 from det_jupyter.view.forms.notebook_output import in_place, key_id
 from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view.making.results import Compared
 
 logger = logging.getLogger(__name__)
 

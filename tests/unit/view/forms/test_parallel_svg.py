@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.view import build_view_state, render_html
-from det_jupyter.view.build.search_view import ranked
 from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.text_lines import MAX_KEPT
+from det_jupyter.view.making.search_view import ranked
 from det_jupyter.view.model.search_state import Axis, Search
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_samples import search_experiment

@@ -18,19 +18,6 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.status import state_status
 from det_jupyter.view import build_view_state, render_html
-from det_jupyter.view.build.charts import (
-    Pace,
-    build_charts,
-    last_values,
-    measured_at,
-    series_of,
-)
-from det_jupyter.view.build.comparison_view import build_comparison
-from det_jupyter.view.build.experiment_facts import fraction, slot_label
-from det_jupyter.view.build.results import Compared
-from det_jupyter.view.build.search_view import search_summary, trial_marks
-from det_jupyter.view.build.sidebar_lines import NO_GPU, NO_SAMPLE, build_usage, source_of
-from det_jupyter.view.build.trial_view import build_changes, build_trial
 from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
 from det_jupyter.view.forms.html_parts import chart_grid
 from det_jupyter.view.forms.notebook_output import key_id
@@ -38,6 +25,19 @@ from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.rungs_svg import rung_legend, svg_rungs, worth_drawing
 from det_jupyter.view.forms.svg import as_image, svg_chart
 from det_jupyter.view.forms.text_lines import importance_line, trial_rows, trial_title
+from det_jupyter.view.making.charts import (
+    Pace,
+    build_charts,
+    last_values,
+    measured_at,
+    series_of,
+)
+from det_jupyter.view.making.comparison_view import build_comparison
+from det_jupyter.view.making.experiment_facts import fraction, slot_label
+from det_jupyter.view.making.results import Compared
+from det_jupyter.view.making.search_view import search_summary, trial_marks
+from det_jupyter.view.making.sidebar_lines import NO_GPU, NO_SAMPLE, build_usage, source_of
+from det_jupyter.view.making.trial_view import build_changes, build_trial
 from det_jupyter.view.model.search_state import Axis, Bracket, Rung, Search
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_cluster_samples import agent
@@ -618,12 +618,12 @@ def test_code_has_as_many_lines_as_there_is_room_for(monkeypatch: pytest.MonkeyP
     ]
     assert shown_code(*codes) == whole
     characters = sum(len(line) + 1 for _, lines in whole for line in lines)
-    monkeypatch.setattr("det_jupyter.view.build.comparison_view.MAX_CODE", characters)
+    monkeypatch.setattr("det_jupyter.view.making.comparison_view.MAX_CODE", characters)
     assert shown_code(*codes) == whole
-    monkeypatch.setattr("det_jupyter.view.build.comparison_view.MAX_CODE", characters - 1)
+    monkeypatch.setattr("det_jupyter.view.making.comparison_view.MAX_CODE", characters - 1)
     more = "… 1 more line: code_diff() has all"
     assert shown_code(*codes) == [whole[0], ("b.py", [*whole[1][1][:-1], more])]
-    monkeypatch.setattr("det_jupyter.view.build.comparison_view.MAX_CODE", 9)
+    monkeypatch.setattr("det_jupyter.view.making.comparison_view.MAX_CODE", 9)
     mores = [f"… {num} more lines: code_diff() has all" for num in (4, 5)]
     assert shown_code(*codes) == [("a.py", ["--- a.py", mores[0]]), ("b.py", [mores[1]])]
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.view import build_view_state
-from det_jupyter.view.build.search_view import trial_marks
 from det_jupyter.view.forms.rungs_svg import (
     rung_legend,
     rung_sentences,
@@ -18,6 +17,7 @@ from det_jupyter.view.forms.rungs_svg import (
     trial_dots,
     worth_drawing,
 )
+from det_jupyter.view.making.search_view import trial_marks
 from det_jupyter.view.model.search_state import Row, Search
 from det_jupyter.view.model.status_looks import Mark, Status
 from tests.unit.view.view_samples import search_experiment

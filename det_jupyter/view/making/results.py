@@ -11,8 +11,8 @@ from det_jupyter.contract.messages import Curve, ExperimentView, TrialView
 from det_jupyter.contract.messages import steps_per_epoch as reported_epochs
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import date, duration, number, shortened
-from det_jupyter.view.build.charts import is_searchers
-from det_jupyter.view.build.experiment_facts import (
+from det_jupyter.view.making.charts import is_searchers
+from det_jupyter.view.making.experiment_facts import (
     direction_of,
     finite,
     metric_of,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from det_jupyter.contract.messages import Curve
-from det_jupyter.view.build.charts import (
+from det_jupyter.view.making.charts import (
     NO_EPOCHS,
     Pace,
     has_metric,
@@ -20,7 +20,7 @@ from det_jupyter.view.build.charts import (
     title_among,
     without_averages,
 )
-from det_jupyter.view.build.search_view import ranked
+from det_jupyter.view.making.search_view import ranked
 from det_jupyter.view.model.search_state import Search
 from det_jupyter.view.model.trial_state import Chart, Series
 

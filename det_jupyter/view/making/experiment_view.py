@@ -17,8 +17,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.status import PAUSES
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
-from det_jupyter.view.build.charts import build_charts, no_metrics
-from det_jupyter.view.build.experiment_facts import (
+from det_jupyter.view.making.charts import build_charts, no_metrics
+from det_jupyter.view.making.experiment_facts import (
     direction_of,
     finite,
     fraction,
@@ -27,10 +27,10 @@ from det_jupyter.view.build.experiment_facts import (
     status_word,
     steps_per_epoch,
 )
-from det_jupyter.view.build.search_charts import compare_trials
-from det_jupyter.view.build.search_view import build_search, is_search, search_summary
-from det_jupyter.view.build.trial_view import build_changes, build_trial
-from det_jupyter.view.build.waits import build_cluster, disk_sentences, wait_of_search
+from det_jupyter.view.making.search_charts import compare_trials
+from det_jupyter.view.making.search_view import build_search, is_search, search_summary
+from det_jupyter.view.making.trial_view import build_changes, build_trial
+from det_jupyter.view.making.waits import build_cluster, disk_sentences, wait_of_search
 from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS, VERBS, Action, Status, Verb
 from det_jupyter.view.model.trial_state import Checkpoints, Trial
 from det_jupyter.view.model.view_state import Captured, ViewState

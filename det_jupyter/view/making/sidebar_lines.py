@@ -22,17 +22,17 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.leaving_words import end_now, leaving_sentence
 from det_jupyter.contract.messages.status import with_alarm
 from det_jupyter.contract.values.text import count, shortened
-from det_jupyter.view.build.experiment_facts import (
+from det_jupyter.view.making.experiment_facts import (
     finite,
     fraction,
     slot_label,
     status_word,
     trial_status,
 )
-from det_jupyter.view.build.experiment_view import build_action
-from det_jupyter.view.build.slot_bars import note_of, slot_bar
-from det_jupyter.view.build.trial_view import build_rank
-from det_jupyter.view.build.waits import MAX_SENTENCE, build_remedies, disk_sentence, summary
+from det_jupyter.view.making.experiment_view import build_action
+from det_jupyter.view.making.slot_bars import note_of, slot_bar
+from det_jupyter.view.making.trial_view import build_rank
+from det_jupyter.view.making.waits import MAX_SENTENCE, build_remedies, disk_sentence, summary
 from det_jupyter.view.model.sidebar import (
     AgentLine,
     ClusterNews,

@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.values.text import count, experiment_title, short_time, shortened, size
-from det_jupyter.view.build.experiment_facts import slot_label
+from det_jupyter.view.making.experiment_facts import slot_label
 from det_jupyter.view.model.slots_and_queue import AgentBars, PoolBars, SlotBar
 
 MAX_AGENTS = 16

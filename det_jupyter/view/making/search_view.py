@@ -20,14 +20,14 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import count, length, number, one_line
-from det_jupyter.view.build.charts import (
+from det_jupyter.view.making.charts import (
     build_charts,
     is_searchers,
     last_values,
     no_metrics,
     rounded,
 )
-from det_jupyter.view.build.experiment_facts import (
+from det_jupyter.view.making.experiment_facts import (
     direction_of,
     finite,
     makes_room_for,
@@ -36,7 +36,7 @@ from det_jupyter.view.build.experiment_facts import (
     status_word,
     trial_status,
 )
-from det_jupyter.view.build.space import place_trials
+from det_jupyter.view.making.space import place_trials
 from det_jupyter.view.model.search_state import (
     Bracket,
     Chosen,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.view.build.space import place_trials, value_text
+from det_jupyter.view.making.space import place_trials, value_text
 from det_jupyter.view.model.search_state import Axis
 from tests.unit.view.view_samples import SPACE, sample
 

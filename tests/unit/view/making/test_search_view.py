@@ -19,8 +19,8 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.build.experiment_facts import status_of
-from det_jupyter.view.build.search_view import ranked
+from det_jupyter.view.making.experiment_facts import status_of
+from det_jupyter.view.making.search_view import ranked
 from det_jupyter.view.model.search_state import Improvement, Row, Search
 from tests.unit.view.view_samples import (
     CREATED_AT,
@@ -297,5 +297,7 @@ def test_a_search_whose_trials_go_to_rest_is_running() -> None:
         shown.allocation = None
     view.trials[0].allocation = allocation(AllocationState.STOPPING)
     assert status_of(view) == "running"
-    view.state = State.PAUSED
+    view.state = State.PAUSING
     assert status_of(view) == "pausing"
+    view.state = State.PAUSED
+    assert status_of(view) == "paused"

@@ -15,23 +15,23 @@ from difflib import SequenceMatcher, unified_diff
 from typing import Any
 
 from det_jupyter.contract.values.text import clock, count
-from det_jupyter.view.build.charts import (
+from det_jupyter.view.making.charts import (
     NUM_LOOKS,
     Pace,
     names_by_group,
     series_of,
     without_averages,
 )
-from det_jupyter.view.build.experiment_facts import (
+from det_jupyter.view.making.experiment_facts import (
     metric_of,
     status_of,
     status_word,
     steps_per_epoch,
     trial_status,
 )
-from det_jupyter.view.build.results import Compared, result_facts, value_text
-from det_jupyter.view.build.search_charts import by_title
-from det_jupyter.view.build.space import leaves
+from det_jupyter.view.making.results import Compared, result_facts, value_text
+from det_jupyter.view.making.search_charts import by_title
+from det_jupyter.view.making.space import leaves
 from det_jupyter.view.model.comparison import CodeDifference, ComparisonState, Fact, Side, Table
 from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS
 from det_jupyter.view.model.trial_state import Chart

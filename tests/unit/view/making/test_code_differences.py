@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.view.build.comparison_view import differing, source_differences
+from det_jupyter.view.making.comparison_view import differing, source_differences
 
 
 def pairs(before: dict[str, str], after: dict[str, str]) -> list[tuple[str, list[str]]]:

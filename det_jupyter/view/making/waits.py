@@ -30,8 +30,8 @@ from det_jupyter.contract.values.text import (
     short_time,
     shortened,
 )
-from det_jupyter.view.build.experiment_facts import trial_status
-from det_jupyter.view.build.slot_bars import build_pools, counts_line
+from det_jupyter.view.making.experiment_facts import trial_status
+from det_jupyter.view.making.slot_bars import build_pools, counts_line
 from det_jupyter.view.model.slots_and_queue import Cluster, QueueRow, Remedy, Wait
 
 MAX_FRONT = 8  # rows of each pool's queue

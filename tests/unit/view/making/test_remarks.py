@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.contract.messages import BracketView, ExperimentView, RungView, SearchView
-from det_jupyter.view.build.search_view import find_remarks
+from det_jupyter.view.making.search_view import find_remarks
 from det_jupyter.view.model.search_state import Row
 from tests.unit.view.view_cluster_samples import leaving_for
 from tests.unit.view.view_samples import experiment, failure, trial

@@ -21,7 +21,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.build.waits import expected_text
+from det_jupyter.view.making.waits import expected_text
 from det_jupyter.view.model.slots_and_queue import Cluster, SlotBar, Wait
 from tests.unit.view.view_cluster_samples import (
     LONG_NAME,

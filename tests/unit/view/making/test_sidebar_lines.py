@@ -19,7 +19,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.text import short_time
 from det_jupyter.view import build_view_state
-from det_jupyter.view.build.sidebar_lines import (
+from det_jupyter.view.forms.notebook_output import place_key
+from det_jupyter.view.making.sidebar_lines import (
     IN_LINE,
     NO_GPU,
     build_cluster_news,
@@ -28,7 +29,6 @@ from det_jupyter.view.build.sidebar_lines import (
     build_usage,
     first_entries,
 )
-from det_jupyter.view.forms.notebook_output import place_key
 from tests.unit.front.verbs.finding_samples import row
 from tests.unit.view.view_cluster_samples import (
     NOW,

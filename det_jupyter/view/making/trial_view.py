@@ -18,14 +18,14 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages import Verdict as FoundVerdict
 from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.values.text import experiment_title
-from det_jupyter.view.build.experiment_facts import (
+from det_jupyter.view.making.experiment_facts import (
     fraction,
     makes_room_for,
     slot_label,
     status_word,
     trial_status,
 )
-from det_jupyter.view.build.waits import name_in, wait_of
+from det_jupyter.view.making.waits import name_in, wait_of
 from det_jupyter.view.model.status_looks import Status
 from det_jupyter.view.model.trial_state import Change, Failure, Rank, Trace, Trial
 from det_jupyter.view.model.verdict_state import (

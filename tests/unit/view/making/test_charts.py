@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.view.build.charts import (
+from det_jupyter.view.making.charts import (
     MAX_CHARTS,
     MAX_POINTS,
     build_charts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from det_jupyter.contract.messages import Curve
-from det_jupyter.view.build.search_charts import MAX_FAINT_POINTS, choose_trials, compare_trials
+from det_jupyter.view.making.search_charts import MAX_FAINT_POINTS, choose_trials, compare_trials
 from det_jupyter.view.model.search_state import Row, Search
 from det_jupyter.view.model.trial_state import Chart
 from tests.unit.view.forms.test_rungs_svg import halving, row

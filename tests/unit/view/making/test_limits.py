@@ -10,18 +10,18 @@ import pytest
 
 from det_jupyter.contract.messages import PoolStatus, State, TrialView
 from det_jupyter.view import build_view_state, render_html, render_plain
-from det_jupyter.view.build.charts import build_charts, landmarks
-from det_jupyter.view.build.comparison_view import build_comparison, left_out
-from det_jupyter.view.build.results import Compared, slot_hours_text, value_text
-from det_jupyter.view.build.search_view import build_search
-from det_jupyter.view.build.slot_bars import build_pools
-from det_jupyter.view.build.space import place_trials
-from det_jupyter.view.build.waits import build_cluster
 from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
 from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.svg import svg_chart
 from det_jupyter.view.forms.text_lines import left_out_note, trial_rows
 from det_jupyter.view.forms.verdict_card import shares_text
+from det_jupyter.view.making.charts import build_charts, landmarks
+from det_jupyter.view.making.comparison_view import build_comparison, left_out
+from det_jupyter.view.making.results import Compared, slot_hours_text, value_text
+from det_jupyter.view.making.search_view import build_search
+from det_jupyter.view.making.slot_bars import build_pools
+from det_jupyter.view.making.space import place_trials
+from det_jupyter.view.making.waits import build_cluster
 from det_jupyter.view.model.search_state import Axis, Search
 from det_jupyter.view.model.verdict_state import TimeShare
 from tests.unit.view.forms.test_rungs_svg import halving, row
