@@ -53,7 +53,7 @@ test-integrations: setup
 	tests/integration/test_launch_programs.py tests/integration/trackers \
 	$(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed integration_notebooks)
 
-# How many small faults in the pure parts the unit tests notice: PARTS="searcher view" make mutants
+# How many small faults in each part its unit tests notice: PARTS="searcher master/views" make mutants
 mutants: setup
 	CI=true $(BIN)/python -m tests.mutants $(PARTS)
 

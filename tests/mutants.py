@@ -1,4 +1,4 @@
-"""How many small faults do the unit tests of the pure parts notice?
+"""How many small faults in each part of the package do its unit tests notice?
 
     python -m tests.mutants [PART ...] [--sample 150] [--minutes 30] [--seed 1] [--processes 2]
 
@@ -40,39 +40,16 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
-_CORE = "core worker test_control.py test_profiler_context.py"
-PARTS = {  # the folder or module of the part, and where its unit tests are
-    "calls": (
-        "det_jupyter/contract/trial/rank_arguments.py",
-        "tests/unit/contract/trial/test_rank_arguments.py tests/unit/rank",
-    ),
-    "config": ("det_jupyter/config", "tests/unit/config tests/unit/contract/schema"),
-    "context": ("det_jupyter/contract/trial/context_dir", "tests/unit/contract/trial/context_dir"),
-    "core": ("det_jupyter/core", " ".join(f"tests/unit/{place}" for place in _CORE.split())),
-    "diagnosis": ("det_jupyter/diagnosis", "tests/unit/diagnosis"),
-    "entrypoints": (
-        "det_jupyter/contract/values/entrypoints.py",
-        "tests/unit/contract/values/test_entrypoints.py",
-    ),
-    "lengths": (
-        "det_jupyter/contract/values/lengths.py",
-        "tests/unit/contract/values/test_lengths.py",
-    ),
-    "machine": ("det_jupyter/master/machine", "tests/unit/master"),
-    "scheduler": ("det_jupyter/scheduler", "tests/unit/scheduler"),
-    "searcher": ("det_jupyter/searcher", "tests/unit/searcher"),
-    "verbs": (
-        "det_jupyter/front/verbs",
-        "tests/unit/front/verbs tests/unit/front/cli tests/unit/contract/run/test_output_lines.py",
-    ),
-    "view": ("det_jupyter/view", "tests/unit/view tests/unit/client tests/unit/front/verbs"),
-    "views": ("det_jupyter/master/views", "tests/unit/master"),
-    "words": (
-        "det_jupyter/contract/values/text.py",
-        "tests/unit/contract/values/test_text.py tests/unit/view",
-    ),
+from det_jupyter.errors import DetError
+from tests import rooms
+
+_TOP = "det_jupyter"  # the part of the modules that are in no folder
+_SPLIT = ("master",)  # too large for one sample: each of its rooms is a part
+_TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
+    "core": "tests/unit/test_profiler_context.py",
+    "view": "tests/unit/client tests/unit/front/verbs",
 }
-_EXAMPLES = "tests/unit/test_examples.py"  # of all modules, in their docstrings
+_EXAMPLES = "tests/unit/test_examples.py"  # in docstrings: those of the part count
 _LIBRARIES = "cloudpickle fastapi httpx hypothesis.stateful IPython numpy psutil torch tqdm yaml"
 _INSTEAD: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -134,10 +111,43 @@ def _functions(tree: ast.AST) -> Iterator[Defined]:
             yield from _functions(node)
 
 
-def files_of(part: str) -> list[Path]:
-    """Return the files of a part."""
-    path = Path(PARTS[part][0])
-    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+def part_of(path: Path) -> str:
+    """Return the part that a module belongs to.
+
+    >>> part_of(rooms.PACKAGE / "view" / "forms" / "tables.py")
+    'view'
+    >>> part_of(rooms.PACKAGE / "master" / "machine" / "model" / "state.py")
+    'master/machine'
+    >>> part_of(rooms.PACKAGE / "connection.py")
+    'det_jupyter'
+    """
+    *folders, _ = path.relative_to(rooms.PACKAGE).parts
+    return "/".join(folders[: 2 if folders and folders[0] in _SPLIT else 1]) or _TOP
+
+
+def parts() -> dict[str, list[Path]]:
+    """Return the parts of the package that have functions, with their modules that have some."""
+    found = defaultdict[str, list[Path]](list)
+    for path in rooms.modules():
+        if any(_functions(rooms.tree(path))):
+            found[part_of(path)].append(path.relative_to(rooms.ROOT))
+    return dict(sorted(found.items()))
+
+
+def tests_of(part: str) -> list[str]:
+    """Return where the tests of a part are: the folder of its name, and what is named above.
+
+    >>> tests_of("master/views")
+    ['tests/unit/master', 'tests/unit/test_examples.py']
+    >>> tests_of("det_jupyter")
+    ['tests/unit/test_connection.py', 'tests/unit/test_errors.py', 'tests/unit/test_examples.py']
+    """
+    if part == _TOP:
+        named = [f"tests/unit/test_{path.stem}.py" for path in parts()[part]]
+        places = [place for place in named if Path(place).exists()]
+    else:
+        places = [f"tests/unit/{part.split('/')[0]}"]
+    return [*places, *_TESTS_ELSEWHERE.get(part, "").split(), _EXAMPLES]
 
 
 def mutants_of(paths: Sequence[Path]) -> list[Mutant]:
@@ -248,28 +258,42 @@ class Outcome:
     """What became of a sample of a part's mutants."""
 
     part: str
-    possible: int
+    possible: int = 0
     tried: int = 0
     survivors: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # modules that cannot be imported here
+
+    def note(self, change: str, *, survived: bool) -> None:
+        """Count a fault that was tried."""
+        self.tried += 1
+        print("SURVIVED" if survived else "noticed ", change, flush=True)
+        if survived:
+            self.survivors.append(change)
 
     def __str__(self) -> str:
-        share = 1 - len(self.survivors) / max(1, self.tried)
-        lines = [f"{self.part:<10} {self.possible:6} possible {self.tried:5} tried {share:7.1%}"]
-        return "\n".join([*lines, *(f"    {survivor}" for survivor in sorted(self.survivors))])
+        share = f"{1 - len(self.survivors) / self.tried:7.1%}" if self.tried else "no time left"
+        line = f"{self.part:<18} {self.possible:6} possible {self.tried:5} tried {share}"
+        left_out = [f"left out: {each}" for each in self.left_out]
+        return "\n    ".join([line, *left_out, *sorted(self.survivors)])
 
 
 class Trying:
     """A plugin that runs the collected tests with faults, instead of as they are."""
 
-    def __init__(self, part: str, options: argparse.Namespace, calls: Calls) -> None:
-        self._options, self._calls = options, calls
+    def __init__(
+        self, tried: Sequence[str], options: argparse.Namespace, calls: Calls, tests: Sequence[str]
+    ) -> None:
+        self._options, self._calls, self._places = options, calls, tests
         self._tests = list[pytest.Item]()
         self._calls.note("")
-        for path in files_of(part):  # some are imported when they are needed, else
-            importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+        self.outcomes = [Outcome(part) for part in tried]
+        self._files = {
+            outcome.part: [path for path in parts()[outcome.part] if _is_imported(path, outcome)]
+            for outcome in self.outcomes
+        }
         self._took_s: dict[str, float] = {}
+        self._passed = 0
         self._failed = ""
-        self.outcome = Outcome(part, 0)
 
     def pytest_collection(self) -> None:
         """Have Hypothesis neither make a failure small nor remember it."""
@@ -277,10 +301,22 @@ class Trying:
         settings.register_profile("mutants", phases=phases, database=None, derandomize=True)
         settings.load_profile("mutants")
 
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out the examples in the docstrings of other parts."""
+        paths = [path for paths in self._files.values() for path in paths]
+        own = {f"[{path.relative_to(rooms.PACKAGE.name)}]" for path in paths}
+        items[:] = [
+            item
+            for item in items
+            if not item.nodeid.startswith(_EXAMPLES) or item.nodeid.endswith(tuple(own))
+        ]
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a failure."""
+        """Note a failure, or one more test of the part that has passed."""
         if report.failed:
             self._failed = f"{report.nodeid}\n{report.longreprtext}"
+        elif report.when == "call" and report.passed and not report.nodeid.startswith(_EXAMPLES):
+            self._passed += 1
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests once as they are, then those of each mutant."""
@@ -288,7 +324,8 @@ class Trying:
         threading.settrace(None)
         self._tests = session.items
         self._look()
-        self._try_all()
+        for outcome in self.outcomes:
+            self._try(outcome)
         return True
 
     def _look(self) -> None:
@@ -304,25 +341,29 @@ class Trying:
                 if self._failed:
                     break
             with open(writing, "wb") as pipe:
-                pickle.dump((self._calls.by, self._took_s, self._failed), pipe)
+                pickle.dump((self._calls.by, self._took_s, self._passed, self._failed), pipe)
             os._exit(0)
         os.close(writing)
         with open(reading, "rb") as pipe:
-            self._calls.by, self._took_s, failed = pickle.load(pipe)
+            self._calls.by, self._took_s, passed, failed = pickle.load(pipe)
         os.wait()
         if failed:
-            raise SystemExit(f"fails without a fault, so it cannot show any: {failed}")
+            raise pytest.UsageError(f"fails without a fault, so it cannot show any: {failed}")
+        if not passed:
+            raise pytest.UsageError(f"no test has run: {' '.join(self._places)}")
 
-    def _try_all(self) -> None:
-        """Try a sample of the mutants of the part, or as many of it as there is time for."""
+    def _try(self, outcome: Outcome) -> None:
+        """Try a sample of the mutants of a part, or as many of it as there is time for."""
         functions = _live_functions()
         in_tests = set().union(*(calls for test, calls in self._calls.by.items() if test))
         mutants = [
             mutant
-            for mutant in mutants_of(files_of(self.outcome.part))
+            for mutant in mutants_of(self._files[outcome.part])
             if mutant.function in in_tests or mutant.function not in self._calls.by[""]
         ]
-        self.outcome.possible = len(mutants)
+        if not mutants:
+            raise pytest.UsageError(f"{outcome.part}: no mutant is possible: {outcome}")
+        outcome.possible = len(mutants)
         sample = min(self._options.sample, len(mutants))
         waiting = deque(random.Random(self._options.seed).sample(mutants, sample))
         running = dict[int, str]()
@@ -339,13 +380,7 @@ class Trying:
             if not running:
                 break
             pid, status = os.wait()
-            self._note(running.pop(pid), survived=status == 0)
-
-    def _note(self, change: str, *, survived: bool) -> None:
-        self.outcome.tried += 1
-        print("SURVIVED" if survived else "noticed ", change, flush=True)
-        if survived:
-            self.outcome.survivors.append(change)
+            outcome.note(running.pop(pid), survived=status == 0)
 
     def _fork(self, functions: Sequence[FunctionType], code: CodeType) -> int:
         """Fork a process that runs the tests of a changed function; return its pid."""
@@ -390,19 +425,33 @@ def silence() -> None:
         os.dup2(nothing, descriptor)
 
 
-def try_part(part: str, options: argparse.Namespace, calls: Calls) -> Outcome:
-    """Try a sample of the mutants of a part."""
-    trying = Trying(part, options, calls)
+def _is_imported(path: Path, outcome: Outcome) -> bool:
+    """Import a module (some are imported when they are needed, else), if it can be here."""
+    try:
+        importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+    except (ImportError, DetError) as error:  # a library that is not installed
+        outcome.left_out.append(f"{path}: {error}")
+        return False
+    return True
+
+
+def try_parts(
+    tried: Sequence[str], options: argparse.Namespace, calls: Calls, tests: Sequence[str]
+) -> list[Outcome]:
+    """Try a sample of the mutants of each part; all have the same tests."""
+    trying = Trying(tried, options, calls, tests)
     arguments = "-s -qq -p no:cacheprovider -p no:xdist -o timeout=0"
     ignored = "ignore::pytest.PytestAssertRewriteWarning"  # the libraries are imported already
-    pytest.main([*arguments.split(), "-W", ignored, *PARTS[part][1].split(), _EXAMPLES], [trying])
-    return trying.outcome
+    code = pytest.main([*arguments.split(), "-W", ignored, *tests], [trying])
+    if code != pytest.ExitCode.OK:
+        raise SystemExit(f"{' '.join(tried)}: pytest ended with {code!r}, so nothing is measured")
+    return trying.outcomes
 
 
 def main() -> None:
     """Try the parts, and print what survived."""
     parser = argparse.ArgumentParser(description="How many small faults do unit tests notice?")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", default=[])
+    parser.add_argument("parts", nargs="*", choices=[*parts(), []], metavar="PART", default=[])
     parser.add_argument("--sample", type=int, default=150, help="of each part")
     parser.add_argument("--minutes", type=float, default=30, help="for each part, at most")
     parser.add_argument("--seed", type=int, default=1, help="of the choice")
@@ -411,7 +460,14 @@ def main() -> None:
     for library in _LIBRARIES.split():
         importlib.import_module(library)
     calls = Calls()
-    outcomes = [try_part(part, options, calls) for part in options.parts or PARTS]
+    groups = defaultdict[tuple[str, ...], list[str]](list)
+    for part in options.parts or parts():
+        groups[tuple(tests_of(part))].append(part)
+    outcomes = [
+        outcome
+        for tests, tried in groups.items()
+        for outcome in try_parts(tried, options, calls, tests)
+    ]
     print("", *outcomes, sep="\n")
 
 

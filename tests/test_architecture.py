@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests import mutants
 from tests.rooms import (
     CONTRACT,
     PACKAGE,
@@ -21,6 +23,7 @@ from tests.rooms import (
     room_of,
     sentences_read,
     texts_of,
+    tree,
 )
 
 # part: what it may import, besides itself and the contract
@@ -218,6 +221,28 @@ def assert_no_circles(graph: Mapping[str, set[str]]) -> None:
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_every_module_belongs_to_one_part_of_the_mutants() -> None:
+    parts = mutants.parts()
+    kept = sorted(path for paths in parts.values() for path in paths)
+    with_functions = [
+        path.relative_to(ROOT)
+        for path in modules()
+        if any(isinstance(node, mutants.Defined) for node in ast.walk(tree(path)))
+    ]
+    assert kept == with_functions
+    parts_of_folder = {(path.parent, part) for part, paths in parts.items() for path in paths}
+    folders = [folder for folder, _ in parts_of_folder]
+    assert len(folders) == len(set(folders)), "a room is in two parts"
+
+
+@pytest.mark.parametrize("part", mutants.parts())
+def test_each_part_of_the_mutants_has_faults_and_tests(part: str) -> None:
+    assert mutants.mutants_of(mutants.parts()[part])
+    for place in mutants.tests_of(part):
+        path = ROOT / place
+        assert path.is_file() or list(path.rglob("test_*.py")), f"{place} has no tests"
 
 
 # Who speaks to a reader writes the lines to type; all others have them as data.
