@@ -114,15 +114,19 @@ class AnyTrial(PyTorchTrial):
 
     def train_batch(self, batch, epoch_idx, batch_idx):
         x, y, index = batch
-        loss = nn.functional.mse_loss(self.model(x)[:, 0], y)
+        # The loss is a mean over records, or over the 1 to 30 tokens of each.
+        tokens = index * 7 % 30 + 1 if self.hp["tokens"] else torch.ones_like(index)
+        loss = ((self.model(x)[:, 0] - y) ** 2 * tokens).sum() / tokens.sum()
+        weight = tokens.sum() if self.hp["tokens"] else None
         if self.hp["noise"]:
             loss = loss * (1 + 0.01 * random.random() + 0.01 * numpy.random.rand())
-        self.context.backward(loss)
+        self.context.backward(loss, weight=weight)
         self.context.step_optimizer(
             self.optimizer, lambda ps: nn.utils.clip_grad_norm_(ps, 5.0)
         )
         drawn = self.callback.drawn if self.hp["noise"] else 0.0  # each rank draws its own
-        return {"drawn": drawn, "loss": loss, "records": index.double().mean()}
+        mean_index = (index.double() * tokens).sum() / tokens.sum()
+        return {"drawn": drawn, "loss": loss, "records": mean_index}
 
     def evaluate_batch(self, batch, batch_idx):
         x, y, index = batch
@@ -144,6 +148,7 @@ def configs(draw: st.DrawFn, *, is_noisy: bool | None = None) -> dict[str, Any]:
             "stream": stream,
             "noise": draw(st.booleans()) if is_noisy is None else is_noisy,
             "workers": draw(st.sampled_from([0, 0, 2])),
+            "tokens": draw(st.booleans()),
         },
         "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 17}},
         "min_validation_period": {"batches": draw(st.sampled_from([0, 5]))},
@@ -153,8 +158,10 @@ def configs(draw: st.DrawFn, *, is_noisy: bool | None = None) -> dict[str, Any]:
     }
 
 
-def run(lab: Lab, config: dict[str, Any], ranks: int, **arguments: Any) -> Gang:
-    gang = lab.start(SOURCE, config, ranks=ranks, **arguments)
+def run(
+    lab: Lab, config: dict[str, Any], ranks: int, *, source: str = SOURCE, **arguments: Any
+) -> Gang:
+    gang = lab.start(source, config, ranks=ranks, **arguments)
     assert gang.ended().reason in ("completed", "preempted")
     return gang
 
@@ -252,6 +259,98 @@ def test_many_ranks_train_what_one_rank_trains(
         assert got[steps] == pytest.approx(values, abs=1e-11), steps
     for before, after in zip(one.validations(), many.validations(), strict=True):
         assert after.metrics["error"] == pytest.approx(before.metrics["error"], abs=1e-12)
+
+
+TOKENS = """
+import torch
+from torch import nn
+from det_jupyter.pytorch import DataLoader, PyTorchTrial
+
+IGNORED = -100
+
+
+class Texts(torch.utils.data.Dataset):
+    \"\"\"Texts of 1 to 30 tokens, filled up with what the loss ignores.\"\"\"
+
+    def __init__(self, number):
+        generator = torch.Generator().manual_seed(0)
+        self.lengths = torch.randint(1, 31, (number,), generator=generator)
+        self.tokens = torch.randint(0, 11, (number, 30), generator=generator)
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, index):
+        labels = self.tokens[index].clone()
+        labels[self.lengths[index]:] = IGNORED
+        return self.tokens[index], labels
+
+
+class Speaking(PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        model = nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 11)).double()
+        self.model = context.wrap_model(model)
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.SGD(self.model.parameters(), lr=0.5, momentum=0.9)
+        )
+
+    def build_training_data_loader(self):
+        texts = Texts(self.context.get_hparam("texts"))
+        return DataLoader(texts, self.context.get_per_slot_batch_size(), shuffle=True)
+
+    def build_validation_data_loader(self):
+        return DataLoader(Texts(9), 2)
+
+    def get_batch_length(self, batch):
+        return int((batch[1] != IGNORED).sum())
+
+    def loss(self, batch):
+        tokens, labels = batch
+        return nn.functional.cross_entropy(
+            self.model(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED
+        )
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.loss(batch)
+        self.context.backward(loss, weight=(batch[1] != IGNORED).sum())
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch, batch_idx):
+        return {"error": self.loss(batch)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "ways"),  # ranks, global batch size, window
+    [
+        (45, [(1, 10, 1), (2, 10, 1)]),  # the last batch of a pass is a short one
+        (40, [(1, 10, 1), (1, 5, 2), (2, 5, 2)]),
+    ],
+)
+def test_a_mean_over_tokens_is_the_same_on_any_slots_and_in_any_window(
+    lab: Lab, texts: int, ways: list[tuple[int, int, int]]
+) -> None:
+    ends = []
+    for ranks, batch, window in ways:
+        length = {"batches": 12 * window}
+        config = {
+            "entrypoint": "Speaking",
+            "hyperparameters": {"global_batch_size": batch, "texts": texts},
+            "searcher": {"name": "single", "metric": "error", "max_length": length},
+            "optimizations": {"aggregation_frequency": window},
+            "scheduling_unit": 4 * window,
+        }
+        gang = run(lab, config, ranks, source=TOKENS)
+        ends.append((gang.weights(), [record.metrics for record in gang.of(MetricsReported)]))
+    (weights, reported), *others = ends
+    assert len(reported) == 4  # three reports and a validation
+    for got_weights, got_reported in others:
+        for name, tensor in weights.items():
+            assert (tensor - got_weights[name]).abs().max() < 1e-12, name
+        for expected, got in zip(reported, got_reported, strict=True):
+            assert got == pytest.approx(expected, abs=1e-12)
 
 
 @tried(2)

@@ -58,7 +58,7 @@ class MetricSeries:
         self._source = source
         self._rank = rank
         self._values: dict[str, list[float | Tensor]] = {}
-        self._records: list[float] = []
+        self._records: list[float | Tensor] = []
         # The values of the last batch before the last `take`.
         self._last: dict[str, float | Tensor] = {}
         self._is_named = False
@@ -67,10 +67,11 @@ class MetricSeries:
     def __len__(self) -> int:
         return len(self._records)
 
-    def add(self, metrics: dict[str, Any], batch_idx: int, records: float) -> None:
+    def add(self, metrics: dict[str, Any], batch_idx: int, records: float | Tensor) -> None:
         """Add the metrics of one batch with `records` records. Never waits for a device.
 
-        Of a tensor or array with several elements, the mean is added.
+        In place of records it may be another weight of the batch. Of a tensor or array with
+        several elements, the mean is added.
 
         Raises:
             TrialMistake: A value is no number, or the names differ from those of earlier batches.
@@ -87,6 +88,8 @@ class MetricSeries:
             else:
                 values.append(self._checked(name, value, batch_idx))
         self._records.append(records)
+        if isinstance(records, Tensor):
+            self._has_tensors = True
 
     def has_records(self) -> bool:
         """Return whether a batch since the last `take` had any records."""
@@ -105,11 +108,11 @@ class MetricSeries:
         """
         self._last = self.latest()
         taken, self._values = self._values, {name: [] for name in self._values}
-        records, self._records = _column(self._records), []
+        records_B, self._records = self._row("weight", self._records), []
         rows = [self._row(name, values) for name, values in taken.items()]
-        values_NB = numpy.array(rows, dtype=numpy.float64).reshape(len(rows), len(records))
+        values_NB = numpy.array(rows, dtype=numpy.float64).reshape(len(rows), len(records_B))
         self._has_tensors = False
-        return MetricWindow(self.names, torch.from_numpy(values_NB), records)
+        return MetricWindow(self.names, torch.from_numpy(values_NB), torch.from_numpy(records_B))
 
     def _set_names(self, metrics: dict[str, Any], batch_idx: int) -> None:
         if self._is_named:

@@ -71,14 +71,15 @@ class RawBackward:
 
 
 def averaging(
-    closure: Callable[[], Any], weight: float, distributed: DistributedContext
+    closure: Callable[[], Any], weight_of: Callable[[], float], distributed: DistributedContext
 ) -> Callable[[], Any]:
     """Return a closure whose loss is the mean over the ranks. Each call of it is collective.
 
     Args:
         closure: Returns a loss: a number, or a tensor with one number; or something else, which
             is passed on.
-        weight: This rank's share of the records, times the number of ranks.
+        weight_of: Returns this rank's part of what the loss is a mean over, times the number of
+            ranks. Called after the closure, which may set it by `context.backward`.
     """
 
     def averaged() -> Any:
@@ -87,6 +88,7 @@ def averaging(
             loss = loss.detach()
         elif not isinstance(loss, int | float):
             return loss
+        weight = weight_of()
         own = weight * float(loss) if weight else 0.0  # the loss of no records may be NaN
         total = distributed.reduce_(torch.tensor([own], dtype=torch.float64), "sum")
         mean = float(total) / distributed.size

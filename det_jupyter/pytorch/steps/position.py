@@ -27,6 +27,8 @@ class Position:
     first_batch_idx: int = 0  # first batch of this run
     end: int = sys.maxsize  # number of batches of the whole training
     cut_at: int = 0  # batches trained at the last optimizer step, where this window begins
+    # Of a window whose batches have weights (batch_weight.py): the first's, and the sum so far.
+    window_weights: tuple[Any, Any] | None = None
 
     @property
     def is_step(self) -> bool:
@@ -47,11 +49,13 @@ class Position:
 
     def state(self) -> dict[str, Any]:
         """Return what a later run needs to continue, for a checkpoint."""
-        return {"cut_at": self.cut_at}
+        weights = self.window_weights and tuple(map(float, self.window_weights))
+        return {"cut_at": self.cut_at, "window_weights": weights}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned."""
         self.cut_at = state["cut_at"]
+        self.window_weights = state.get("window_weights")  # older checkpoints have none
 
     @property
     def _regular_start(self) -> int:

@@ -1,7 +1,7 @@
-"""From a batch to new weights: gradients weighted by records, and steps at the ends of windows.
+"""From a batch to new weights: gradients weighed (batch_weight.py), and steps at ends of windows.
 
-`backward`          scales the loss (fp16) and weights it by this rank's share of the records; at
-                    the last batch of a window, averages gradients over the ranks meanwhile
+`backward`          scales the loss (fp16) and weights it by this rank's part of what it is a mean
+                    over; at the last batch of a window, averages gradients over the ranks
 `step`              at the last batch of a window: divides gradients by the window's batches,
                     unscales (fp16), clips, steps, zeroes
 `after_step`        updates the scaler, once for all optimizers
@@ -25,6 +25,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import DistributedModel, explain_backward, is_sharded
+from det_jupyter.pytorch.steps.batch_weight import BatchWeight
 from det_jupyter.pytorch.steps.gradient_checks import (
     CREATE_GRAPH,
     RawBackward,
@@ -83,9 +84,8 @@ class Stepping:
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
         self._timer: ExchangeTimer | None = None
         self._share_buffers = self._sync_buffers_of_replicas
-        self._share: Share | None = None
         self._raw: list[RawBackward] = []  # one for each optimizer that steps replicas
-        self._weight = 1.0  # weight of this rank's gradients; the mean over ranks is 1
+        self.weight = BatchWeight(self.position, self.distributed)
         self.note_exchange: Callable[[int], object] = bool  # given the number of the batch
         self._backwards = 0
         self._is_stepping = False  # `step` is running, not an optimizer.step() of the trial
@@ -118,6 +118,8 @@ class Stepping:
         self._timer = timer if self._replicas else None
         for raw in self._raw:
             raw.within_ours = None if timer is None else timer.within_backward
+        sum_ranks = torch.distributed.all_reduce
+        self.weight.sum_ranks = sum_ranks if timer is None else timer.timed_exchange(sum_ranks)
         self._share_buffers = self._sync_buffers_of_replicas
         if timer is not None and any(replica.modules_buffers for replica in self._replicas):
             self._share_buffers = timer.timed_exchange(self._sync_buffers_of_replicas)
@@ -134,9 +136,7 @@ class Stepping:
         """
         position = self.position
         position.batch_idx = batch_idx
-        if share is not self._share:  # all full batches have the same object
-            self._share = share
-            self._weight = share.records * self.distributed.size / max(share.total, 1)
+        self.weight.begin_batch(share)
         for replica in self._replicas:
             replica.require_backward_grad_sync = position.is_step
         if self._replicas and len(position.window) == 1:
@@ -148,8 +148,11 @@ class Stepping:
         gradient: torch.Tensor | None,
         retain_graph: bool,
         create_graph: bool,
+        weight: Any = None,
     ) -> None:
         """Compute gradients; the options are those of `torch.Tensor.backward`.
+
+        `weight`: see `BatchWeight`.
 
         Raises:
             TrialMistake: The gradients cannot be exchanged.
@@ -158,16 +161,21 @@ class Stepping:
             raise TrialMistake("train_batch", CREATE_GRAPH)
         for model in self._untrained:
             check_untrained(model)
+        self.note_exchange(self.position.batch_idx + 1)
+        self.weight.begin_backward(weight, loss.device)
         if self.precision.scaler is not None:
             loss = self.precision.scale(loss)
-        if self._weight != 1.0:  # multiplying the loss would extend the graph
-            gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
+        factor = self.weight.factor
+        if isinstance(factor, torch.Tensor):
+            factor = factor.to(loss.dtype)
+        if isinstance(factor, torch.Tensor) or factor != 1.0:
+            # Multiplying the loss would extend the graph.
+            gradient = factor * (torch.ones_like(loss) if gradient is None else gradient)
         for replica in self._replicas:
             replica.prepare_exchange(loss)
         if self._timer is not None:
             self._timer.begin_backward(self.position.is_step)
         self._backwards += 1
-        self.note_exchange(self.position.batch_idx + 1)
         for raw in self._raw:
             raw.before_ours()
             raw.is_ours = True
@@ -211,10 +219,11 @@ class Stepping:
             )
         if not position.is_step:
             return
-        if position.aggregation_frequency > 1 and wrapped.averages:
+        divisor = self.weight.window_divisor(averages=wrapped.averages)
+        if isinstance(divisor, torch.Tensor) or divisor != 1.0:
             for parameter in parameters_of(optimizer):
                 if parameter.grad is not None:
-                    parameter.grad.div_(len(position.window))
+                    parameter.grad.div_(divisor)
         if clip_grads is not None:
             if not callable(clip_grads):
                 raise ConfigError(
@@ -291,6 +300,6 @@ class Stepping:
         def changed(value: Any) -> Any:  # the optimizer is the first of the arguments
             if isinstance(value, torch.optim.Optimizer) or not callable(value):
                 return value
-            return averaging(value, self._weight, self.distributed)
+            return averaging(value, lambda: float(self.weight.factor), self.distributed)
 
         return tuple(map(changed, args)), {name: changed(value) for name, value in kwargs.items()}

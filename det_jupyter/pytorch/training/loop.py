@@ -34,6 +34,7 @@ from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.parallel import explain_sharding_error
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.rules import RunRules, RunStart
+from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.batch_events import Events, Reason
 from det_jupyter.pytorch.training.building import (
     build_loader,
@@ -81,6 +82,7 @@ class Loop:
         self._distributed = core.distributed
         self._note_batch = core.note_batch
         self._begin_batch = context.stepping.begin_batch
+        self._weight = context.stepping.weight
         context.stepping.note_exchange = core.note_exchange
         context.set_stop_requested(False)  # an earlier fit may have set it
         self._callbacks = Callbacks(trial.build_callbacks(), is_chief=core.distributed.is_chief)
@@ -231,7 +233,7 @@ class Loop:
         self.batch = batch = to_device(host_batch)
         if self._has_batch_start:
             callbacks.on_training_batch_start(batch, self._epoch, index)
-        records = share.records
+        records: Number = share.records
         if self._own_length is not None:
             records = self._own_length(host_batch, share, index)
         try:
@@ -246,6 +248,8 @@ class Loop:
             error.add_note(f"This was in train_batch, batch {index}, on {rank}.")
             raise
         metrics = as_metrics("train_batch", returned, index, self._distributed.rank)
+        if self._own_length is None and (given := self._weight.given) is not None:
+            records = given
         if self.position.is_step:
             self._after_step()
         self._reporter.add(metrics, index, records)

@@ -299,14 +299,24 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         gradient: torch.Tensor | None = None,
         retain_graph: bool = False,
         create_graph: bool = False,
+        *,
+        weight: float | torch.Tensor | None = None,
     ) -> None:
         """Compute gradients; at the end of a window, average them over the records of all ranks.
 
         Args:
             loss: A mean over this rank's records, as torch's losses are by default.
             gradient, retain_graph, create_graph: As in `torch.Tensor.backward`.
+            weight: Over how much the loss is a mean, if not over records: the number of tokens
+                that are not ignored, say, or the sum of the records' weights. The mean over all
+                ranks, and over a window, is weighted by it; so are the metrics of the batch.
+                Collective: all ranks give one, or none does.
+
+        Raises:
+            TrialMistake: The weight is no number of at least 0, or only some backward passes of a
+                window have one.
         """
-        self.stepping.backward(loss, gradient, retain_graph, create_graph)
+        self.stepping.backward(loss, gradient, retain_graph, create_graph, weight)
 
     def step_optimizer(
         self,

@@ -73,8 +73,9 @@ class PyTorchTrial:
         Override it if a record is not a row: graphs, tokens. Without it, a DataLoader counts rows.
         It is called with batches before they are moved to the device, and weights metrics of
         training and validation. Gradients of a DataLoader's batches are weighted by rows, whatever
-        it returns: to weight them differently, scale the loss. With loaders of other kinds it
-        weights gradients too, because their rows are not known.
+        it returns; if the loss is a mean over something else, say over how much:
+        `context.backward(loss, weight=...)`. With loaders of other kinds it weights gradients too,
+        because their rows are not known.
         """
         return data_length(batch)
 

@@ -26,7 +26,7 @@ WEIGHTS = (1.5, 0.5)  # 3 records and 1
 )
 def test_a_closure_returns_the_mean_over_all_records(losses: Any, mean: Any) -> None:
     def run(rank: ThreadRank) -> Any:
-        return averaging(lambda: losses[rank.rank], WEIGHTS[rank.rank], rank)()
+        return averaging(lambda: losses[rank.rank], lambda: WEIGHTS[rank.rank], rank)()
 
     assert results(2, run) == [mean, mean]
 
@@ -34,7 +34,7 @@ def test_a_closure_returns_the_mean_over_all_records(losses: Any, mean: Any) -> 
 def test_the_loss_of_a_rank_without_records_does_not_count() -> None:
     def run(rank: ThreadRank) -> Any:
         loss, weight = [(3.0, 2.0), (float("nan"), 0.0)][rank.rank]
-        return averaging(lambda: loss, weight, rank)()
+        return averaging(lambda: loss, lambda: weight, rank)()
 
     assert results(2, run) == [3.0, 3.0]
 

@@ -41,18 +41,21 @@ class Training:
         self.stepping = Stepping(position, self.precision, DistributedContext())
         self.stepping.add(self.optimizer, averages=averages)
 
-    def backward(self, batch_idx: int, value: float) -> None:
+    def backward(self, batch_idx: int, value: float, weight: Any = None) -> None:
         self.stepping.begin_batch(batch_idx, Share(1, 1))
-        self.stepping.backward((self.weight * value).sum(), None, False, False)
+        self.backward_again(value, weight)
+
+    def backward_again(self, value: float, weight: Any = None) -> None:
+        self.stepping.backward((self.weight * value).sum(), None, False, False, weight)
 
     def step(self, clip: Any = None, *, zeroes: bool = True) -> None:
         self.stepping.step(self.optimizer, clip, zeroes, None)
 
-    def train(self, values: Sequence[float]) -> list[float]:
-        """Return the weight after each batch."""
+    def train(self, values: Sequence[float], weights: Sequence[Any] = ()) -> list[float]:
+        """Return the weight after each batch; `weights` are those of the batches."""
         found = []
         for batch_idx, value in enumerate(values):
-            self.backward(batch_idx, value)
+            self.backward(batch_idx, value, weights[batch_idx] if weights else None)
             self.step()
             self.stepping.after_step()
             found.append(self.weight.item())
@@ -72,6 +75,63 @@ def test_gradients_of_a_window_are_summed_or_averaged(
     options: dict[str, Any], weights: list[float]
 ) -> None:
     assert Training(**options).train([2.0, 4.0, 8.0, 2.0]) == pytest.approx(weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ({}, [-2.0, -6.0, -14.0, -16.0]),  # a single rank: each batch is a mean by itself
+        ({"window": 2}, [0.0, -3.5, -3.5, -9.5]),  # (1 * 2 + 3 * 4) / 4, (4 * 8 + 2 * 2) / 6
+        ({"window": 2, "averages": False}, [0.0, -7.0, -7.0, -19.0]),
+        ({"window": 3, "end": 4}, [0.0, 0.0, -46 / 8, -46 / 8 - 2.0]),
+    ],
+)
+@pytest.mark.parametrize("kind", [int, torch.tensor])
+def test_gradients_of_a_window_are_averaged_by_the_weights_of_its_batches(
+    options: dict[str, Any], weights: list[float], kind: Any
+) -> None:
+    given = [kind(weight) for weight in (1, 3, 4, 2)]
+    assert Training(**options).train([2.0, 4.0, 8.0, 2.0], given) == pytest.approx(weights)
+
+
+def test_batches_without_any_weight_do_not_count() -> None:
+    assert Training(window=2).train([2.0, 4.0, 8.0, 2.0], [0, 3, 0, 0]) == [0.0, -4.0, -4.0, -4.0]
+    assert Training().train([2.0, 4.0], [0, 3]) == [0.0, -4.0]
+
+
+def test_weights_of_a_window_are_continued_from_a_checkpoint() -> None:
+    straight, paused, resumed = (Training(window=3) for _ in range(3))
+    straight.train([2.0, 4.0, 8.0], [1, 3, 4])
+    paused.train([2.0, 4.0], [1, 3])
+    saved = paused.stepping.position.state()
+    resumed.stepping.position.restore(saved)
+    resumed.weight.grad = paused.weight.grad
+    resumed.backward(2, 8.0, 4)
+    resumed.step()
+    assert resumed.weight.item() == straight.weight.item()
+
+
+@pytest.mark.parametrize("passes", [[(0, 1), (0, None)], [(0, None), (0, 1)], [(0, 1), (0, 2)],
+                                    [(0, None), (1, 1)], [(0, 1), (1, None)]])  # fmt: skip
+def test_passes_that_cannot_be_weighed_together_are_refused(
+    passes: list[tuple[int, int | None]],
+) -> None:
+    def train(window: int) -> None:
+        training, last = Training(window=window), -1
+        for batch_idx, weight in passes:
+            again = training.backward_again if batch_idx == last else None
+            last = batch_idx
+            again(1.0, weight) if again else training.backward(batch_idx, 1.0, weight)
+
+    train(window=1)
+    with pytest.raises(TrialMistake, match="all backward passes of a window need a weight"):
+        train(window=2)
+
+
+@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), "3", True, torch.ones(2)])
+def test_what_is_no_weight_is_refused(weight: Any) -> None:
+    with pytest.raises(TrialMistake, match="expected a number of at least 0"):
+        Training().backward(0, 1.0, weight)
 
 
 def test_clipping_sees_the_gradients_with_which_the_optimizer_steps() -> None:
