@@ -2,7 +2,7 @@
 import type { MakeChart } from './charts/metricboard.js';
 import { h } from './dom/dom.js';
 import { kernelIsGone, Lost, type DescribeLost } from './dom/lost.js';
-import type { IRequestContext, OnCommand } from './dom/notice.js';
+import type { IRankTool, IRequestContext, OnCommand } from './dom/notice.js';
 import { watchTheme } from './dom/theme.js';
 import { Header } from './experiment/header.js';
 import { Overview } from './overview.js';
@@ -26,6 +26,8 @@ export interface IViewOptions {
   /** Fetches the code of further tabs; without it they are absent. */
   loadTabs?: LoadTabs;
   slowHint?: string;
+  /** What a click on a rank offers besides its log. */
+  rankTools?: readonly IRankTool[];
   /** Describes why the view is not live; by default, that the kernel is gone. */
   describeLost?: DescribeLost;
   /** The user's settings. */
@@ -52,10 +54,17 @@ export class ExperimentView {
         this._isLost ? Promise.reject(this._lostError()) : (options.ask as Ask)(type, fields));
     const logs = ask && new LogPanel({ trans, ask: query => ask('logs', query), slowHint });
     this._logs = logs;
+    const log: IRankTool = {
+      label: trans.__('Log'),
+      caption: trans.__('Show what the rank has printed'),
+      isLive: false,
+      run: (trialId, rank) => this.showLogs(trialId, rank)
+    };
     this._requests = {
       trans,
       onCommand,
       slowHint,
+      rankTools: [...(options.rankTools ?? []), ...(logs ? [log] : [])],
       ...(logs && { showLogs: (trialId, rank) => this.showLogs(trialId, rank) })
     };
     this._lost = new Lost();

@@ -115,6 +115,18 @@ it('shows a progress bar as one line that changes', async () => {
   expect(status(panel)).toBe('2 lines');
 });
 
+it('says which rank has printed nothing', async () => {
+  const { panel } = open(page([line(1)]), page([]), page([], { is_over: true }));
+  await vi.advanceTimersByTimeAsync(0);
+  panel.narrow(4, 1);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(status(panel)).toBe('Rank 1 has printed nothing yet.');
+  panel.update({ ...state(), status: 'completed' });
+  panel.narrow(4, null);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(status(panel)).toBe('Trial 4 has printed nothing.');
+});
+
 it('asks anew when the reader narrows it down', async () => {
   const { panel, kernel } = open(page([line(1)]), page([]), page([], { is_over: true }));
   await vi.advanceTimersByTimeAsync(0);

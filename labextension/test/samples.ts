@@ -38,8 +38,8 @@ export function trial(changes: Partial<ITrial> = {}): ITrial {
     first_step_s: 0.09,
     verdict: null,
     ranks: [
-      { rank: 0, pid: 4200, slot: 'cpu 0', device: 'cpu', status: 'running' },
-      { rank: 1, pid: 4201, slot: 'cpu 1', device: 'cpu', status: 'running' }
+      { rank: 0, pid: 4200, slot: 'cpu 0', device: 'cpu', status: 'running', hangs: false },
+      { rank: 1, pid: 4201, slot: 'cpu 1', device: 'cpu', status: 'running', hangs: false }
     ],
     failure: null,
     traces: [],

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import type { IChartView } from '../src/charts/chart.js';
-import type { OnCommand } from '../src/dom/notice.js';
+import type { IRankTool, OnCommand } from '../src/dom/notice.js';
 import type { IChart, IViewState } from '../src/model/state.js';
 import type { IChartFrame } from '../src/charts/plot.js';
 import { ExperimentView } from '../src/view.js';
@@ -34,10 +34,15 @@ class FakeChart implements IChartView {
 let charts: FakeChart[];
 let view: ExperimentView;
 
-function show(first: IViewState, onCommand: OnCommand = () => Promise.resolve()): ExperimentView {
+function show(
+  first: IViewState,
+  onCommand: OnCommand = () => Promise.resolve(),
+  rankTools: IRankTool[] = []
+): ExperimentView {
   charts = [];
   view = new ExperimentView({
     onCommand,
+    rankTools,
     slowHint: 'The kernel is busy.',
     makeChart: ({ onZoom }) => {
       const made = new FakeChart(onZoom);
@@ -323,6 +328,35 @@ describe('trials', () => {
       'rank 0: running0cpu 0pid 4200',
       'rank 1: running1cpu 1pid 4201'
     ]);
+  });
+
+  it('a rank that hangs is marked, and each offers what to look at it with', () => {
+    const run = vi.fn();
+    const tool = { label: 'Stacks', caption: 'Show where it is', isLive: true, run };
+    const ranks = trial().ranks.map(rank => ({ ...rank, hangs: rank.rank === 1 }));
+    const hanging = trial({ id: 7, ranks });
+    show(state({ trials: [hanging] }), undefined, [tool]);
+    const chips = [...view.node.querySelectorAll<HTMLElement>('.det-rank')];
+    expect(chips.map(({ title, dataset }) => [title, dataset.hangs])).toEqual([
+      ['rank 0: running', undefined],
+      ['rank 1: hangs', '']
+    ]);
+    const openers = [...view.node.querySelectorAll<HTMLElement>('.det-rank-open')];
+    const shown = (): string[] =>
+      [...view.node.querySelectorAll<HTMLElement>('.det-rank-tools')]
+        .filter(tools => !tools.hidden)
+        .map(tools => tools.dataset.rank ?? '');
+    expect(shown()).toEqual([]);
+    openers[0]?.click();
+    openers[1]?.click();
+    expect(shown()).toEqual(['1']);
+    expect(openers.map(one => one.getAttribute('aria-expanded'))).toEqual(['false', 'true']);
+    view.update(state({ trials: [{ ...hanging, steps_completed: 99 }] })); // it is built again
+    expect(shown()).toEqual(['1']);
+    view.node.querySelectorAll<HTMLElement>('.det-rank-tools button')[1]?.click();
+    expect(run).toHaveBeenCalledWith(7, 1);
+    view.update(state({ status: 'error', trials: [{ ...hanging, status: 'error' }] }));
+    expect(view.node.querySelectorAll('.det-rank-tools')).toHaveLength(0);
   });
 
   it('says in its sentence what a waiting trial waits for', () => {

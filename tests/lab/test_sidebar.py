@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -285,21 +286,28 @@ def test_settings_change_what_is_shown(ui: LabPage, trials: Trials) -> None:
 
 
 def test_the_end_of_an_experiment_is_notified(ui: LabPage, trials: Trials) -> None:
-    trials.ended(name="quick")
-    toast = ui.toasts.filter(has_text="quick")
+    trials.ended(name="at once")
+    trials.ended(name="watched", pause_s=0.3)  # 6 s: long enough to be mentioned
+    toast = ui.toasts.filter(has_text="watched")
     expect(toast).to_contain_text("has ended")
+    expect(ui.toasts).to_have_count(1)
     toast.get_by_role("button", name="Open").click()
-    expect(ui.page.locator(".jp-DetExperimentPage")).to_contain_text("quick")
+    expect(ui.page.locator(".jp-DetExperimentPage")).to_contain_text("watched")
+
+
+def test_many_failures_are_one_notification(ui: LabPage, trials: Trials) -> None:
+    for name in ("first", "second", "third", "fourth"):
+        trials.failing(name)
+    expect(ui.toasts.filter(has_text="4 experiments failed")).to_have_count(1)
+    expect(ui.toasts).to_have_count(1)
+    bell = ui.page.locator(".jp-Notification-Status-Text")
+    expect(bell).to_have_text(re.compile("^[12]$"))  # one of failures, one of other news
 
 
 def test_a_failure_is_notified_with_the_way_to_its_logs(
     ui: LabPage, trials: Trials, client: Client
 ) -> None:
-    experiment = trials.run(
-        name="broken",
-        max_restarts=0,
-        hyperparameters={"global_batch_size": 16, "pause_s": "soon"},
-    )
+    experiment = trials.failing("broken")
     toast = ui.toasts.filter(has_text="broken")
     expect(toast).to_contain_text("failed")
     toast.get_by_role("button", name="Open Logs").click()
@@ -350,9 +358,9 @@ def test_two_tabs_agree_and_one_of_them_notifies(
     row.hover()
     row.get_by_role("button", name="Pause").click()
     expect(other.sidebar.row(experiment.id)).to_contain_text("Paused")
-    quick = trials.ended(name="once")
+    failed = trials.failing("once")
     for tab in (ui, other):
-        expect(tab.sidebar.row(quick.id)).to_contain_text("Completed")
+        expect(tab.sidebar.row(failed.id)).to_contain_text("Error")
     once = [tab.toasts.filter(has_text="once") for tab in (ui, other)]
     wait_until(lambda: any(toast.count() for toast in once), "one of them notifies")
     ui.page.wait_for_timeout(1000)  # the other would by now: each gathers for a second

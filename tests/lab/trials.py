@@ -60,6 +60,11 @@ class Trials:
         wait_until(lambda: experiment.view.state.is_terminal, "it has ended")
         return experiment
 
+    def failing(self, name: str) -> Experiment:
+        """Submit one that fails in its first batch, and is not tried again."""
+        hyperparameters = {"global_batch_size": 16, "pause_s": "soon"}
+        return self.run(name=name, max_restarts=0, hyperparameters=hyperparameters)
+
     def gated(self, name: str, gates: Mapping[int, Path], batches: int) -> Experiment:
         """Submit one that waits before some of its batches until a file is there."""
         wait = f"""        while any(

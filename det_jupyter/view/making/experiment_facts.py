@@ -51,6 +51,16 @@ def status_word(trial: TrialView, status: Status) -> str:
     return with_alarm(word, "" if is_over else trial.alarm.kind)
 
 
+def steps_of(trial: TrialView) -> int:
+    """Return the batches that a trial has trained.
+
+    Ranks report them from time to time. Of a trial that hangs, the batch that it is in is known.
+    """
+    ranks = [] if trial.hang is None else trial.hang.ranks
+    begun = min((rank.batch for rank in ranks if rank.batch is not None), default=0)
+    return max(trial.steps_completed, begun)
+
+
 def searcher_of(experiment: ExperimentView) -> dict[str, Any]:
     searcher = experiment.config.get("searcher")
     return searcher if isinstance(searcher, dict) else {}

@@ -25,6 +25,7 @@ from det_jupyter.view.making.experiment_facts import (
     metric_of,
     status_of,
     status_word,
+    steps_of,
     steps_per_epoch,
 )
 from det_jupyter.view.making.search_charts import compare_trials
@@ -225,7 +226,7 @@ def _eta_s(
 
 
 def _steps(experiment: ExperimentView, epoch: float | None) -> list[str]:
-    steps = max((trial.steps_completed for trial in experiment.trials), default=0)
+    steps = max((steps_of(trial) for trial in experiment.trials), default=0)
     if not steps:
         return []
     return [f"step {steps}", *([] if epoch is None else [f"epoch {steps / epoch:.1f}"])]

@@ -27,6 +27,7 @@ from det_jupyter.view.making.experiment_facts import (
     fraction,
     slot_label,
     status_word,
+    steps_of,
     trial_status,
 )
 from det_jupyter.view.making.experiment_view import build_action
@@ -179,16 +180,16 @@ def _trial(trial: TrialView, experiment: ExperimentRow | None) -> TrialLine:
         status_word=status_word(trial, status),
         alarm=trial.alarm.sentence,
         alarm_kind=trial.alarm.kind,
-        steps_completed=trial.steps_completed,
+        steps_completed=steps_of(trial),
         progress=fraction(trial.progress),
-        ranks=[] if run is None else [_rank(rank, run, status) for rank in run.ranks],
+        ranks=[] if run is None else [_rank(trial, run, rank, status) for rank in run.ranks],
     )
 
 
-def _rank(rank: RankView, run: AllocationView, trial_status: Status) -> RankLine:
+def _rank(trial: TrialView, run: AllocationView, rank: RankView, status: Status) -> RankLine:
     agent_id = run.agent_ids[rank.rank] if rank.rank < len(run.agent_ids) else run.agent_id
     return {
-        **build_rank(rank, trial_status),
+        **build_rank(trial, rank, status),
         "agent_id": agent_id or "",
         "has_kernel": bool(rank.device and rank.connection_file),
     }

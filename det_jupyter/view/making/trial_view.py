@@ -23,6 +23,7 @@ from det_jupyter.view.making.experiment_facts import (
     makes_room_for,
     slot_label,
     status_word,
+    steps_of,
     trial_status,
 )
 from det_jupyter.view.making.waits import name_in, wait_of
@@ -55,7 +56,7 @@ def build_trial(
         status=status,
         status_word=status_word(trial, status),
         progress=fraction(trial.progress),
-        steps_completed=trial.steps_completed,
+        steps_completed=steps_of(trial),
         restarts=trial.restarts,
         hparams=_hparams(trial.hparams),
         wait=wait_of(trial, experiment, reasons, now),
@@ -63,7 +64,7 @@ def build_trial(
         backend=next((rank.backend for rank in ranks if rank.backend), ""),
         launch_note="" if allocation is None else allocation.launch_note,
         first_step_s=_first_step_s(allocation) if ranks else None,
-        ranks=[build_rank(rank, status) for rank in ranks],
+        ranks=[build_rank(trial, rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "error"),
         verdict=_verdict(trial, status),
         traces=[_trace(trace, trial.id) for profile in trial.profiles for trace in profile.traces],
@@ -157,15 +158,18 @@ def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{name}", float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def build_rank(rank: RankView, trial_status: Status) -> Rank:
+def build_rank(trial: TrialView, rank: RankView, trial_status: Status) -> Rank:
     """Return a rank's part of the view; a rank without a device has not started yet."""
     is_up = bool(rank.device) or trial_status != "running"
+    hang = trial.hang
+    hanging = [] if hang is None else hang.culprits or hang.ranks
     return Rank(
         rank=rank.rank,
         pid=rank.pid,
         slot=slot_label(rank.slot),
         device=rank.device,
         status=trial_status if is_up else "starting",
+        hangs=any(stall.rank == rank.rank for stall in hanging),
     )
 
 

@@ -43,13 +43,14 @@ class Chart(TypedDict):
 
 
 class Rank(TypedDict):
-    """One rank of a trial that holds slots."""
+    """One rank of a trial that holds slots; `hangs` if others wait for it, which does not move."""
 
     rank: int
     pid: int
     slot: str
     device: str
     status: Status
+    hangs: bool
 
 
 class Failure(TypedDict):

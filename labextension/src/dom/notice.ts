@@ -6,6 +6,15 @@ import { icon } from './icons.js';
 /** Sends a verb or the id of a remedy; rejects with a message for the user. */
 export type OnCommand = (command: string) => Promise<void>;
 
+/** Something to look at a rank with. */
+export interface IRankTool {
+  label: string;
+  caption: string;
+  /** Whether the rank has to be there still. */
+  isLive: boolean;
+  run: (trialId: number, rank: number) => void;
+}
+
 /** What buttons need to send requests. */
 export interface IRequestContext {
   trans: ITrans;
@@ -14,6 +23,8 @@ export interface IRequestContext {
   slowHint: string;
   /** Shows the logs of a trial's rank; `null`: of all ranks. */
   showLogs?: (trialId: number, rank: number | null) => void;
+  /** What a click on a rank offers. */
+  rankTools?: readonly IRankTool[];
 }
 
 const SLOW_AFTER_MS = 3000;

@@ -1,5 +1,6 @@
 /** The trials with their ranks: why each waits, where it runs, why it failed. */
-import { h, rebuilder, smallButton } from '../dom/dom.js';
+import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
+import { isEnded } from '../model/clock.js';
 import { formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
 import type { IRequestContext } from '../dom/notice.js';
@@ -47,6 +48,8 @@ export class Trials {
   });
 
   private _notes = new Map<number, WaitNote>();
+  /** The rank whose tools are shown. */
+  private _open: { trialId: number; rank: number } | null = null;
 
   private _trial(trial: Shown, numTrials: number): HTMLElement {
     const trans = this._requests.trans;
@@ -94,19 +97,60 @@ export class Trials {
   }
 
   private _rank(rank: IRank, trial: Shown): HTMLElement {
+    const { trans } = this._requests;
     const failed = trial.failure?.rank === rank.rank && trial.status === 'error';
     const status = failed ? 'error' : rank.status;
     const device = rank.device && rank.device !== 'cpu' ? ` · ${rank.device}` : '';
-    const title = this._requests.trans.__('rank %1: %2', rank.rank, status);
-    return h(
-      'li.det-rank',
-      { title, 'data-status': status },
+    const title = rank.hangs
+      ? trans.__('rank %1: hangs', rank.rank)
+      : trans.__('rank %1: %2', rank.rank, status);
+    const shown = [
       h('span.det-unseen', {}, title),
       h('span.det-rank-number', { 'aria-hidden': 'true' }, String(rank.rank)),
       h('span.det-rank-slot', {}, rank.slot + device),
-      h('span.det-quiet', {}, this._requests.trans.__('pid %1', rank.pid)),
-      icon(status)
+      h('span.det-quiet', {}, trans.__('pid %1', rank.pid)),
+      icon(rank.hangs ? 'occupied' : status)
+    ];
+    const tools = this._tools(rank.rank, trial);
+    const chip = { title, 'data-status': status, 'data-hangs': rank.hangs };
+    return tools === null
+      ? h('li.det-rank', chip, ...shown)
+      : h('li.det-rank', chip, this._opener(shown, tools), tools);
+  }
+
+  private _opener(shown: Node[], tools: HTMLElement): HTMLElement {
+    const opener = h(
+      'button.det-rank-open',
+      { type: 'button', 'aria-expanded': String(!tools.hidden) },
+      ...shown
     );
+    opener.addEventListener('click', () => {
+      const isOpen = tools.hidden;
+      this.node.querySelectorAll<HTMLElement>('.det-rank-tools').forEach(other => {
+        setHidden(other, other !== tools || !isOpen);
+        other.previousElementSibling?.setAttribute('aria-expanded', String(!other.hidden));
+      });
+      const { trial = 0, rank = 0 } = tools.dataset;
+      this._open = isOpen ? { trialId: Number(trial), rank: Number(rank) } : null;
+    });
+    return opener;
+  }
+
+  /** The tools on a rank that are possible in the trial's state; `null` if there are none. */
+  private _tools(rank: number, { id, status }: Shown): HTMLElement | null {
+    const { rankTools = [] } = this._requests;
+    const possible = rankTools.filter(({ isLive }) => !isLive || !isEnded(status));
+    const { _open: open } = this;
+    const isOpen = open !== null && open.trialId === id && open.rank === rank;
+    return possible.length === 0
+      ? null
+      : h(
+          'span.det-rank-tools',
+          { hidden: !isOpen, 'data-trial': id, 'data-rank': rank },
+          ...possible.map(({ label, caption, run }) =>
+            smallButton(label, () => run(id, rank), { title: caption })
+          )
+        );
   }
 
   private _failure(failure: IFailure, trialId: number): HTMLElement {

@@ -178,7 +178,6 @@ export class LogPanel implements ITab, IPanel {
   private _count(): string {
     const { trans } = this._options;
     const { lines, total } = this._lines;
-    const { search, ...chosen } = this._filters.value;
     if (total === null) {
       return trans.__('%1 of many lines', lines.length.toLocaleString('en'));
     }
@@ -186,11 +185,31 @@ export class LogPanel implements ITab, IPanel {
       const [some, all] = [lines.length.toLocaleString('en'), total.toLocaleString('en')];
       return trans.__('%1 of %2 lines', some, all);
     }
-    const isNarrowed = search !== '' || Object.values(chosen).some(value => value !== null);
     if (total === 0) {
-      return isNarrowed ? trans.__('No match.') : trans.__('Nothing was printed yet.');
+      return this._nothing();
     }
     return trans._n('%1 line', '%1 lines', total);
+  }
+
+  /** Why no line is shown. */
+  private _nothing(): string {
+    const { trans } = this._options;
+    const { search, rank, trial_id: trial, ...others } = this._filters.value;
+    if (search !== '' || Object.values(others).some(value => value !== null)) {
+      return trans.__('No match.');
+    }
+    const never = this._isEnded;
+    if (rank !== null) {
+      return never
+        ? trans.__('Rank %1 has printed nothing.', rank)
+        : trans.__('Rank %1 has printed nothing yet.', rank);
+    }
+    if (trial !== null) {
+      return never
+        ? trans.__('Trial %1 has printed nothing.', trial)
+        : trans.__('Trial %1 has printed nothing yet.', trial);
+    }
+    return never ? trans.__('Nothing was printed.') : trans.__('Nothing was printed yet.');
   }
 
   /** Scroll to a line; if it is not shown, fetch it with the lines around it. */

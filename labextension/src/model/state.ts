@@ -143,6 +143,7 @@ export interface IRank {
   slot: string;
   device: string;
   status: Status;
+  hangs: boolean;
 }
 
 export interface IFailure {
@@ -486,6 +487,7 @@ export interface IRankLine {
   slot: string;
   device: string;
   status: Status;
+  hangs: boolean;
   agent_id: string;
   has_kernel: boolean;
 }

@@ -15,6 +15,7 @@ import { ExperimentView } from '../../view.js';
 import type { IDetJupyter } from '../tokens.js';
 import { overText, type Feed } from './feed.js';
 import type { ILook, Looks } from './looks.js';
+import { rankTools, type RankCommands } from './ranktools.js';
 
 import 'uplot/dist/uPlot.min.css';
 import '../../../style/view.css';
@@ -28,6 +29,7 @@ export interface IKeptLook {
 export interface IExperimentOptions extends IKeptLook {
   shared: IDetJupyter;
   feed: Feed;
+  commands: RankCommands;
   /** Whether a banner beside the view shows problems of the connection. */
   hasBanner: boolean;
 }
@@ -59,6 +61,7 @@ export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
     makeChart: chart => new MetricChart(chart),
     ask: (type, fields) => shared.socket.ask(feed.experimentId, type, fields),
     loadTabs,
+    rankTools: rankTools(options.commands, trans),
     slowHint: trans.__('The server has not answered yet. The request is carried out when it does.'),
     describeLost: (_, asOf) => describeLost(shared, feed, asOf, hasBanner)
   });

@@ -56,7 +56,7 @@ export class ExperimentPanel extends Panel {
     if (drawing === null) {
       return;
     }
-    const { shared, looks } = this._options;
+    const { shared, looks, commands } = this._options;
     const name = `page:${this.experimentId}`;
     const feed = new Feed(shared.socket, this.experimentId, looks.of(name).chosen);
     this._feed = feed;
@@ -65,7 +65,10 @@ export class ExperimentPanel extends Panel {
     if (this.isDisposed || feed.state === null) {
       return;
     }
-    this._drawn = drawing.drawExperiment({ shared, feed, looks, name, hasBanner: true });
+    this._drawn = drawing.drawExperiment({
+      ...{ shared, feed, looks, name, commands },
+      hasBanner: true
+    });
     this._host.append(this._drawn.node);
     this._say('');
     this._showWanted();

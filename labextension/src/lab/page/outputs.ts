@@ -17,6 +17,7 @@ import type { IDetJupyter, LinkState } from '../tokens.js';
 import { Feed } from './feed.js';
 import type { SavedPictures } from './savedpictures.js';
 import type { Looks } from './looks.js';
+import type { RankCommands } from './ranktools.js';
 
 /** Above that of kernels, as the server lasts longer and is never busy. */
 const SERVER_RANK = 1;
@@ -31,6 +32,7 @@ export interface IOutputsOptions {
   shared: IDetJupyter;
   looks: Looks;
   pictures: SavedPictures;
+  commands: RankCommands;
   /** Loads the drawing core. */
   load?: () => Promise<Drawing>;
 }
@@ -162,10 +164,10 @@ class ServedSource implements ISource, IDisposable {
 
   open(): IView {
     this._numViews += 1;
-    const { shared, looks } = this._options;
+    const { shared, looks, commands } = this._options;
     const [drawing, feed] = [this._drawing as Drawing, this._feed as Feed];
     const drawn = drawing.drawExperiment({
-      ...{ shared, feed, looks, name: this._name },
+      ...{ shared, feed, looks, name: this._name, commands },
       hasBanner: false
     });
     return {

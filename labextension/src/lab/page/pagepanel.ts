@@ -6,12 +6,14 @@ import { h, setHidden, setText } from '../../dom/dom.js';
 import { LinkBanner } from '../connection/linkbanner.js';
 import type { IDetJupyter } from '../tokens.js';
 import type { Looks } from './looks.js';
+import type { RankCommands } from './ranktools.js';
 
 export type Drawing = typeof import('./drawing.js');
 
 export interface IPanelOptions {
   shared: IDetJupyter;
   looks: Looks;
+  commands: RankCommands;
   /** Loads the drawing core. */
   load?: () => Promise<Drawing>;
 }

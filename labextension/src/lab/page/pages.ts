@@ -15,12 +15,14 @@ import { ComparisonPanel } from './comparisonpanel.js';
 import { ExperimentPanel, type IWanted } from './experimentpanel.js';
 import type { Looks } from './looks.js';
 import type { Panel } from './pagepanel.js';
+import type { RankCommands } from './ranktools.js';
 
 type Args = ReadonlyPartialJSONObject;
 type Page<T extends Panel> = MainAreaWidget<T>;
 
 export interface IPagesOptions {
   app: JupyterFrontEnd;
+  commands: RankCommands; // of the app
   shared: IDetJupyter;
   looks: Looks;
   labShell: ILabShell | null;

@@ -31,7 +31,7 @@ const pages: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ) => {
     const looks = new Looks(database, 'det-jupyter:pages');
-    new Pages({ app, shared, looks, labShell, restorer, palette });
+    new Pages({ app, commands: app.commands, shared, looks, labShell, restorer, palette });
   }
 };
 
@@ -42,13 +42,14 @@ const outputs: JupyterFrontEndPlugin<void> = {
   requires: [IDetJupyter],
   optional: [INotebookTracker, IStateDB],
   activate: (
-    _app: JupyterFrontEnd,
+    { commands }: JupyterFrontEnd,
     shared: IDetJupyter,
     notebooks: INotebookTracker | null,
     database: IStateDB | null
   ) => {
     const pictures = new SavedPictures(shared.socket, notebooks);
-    new Outputs({ shared, looks: new Looks(database, 'det-jupyter:outputs'), pictures });
+    const looks = new Looks(database, 'det-jupyter:outputs');
+    new Outputs({ shared, looks, pictures, commands });
   }
 };
 

@@ -5,6 +5,7 @@ import type { Widget } from '@lumino/widgets';
 
 import type { Status } from '../../model/state.js';
 import { statusWord, type ITrans } from '../../model/trans.js';
+import { Toast } from '../toast.js';
 import type { IDetJupyter } from '../tokens.js';
 import { contextOf, rankOf, type IPlace } from './ranktarget.js';
 import type { ITrialView } from '../../model/answers.js';
@@ -139,8 +140,9 @@ export class Consoles {
             trial_id,
             statusWord(STATUSES[state] ?? 'stopping', trans).toLowerCase()
           );
-    Notification.info(said, { autoClose: 15_000 });
+    this._endings.show(said, 'info', { autoClose: 15_000 });
   }
 
+  private readonly _endings = new Toast(); // the ranks of a trial end together
   private readonly _open = new Map<string, Panel>();
 }

@@ -70,9 +70,9 @@ function rankItem(
   { openRank }: IActions,
   trans: ITrans
 ): IRunningSessions.IRunningItem {
-  const isUsual = rank.status === 'running';
+  const isUsual = rank.status === 'running' && !rank.hangs;
   return {
-    className: `jp-DetRunning jp-DetRunning-rank jp-mod-${rank.status}`,
+    className: `jp-DetRunning jp-DetRunning-rank jp-mod-${rank.hangs ? 'error' : rank.status}`,
     context: contextOf({ trial_id: trial.id, rank: rank.rank }),
     icon: () => statusIcon(rank.status),
     label: () =>
@@ -92,7 +92,10 @@ function rankItem(
   };
 }
 
-/** The word of a rank's status: starting, or that of its trial. */
+/** The word of a rank's status: hangs, starting, or that of its trial. */
 function wordOf(rank: IRankLine, trial: ITrialLine, trans: ITrans): string {
+  if (rank.hangs) {
+    return trans.__('hangs');
+  }
   return rank.status === trial.status ? trial.status_word : statusWord(rank.status, trans);
 }

@@ -2,8 +2,6 @@
 import type { ITrans } from '../../model/trans.js';
 
 export interface IDesktopNote {
-  /** The browser shows one notification for all tabs with this tag. */
-  tag: string;
   text: string;
   isFailure: boolean;
   onClick: () => void;
@@ -24,9 +22,11 @@ export function notifyDesktop(note: IDesktopNote, trans: ITrans): void {
   if (permission() !== 'granted' || document.hasFocus()) {
     return;
   }
-  const { tag, text, isFailure } = note;
+  const { text, isFailure } = note;
   const title = isFailure ? trans.__('Experiment failed') : trans.__('Experiments');
-  const options = { body: text, tag: `det-jupyter:${tag}`, requireInteraction: isFailure };
+  // With the same tag, the browser replaces the notification, also that of another tab.
+  const tag = `det-jupyter:${isFailure ? 'failures' : 'others'}`;
+  const options = { body: text, tag, renotify: true, requireInteraction: isFailure };
   const shown = new Notification(title, options);
   shown.onclick = () => {
     window.focus();

@@ -12,6 +12,14 @@ export interface IExperimentEvent {
   key: string;
 }
 
+export interface IDiskEvent {
+  kind: 'full';
+  disk: IDiskLine;
+  key: string;
+}
+
+export type News = IExperimentEvent | IDiskEvent;
+
 interface ISeen {
   createdAt: number;
   status: Status;
@@ -116,9 +124,12 @@ function isBetter(row: IExperimentLine, before: number | null): boolean {
 }
 
 /** Whether it stays on the screen, in red. */
-export function isFailure({ kind }: IExperimentEvent): boolean {
-  return kind === 'failed' || kind === 'diverged' || kind === 'hangs';
+export function isFailure({ kind }: News): boolean {
+  return kind !== 'ended' && kind !== 'best';
 }
+
+/** What ended sooner than this, the user has seen end. */
+const SHORT_S = 5;
 
 /** Whether the settings enable notifications of this event. */
 export function isWanted(
@@ -133,14 +144,23 @@ export function isWanted(
     case 'hangs':
       return settings.notifyEnded !== 'never';
     case 'ended':
-      return settings.notifyEnded === 'always';
+      return settings.notifyEnded === 'always' && tookS(event.row) >= SHORT_S;
   }
+}
+
+function tookS({ created_at: createdAt, ended_at: endedAt }: IExperimentLine): number {
+  return (endedAt ?? createdAt) - createdAt;
 }
 
 /** JupyterLab cuts messages at 140 characters. */
 const LONGEST_NAME = 50;
+const MOST_NUMBERS = 5;
 
-export function messageOf({ kind, row }: IExperimentEvent, trans: ITrans): string {
+export function messageOf(event: News, trans: ITrans): string {
+  if (event.kind === 'full') {
+    return trans.__('A disk is full: %1', plain(event.disk.sentence));
+  }
+  const { kind, row } = event;
   const name = shortened(row.name, LONGEST_NAME);
   if (kind === 'failed') {
     return trans.__('Experiment %1 failed (%2): %3', row.id, name, row.failure);
@@ -160,20 +180,36 @@ export function messageOf({ kind, row }: IExperimentEvent, trans: ITrans): strin
     : trans.__('Experiment %1 (%2) has ended: %3 %4', row.id, name, row.metric, best);
 }
 
-/** One message for many events. */
-export function messageOfMany(events: readonly IExperimentEvent[], trans: ITrans): string {
-  const count = (kind: IExperimentEvent['kind']): number =>
-    events.filter(one => one.kind === kind).length;
-  const [ended, failed, best] = [count('ended'), count('failed'), count('best')];
-  const [diverged, hanging] = [count('diverged'), count('hangs')];
-  const parts = [
-    hanging > 0 ? trans._n('%1 experiment hangs', '%1 experiments hang', hanging) : '',
-    diverged > 0 ? trans._n('%1 experiment diverged', '%1 experiments diverged', diverged) : '',
-    failed > 0 ? trans._n('%1 experiment failed', '%1 experiments failed', failed) : '',
-    ended > 0 ? trans._n('%1 experiment has ended', '%1 experiments have ended', ended) : '',
-    best > 0 ? trans._n('%1 search has a new best', '%1 searches have a new best', best) : ''
+/** One message for many events; what is wrong is named by its numbers, if they are few. */
+export function messageOfMany(events: readonly News[], trans: ITrans): string {
+  const ids = (kind: IExperimentEvent['kind']): number[] =>
+    events.flatMap(event => (event.kind === kind ? [event.row.id] : []));
+  const named = (text: string, numbers: readonly number[]): string =>
+    numbers.length > MOST_NUMBERS ? text : `${text} (${numbers.join(', ')})`;
+  const [ended, best] = [ids('ended').length, ids('best').length];
+  const [failed, diverged, hanging] = [ids('failed'), ids('diverged'), ids('hangs')];
+  const full = events.filter(({ kind }) => kind === 'full').length;
+  const parts: [count: number, text: string][] = [
+    [full, trans._n('%1 disk is full', '%1 disks are full', full)],
+    [
+      hanging.length,
+      named(trans._n('%1 experiment hangs', '%1 experiments hang', hanging.length), hanging)
+    ],
+    [
+      diverged.length,
+      named(
+        trans._n('%1 experiment diverged', '%1 experiments diverged', diverged.length),
+        diverged
+      )
+    ],
+    [
+      failed.length,
+      named(trans._n('%1 experiment failed', '%1 experiments failed', failed.length), failed)
+    ],
+    [ended, trans._n('%1 experiment has ended', '%1 experiments have ended', ended)],
+    [best, trans._n('%1 search has a new best', '%1 searches have a new best', best)]
   ];
-  return parts.filter(part => part !== '').join(', ');
+  return parts.flatMap(([count, text]) => (count > 0 ? [text] : [])).join(', ');
 }
 
 function shortened(text: string, most: number): string {

@@ -1,10 +1,13 @@
-/** Notifications: an experiment has ended, failed or hangs, a search has a new best, a disk is full. */
+/**
+ * Notifications: an experiment has ended, failed or hangs, a search has a new best, a disk is full.
+ *
+ * Two at most, each replaced in place: one of troubles, which stays until it is closed and gathers what
+ * comes meanwhile, and one of other news, which is shown for a while.
+ */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 
-import { plain } from '../../dom/dom.js';
-import type { IDiskLine } from '../../model/state.js';
 import { Commands, IDetJupyter, type IClusterModel, type IExperiments } from '../tokens.js';
 import {
   DiskWatcher,
@@ -13,12 +16,12 @@ import {
   messageOf,
   messageOfMany,
   Watcher,
-  type IExperimentEvent
+  type News
 } from './experimentevents.js';
 import { askPermission, notifyDesktop, permission } from './desktop.js';
+import { Toast } from '../toast.js';
 
 const GATHER_MS = 1000; // events within it are notified together
-const MOST_AT_ONCE = 3; // more events become one notification
 const BEST_PAUSE_MS = 30_000; // between two notifications of new bests of one search
 const SHOWN_MS = 15_000;
 const SAME_DISK_MS = 600_000; // within it, all tabs notify of a disk together once
@@ -67,27 +70,17 @@ export class Notifier {
   private _onCluster({ news }: Pick<IClusterModel, 'news'>): void {
     const full = news === null ? [] : this._disks.take(news.disks);
     if (this._det.settings.get('notifyEnded') !== 'never') {
-      full.forEach(disk => void this._sayFull(disk));
+      const period = Math.floor(Date.now() / SAME_DISK_MS);
+      full.forEach(disk => {
+        this._gather({ kind: 'full', disk, key: `full:${disk.key}:${period}` });
+      });
     }
   }
 
-  private async _sayFull({ key, sentence }: IDiskLine): Promise<void> {
-    const tag = `full:${key}:${Math.floor(Date.now() / SAME_DISK_MS)}`;
-    if (!(await isFirstTab(tag))) {
-      return;
-    }
-    const { trans } = this._det;
-    const text = trans.__('A disk is full: %1', plain(sentence));
-    const show: Offer = [trans.__('Show Experiments'), Commands.showSidebar, {}];
-    Notification.emit(text, 'error', { autoClose: false, actions: this._actions([show]) });
-    this._notifyDesktop(tag, text, true, show);
-  }
-
-  private _gather(event: IExperimentEvent): void {
-    const { id } = event.row;
+  private _gather(event: News): void {
     // A pending new best is replaced by a newer event.
-    this._gathered = this._gathered.filter(({ kind, row }) => kind !== 'best' || row.id !== id);
-    this._gathered.push(event);
+    const isOlder = (one: News): boolean => one.kind === 'best' && isOfSame(one, event);
+    this._gathered = [...this._gathered.filter(one => !isOlder(one)), event];
     this._schedule(GATHER_MS);
   }
 
@@ -101,40 +94,63 @@ export class Notifier {
   /** Show the gathered events, except new bests that follow too soon on another. */
   private async _say(): Promise<void> {
     const now = Date.now();
-    const isEarly = ({ kind, row }: IExperimentEvent): boolean =>
-      kind === 'best' && now < (this._bestAgainAt.get(row.id) ?? 0);
+    const isEarly = (event: News): boolean =>
+      event.kind === 'best' && now < (this._bestAgainAt.get(event.row.id) ?? 0);
     const due = this._gathered.filter(event => !isEarly(event));
     this._gathered = this._gathered.filter(isEarly);
-    due
-      .filter(({ kind }) => kind === 'best')
-      .forEach(({ row }) => this._bestAgainAt.set(row.id, now + BEST_PAUSE_MS));
+    for (const event of due) {
+      if (event.kind === 'best') {
+        this._bestAgainAt.set(event.row.id, now + BEST_PAUSE_MS);
+      }
+    }
     if (this._gathered.length > 0) {
       this._schedule(BEST_PAUSE_MS);
     }
     const firsts = await Promise.all(due.map(({ key }) => isFirstTab(key)));
-    this._emit(due.filter((_, i) => firsts[i]));
+    const news = due.filter((_, i) => firsts[i]);
+    this._show(news.filter(isFailure));
+    this._show(news.filter(event => !isFailure(event)));
   }
 
-  private _emit(events: readonly IExperimentEvent[]): void {
-    const { trans } = this._det;
-    if (events.length <= MOST_AT_ONCE) {
-      events.forEach(event => this._emitOne(event));
+  /** Show news of one kind, with those before that are still to be seen. */
+  private _show(news: readonly News[]): void {
+    const [newest] = news.slice(-1);
+    if (newest === undefined) {
       return;
     }
-    const hasFailed = events.some(isFailure);
-    const text = messageOfMany(events, trans);
-    const show: Offer = [trans.__('Show Experiments'), Commands.showSidebar, {}];
-    Notification.emit(text, hasFailed ? 'error' : 'info', {
-      autoClose: hasFailed ? false : SHOWN_MS,
-      actions: this._actions([show])
+    const isBad = isFailure(newest);
+    const notice = isBad ? this._troubles : this._others;
+    const isKept = notice.toast.isUnseen && (isBad || Date.now() < notice.until);
+    const before = isKept ? notice.events : [];
+    notice.events = [...before.filter(one => !news.some(two => isOfSame(one, two))), ...news];
+    notice.until = Date.now() + SHOWN_MS;
+    const [text, offers] = this._words(notice.events);
+    const type = isBad ? 'error' : notice.events.some(e => e.kind === 'best') ? 'info' : 'success';
+    notice.toast.show(text, type, {
+      autoClose: isBad ? false : SHOWN_MS,
+      actions: this._actions(offers)
     });
-    this._notifyDesktop(events.map(({ key }) => key).join(), text, hasFailed, show);
+    this._notifyDesktop(text, isBad, offers);
   }
 
-  private _notifyDesktop(tag: string, text: string, isFailure: boolean, open: Offer): void {
+  /** The text for some events, and what can be opened; the last is what a click on it opens. */
+  private _words(events: readonly News[]): [text: string, offers: Offer[]] {
+    const { trans } = this._det;
+    const [event, ...others] = events as [News, ...News[]];
+    if (others.length > 0 || event.kind === 'full') {
+      const text = others.length > 0 ? messageOfMany(events, trans) : messageOf(event, trans);
+      return [text, [[trans.__('Show Experiments'), Commands.showSidebar, {}]]];
+    }
+    const args = { experiment_id: event.row.id };
+    const open: Offer = [trans.__('Open'), Commands.openExperiment, args];
+    const logs: Offer = [trans.__('Open Logs'), Commands.openLogs, args];
+    return [messageOf(event, trans), isFailure(event) ? [logs, open] : [open]];
+  }
+
+  private _notifyDesktop(text: string, isFailure: boolean, offers: readonly Offer[]): void {
     if (this._det.settings.get('notifyDesktop')) {
-      const onClick = (): void => this._actions([open])[0]?.callback(new MouseEvent('click'));
-      notifyDesktop({ tag, text, isFailure, onClick }, this._det.trans);
+      const onClick = (): void => this._actions(offers).at(-1)?.callback(new MouseEvent('click'));
+      notifyDesktop({ text, isFailure, onClick }, this._det.trans);
     }
   }
 
@@ -162,24 +178,8 @@ export class Notifier {
     Notification.emit(text, 'info', { autoClose: false, actions });
   }
 
-  private _emitOne(event: IExperimentEvent): void {
-    const { trans } = this._det;
-    const { kind, row } = event;
-    const args = { experiment_id: row.id };
-    const open: Offer = [trans.__('Open'), Commands.openExperiment, args];
-    const logs: Offer = [trans.__('Open Logs'), Commands.openLogs, args];
-    const isBad = isFailure(event);
-    const type = isBad ? 'error' : kind === 'best' ? 'info' : 'success';
-    const text = messageOf(event, trans);
-    Notification.emit(text, type, {
-      autoClose: isBad ? false : SHOWN_MS,
-      actions: this._actions(isBad ? [logs, open] : [open])
-    });
-    this._notifyDesktop(event.key, text, isBad, open);
-  }
-
   /** Buttons for the commands that exist. */
-  private _actions(offers: Offer[]): Notification.IAction[] {
+  private _actions(offers: readonly Offer[]): Notification.IAction[] {
     return offers
       .filter(([, command]) => this._commands.hasCommand(command))
       .map(([label, command, args]) => ({
@@ -191,9 +191,23 @@ export class Notifier {
   private readonly _watcher = new Watcher();
   private readonly _disks = new DiskWatcher();
   private readonly _bestAgainAt = new Map<number, number>();
-  private _gathered: IExperimentEvent[] = [];
+  private readonly _troubles = new Notice();
+  private readonly _others = new Notice();
+  private _gathered: News[] = [];
   private _isOffered = false; // for the present value of the setting
   private _timer: ReturnType<typeof setTimeout> | undefined;
+}
+
+/** A notification, and the events that it is about. */
+class Notice {
+  readonly toast = new Toast();
+  events: readonly News[] = [];
+  until = 0; // when it is no longer shown, in ms
+}
+
+/** Whether two events are of the same experiment: the newer one says what counts. */
+function isOfSame(one: News, two: News): boolean {
+  return one.kind !== 'full' && two.kind !== 'full' && one.row.id === two.row.id;
 }
 
 type Offer = [label: string, command: string, args: { experiment_id?: number }];

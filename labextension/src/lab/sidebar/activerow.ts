@@ -111,6 +111,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
   private _drawFacts(line: IExperimentLine): void {
     const { _trans: trans } = this;
     const facts = [
+      `#${line.id}`,
       line.status_word,
       line.num_slots > 0 ? slotsText(line.num_slots, trans) : '',
       line.num_trials > 1 ? trans._n('%1 trial', '%1 trials', line.num_trials) : ''

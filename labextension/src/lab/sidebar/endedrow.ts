@@ -88,13 +88,16 @@ export class EndedRow implements IRowView<IExperimentLine> {
     const ended = line.ended_at;
     const when = ended === null ? '' : whenText(ended);
     const archived = line.is_archived ? trans.__('archived') : '';
-    const facts = [line.status_word, archived, when].filter(Boolean);
+    const facts = [`#${line.id}`, line.status_word, archived, when].filter(Boolean);
     const elapsed = trans.__('%1 elapsed', formatDuration(line.held_s));
     const taken =
       ended === null ? '' : `${elapsed}: ${trans.__('the time in which it held slots')}`;
+    // The tooltip has the time, too.
+    const [error = ''] = line.failure.split('\n');
+    const shown = error === '' ? facts : [`#${line.id}`, line.status_word, error];
     setCut(
       this._word,
-      facts.join(' · '),
+      shown.join(' · '),
       [...facts, taken, line.failure].filter(Boolean).join('\n')
     );
     const best = line.best_metric === null ? '' : formatNumber(line.best_metric);

@@ -6,6 +6,9 @@ import type { ISocket } from '../../../src/lab/tokens.js';
 import type { IViewNews, IViewState } from '../../../src/model/state.js';
 import { FakeDet } from '../shell/fake.js';
 
+/** JupyterLab without commands. */
+export const commands = { execute: vi.fn(), hasCommand: () => false };
+
 const observers: { callback: IntersectionObserverCallback; targets: Set<Element> }[] = [];
 
 class FakeObserver {

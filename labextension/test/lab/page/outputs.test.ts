@@ -1,5 +1,5 @@
 // @vitest-environment happy-dom
-import { FakeDrawing, FakeServer, news, settle, sight } from './fakes.js';
+import { commands, FakeDrawing, FakeServer, news, settle, sight } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import type { SavedPictures } from '../../../src/lab/page/savedpictures.js';
@@ -22,6 +22,7 @@ beforeEach(() => {
   outputs = new Outputs({
     shared: server.asDet,
     looks: new Looks(null, 'test'),
+    commands,
     pictures: { finish } as unknown as SavedPictures,
     load: drawing.load
   });

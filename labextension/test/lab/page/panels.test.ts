@@ -1,6 +1,6 @@
 // @vitest-environment happy-dom
 import '../shell/jupyterlab.js';
-import { FakeDrawing, FakeServer, news, settle } from './fakes.js';
+import { commands, FakeDrawing, FakeServer, news, settle } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import { ComparisonPanel } from '../../../src/lab/page/comparisonpanel.js';
@@ -16,7 +16,7 @@ let options: IPanelOptions;
 beforeEach(() => {
   server = new FakeServer();
   drawing = new FakeDrawing();
-  options = { shared: server.asDet, looks: new Looks(null, 'test'), load: drawing.load };
+  options = { shared: server.asDet, looks: new Looks(null, 'test'), commands, load: drawing.load };
 });
 
 afterEach(() => {

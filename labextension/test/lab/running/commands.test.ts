@@ -119,9 +119,10 @@ test.each([
   await commands.execute(Commands.openConsole, CONSOLE);
   det.get.mockResolvedValue({ state });
   consoles[0]?.sessionContext.statusChanged.emit('dead');
-  await vi.waitFor(() => expect(Notification.info).toHaveBeenCalled());
-  expect(Notification.info).toHaveBeenCalledWith(
+  await vi.waitFor(() => expect(Notification.emit).toHaveBeenCalled());
+  expect(Notification.emit).toHaveBeenCalledWith(
     `Rank 1 of trial 3 has ended, and with it its console: the trial is ${word}.`,
+    'info',
     expect.anything()
   );
 });

@@ -15,6 +15,7 @@ export function rank(number: number, fields: Partial<IRankLine> = {}): IRankLine
     slot: `GPU ${number}`,
     device: `cuda:${number}`,
     status: 'running',
+    hangs: false,
     has_kernel: true,
     ...fields
   };

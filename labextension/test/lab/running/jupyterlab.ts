@@ -36,7 +36,7 @@ vi.mock('@jupyterlab/apputils', async () => {
       okButton: (options: object) => ({ accept: true, ...options }),
       warnButton: (options: object) => ({ accept: true, ...options })
     },
-    Notification: { error: vi.fn(), info: vi.fn() },
+    Notification: { emit: vi.fn(), error: vi.fn(), manager: { has: () => false } },
     showDialog: vi.fn()
   };
 });

@@ -109,7 +109,9 @@ test('a search has a new best when it is better, in its direction', () => {
 test('the settings say what is wanted', () => {
   const kinds = ['ended', 'failed', 'best'] as const;
   const wanted = (notifyEnded: 'never' | 'failed' | 'always', notifyBest: boolean): string[] =>
-    kinds.filter(kind => isWanted({ kind, row: line(1), key: '' }, { notifyEnded, notifyBest }));
+    kinds.filter(kind =>
+      isWanted({ kind, row: line(1, { ended_at: 9000 }), key: '' }, { notifyEnded, notifyBest })
+    );
   expect(wanted('always', true)).toEqual(['ended', 'failed', 'best']);
   expect(wanted('failed', true)).toEqual(['failed', 'best']);
   expect(wanted('never', false)).toEqual([]);
@@ -138,6 +140,6 @@ test('many are one message', () => {
     key: ''
   }));
   expect(messageOfMany(many, english)).toBe(
-    '1 experiment failed, 2 experiments have ended, 1 search has a new best'
+    '1 experiment failed (1), 2 experiments have ended, 1 search has a new best'
   );
 });

@@ -23,6 +23,8 @@ vi.mock('@jupyterlab/ui-components', () => {
     settingsIcon: new LabIcon({ name: 'settings', svgstr: '' })
   };
 });
+/** What is listed as JupyterLab's manager does it; `emit` and `update` note what was shown. */
+const listed = vi.hoisted(() => new Set<string>());
 vi.mock('@jupyterlab/apputils', () => ({
   ICommandPalette: new Token('palette'),
   Dialog: {
@@ -32,8 +34,13 @@ vi.mock('@jupyterlab/apputils', () => ({
   Clipboard: { copyToSystem: vi.fn() },
   InputDialog: { getText: vi.fn(), getItem: vi.fn() },
   Notification: {
-    dismiss: vi.fn(),
-    emit: vi.fn(),
+    dismiss: vi.fn((id: string) => listed.delete(id)),
+    emit: vi.fn(() => {
+      const id = `notification-${Math.random()}`;
+      listed.add(id);
+      return id;
+    }),
+    manager: { has: (id: string) => listed.has(id) },
     error: vi.fn(),
     success: vi.fn(),
     update: vi.fn()

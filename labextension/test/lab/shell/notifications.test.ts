@@ -26,11 +26,35 @@ function start(...rows: IExperimentLine[]) {
   return { det, execute };
 }
 
-/** The messages so far, after what is gathered was said. */
+/** The messages so far, after what is gathered was said; `+` marks one that replaces another. */
 async function said(afterMs = 1000): Promise<string[]> {
   await vi.advanceTimersByTimeAsync(afterMs);
-  return vi.mocked(Notification.emit).mock.calls.map(([message]) => message);
+  const emitted = vi.mocked(Notification.emit).mock;
+  const updated = vi.mocked(Notification.update).mock;
+  const order = [...emitted.invocationCallOrder, ...updated.invocationCallOrder];
+  return [
+    ...emitted.calls.map(([message]) => message),
+    ...updated.calls.map(([{ message }]) => `+ ${message}`)
+  ]
+    .map((message, i) => [order[i] ?? 0, message] as const)
+    .sort(([one], [two]) => one - two)
+    .map(([, message]) => message);
 }
+/** Click on what JupyterLab shows of the last notification. */
+function close(): void {
+  const { value: id } = vi.mocked(Notification.emit).mock.results.at(-1) as { value: string };
+  const shown = document.createElement('div');
+  shown.id = id;
+  document.body.append(shown);
+  shown.click();
+  shown.remove();
+}
+function dismiss(): void {
+  vi.mocked(Notification.emit).mock.results.forEach(({ value }) => {
+    Notification.dismiss(value as string);
+  });
+}
+const over = { status: 'completed', ended_at: 9000 } as const;
 const failed = (id: number): IExperimentLine =>
   line(id, { status: 'error', failure: 'rank 1: boom', ended_at: 9 });
 
@@ -54,11 +78,58 @@ test('a reconnection repeats nothing, and says what happened meanwhile', async (
   expect(await said()).toHaveLength(2);
 });
 
-test('many at once are one', async () => {
-  const ids = [1, 2, 3, 4, 5];
+test('failures are one notification, until it is dismissed', async () => {
+  const ids = [1, 2, 3, 4, 5, 6, 7, 8];
   const { det } = start(...ids.map(id => line(id)));
-  det.experiments.setSome(...ids.map(failed));
-  expect(await said()).toEqual(['5 experiments failed']);
+  det.experiments.setSome(failed(1));
+  await said();
+  det.experiments.setSome(failed(2), failed(3));
+  await said(60_000);
+  det.experiments.setSome(...[4, 5, 6].map(failed));
+  expect(await said()).toEqual([
+    'Experiment 1 failed (DigitsTrial): rank 1: boom',
+    '+ 3 experiments failed (1, 2, 3)',
+    '+ 6 experiments failed'
+  ]);
+  close();
+  det.experiments.setSome(failed(7));
+  expect((await said())[3]).toBe('+ Experiment 7 failed (DigitsTrial): rank 1: boom');
+  dismiss();
+  det.experiments.setSome(failed(8));
+  expect((await said())[4]).toBe('Experiment 8 failed (DigitsTrial): rank 1: boom');
+});
+
+test('of 290 experiments that end one after the other, two notifications are shown', async () => {
+  const ids = Array.from({ length: 290 }, (_, i) => i + 1);
+  const { det } = start(...ids.map(id => line(id)));
+  for (const id of ids) {
+    det.experiments.setSome(id % 100 === 0 ? failed(id) : line(id, { ...over, ended_at: 9000 }));
+    await vi.advanceTimersByTimeAsync(300);
+  }
+  await said();
+  expect(Notification.emit).toHaveBeenCalledTimes(2);
+  expect((await said()).slice(-1)).toEqual(['+ 288 experiments have ended']);
+});
+
+test('ends long after each other are mentioned one by one, in the same place', async () => {
+  const { det } = start(line(1), line(2));
+  det.experiments.setSome(line(1, { ...over, best_metric: 0.9 }));
+  await said(60_000);
+  det.experiments.setSome(line(2, { ...over, best_metric: 0.8 }));
+  expect(await said()).toEqual([
+    'Experiment 1 (DigitsTrial) has ended: accuracy 0.9000',
+    '+ Experiment 2 (DigitsTrial) has ended: accuracy 0.8000'
+  ]);
+});
+
+test('what ended within seconds is not mentioned, unless it failed', async () => {
+  const { det } = start(line(1), line(2), line(3));
+  const soon = { ended_at: 1005 };
+  det.experiments.setSome(
+    line(1, { ...soon, status: 'completed' }),
+    line(2, { ...soon, status: 'error', failure: 'rank 1: boom' })
+  );
+  expect(await said()).toEqual(['Experiment 2 failed (DigitsTrial): rank 1: boom']);
 });
 
 test('bests of a search come at most every half minute, the newest of them', async () => {
@@ -69,14 +140,16 @@ test('bests of a search come at most every half minute, the newest of them', asy
   det.experiments.setSome(search(0.3));
   det.experiments.setSome(search(0.4));
   expect(await said()).toHaveLength(1);
-  expect((await said(31_000))[1]).toContain('0.4000');
+  expect((await said(31_000))[1]).toContain(
+    '+ Search 1 (DigitsTrial) has a new best: accuracy 0.4'
+  );
   expect(await said(60_000)).toHaveLength(2);
 });
 
 test('nothing is said that the user does not want', async () => {
   const { det } = start(line(1), line(2));
   await det.settings.set('notifyEnded', 'failed');
-  det.experiments.setSome(line(1, { status: 'completed' }), failed(2));
+  det.experiments.setSome(line(1, over), failed(2));
   expect(await said()).toHaveLength(1);
   await det.settings.set('notifyEnded', 'never');
   det.experiments.setSome(failed(3));
@@ -126,6 +199,7 @@ test('on the desktop, while the page has no focus, if the user wants it', async 
   det.experiments.setSome(failed(2));
   await said();
   expect(shown).toEqual([]);
+  dismiss();
   vi.mocked(document.hasFocus).mockReturnValue(false);
   det.experiments.setSome(failed(3));
   await said(5000);
@@ -178,7 +252,7 @@ test('a disk that becomes full is mentioned once, and again when it was free mea
   expect(await said()).toEqual([text]);
   det.cluster.setDisks();
   det.cluster.setDisks(disk('/data', true));
-  expect(await said()).toEqual([text, text]);
+  expect(await said()).toEqual([text, '+ 2 disks are full']);
   expect(vi.mocked(Notification.emit).mock.calls[0]?.[2]?.autoClose).toBe(false);
 });
 

@@ -4,6 +4,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { h, setText } from '../../../src/dom/dom.js';
 import { EndedList } from '../../../src/lab/sidebar/endedlist.js';
 import { ActiveList } from '../../../src/lab/sidebar/activelist.js';
+import { EndedRow, type IEndedOperations } from '../../../src/lab/sidebar/endedrow.js';
 import { ActiveRow, activeHeight } from '../../../src/lab/sidebar/activerow.js';
 import type { IOperations } from '../../../src/lab/sidebar/operations.js';
 import { WindowedList, type IRowView } from '../../../src/lab/sidebar/list.js';
@@ -325,6 +326,13 @@ describe('a row of a waiting experiment', () => {
       { verb: 'activate', label: 'Activate', enabled: false, why: '' },
       { verb: 'kill', label: 'Kill', enabled: true, why: 'Ends it.' }
     ]
+  });
+
+  it('that failed shows its number and the first line of its error', () => {
+    const operations = { isSelected: () => false } as unknown as IEndedOperations;
+    const row = new EndedRow(english, operations, () => true);
+    row.update(line(12, { status: 'error', status_word: 'Error', ended_at: 9, failure: 'no\nlr' }));
+    expect(row.node.querySelector('.det-row-word')?.textContent).toBe('#12 · Error · no');
   });
 
   it('says why it waits, and its buttons do what would start it', () => {

@@ -82,7 +82,30 @@ def test_a_trial_that_hangs_says_so_and_has_no_time_left() -> None:
     assert state["eta_s"] is None
     [alarm] = state["alarms"]
     assert "rank 1 has been in `time.sleep` (cell 1, line 2) since" in alarm
-    assert state["trials"][0]["status_word"] == "Running, hangs"
+    [shown] = state["trials"]
+    assert shown["status_word"] == "Running, hangs"
+    assert [rank["hangs"] for rank in shown["ranks"]] == [False, True]
+
+
+def test_the_step_of_a_trial_that_hangs_is_the_batch_that_its_sentence_names() -> None:
+    stalls = [
+        RankStall(rank=0, kind="waits", collective="all_reduce", batch=47),
+        RankStall(rank=1, kind="still", batch=47),
+    ]
+    run = allocation(AllocationState.RUNNING)
+    run = run.model_copy(update={"hang": HangReport(since=105.0, at=109.0, ranks=stalls)})
+    state = built(experiment(trial(allocation=run, steps_completed=40, progress=0.5)))
+    assert state["summary"][0] == "step 47"
+    assert state["trials"][0]["steps_completed"] == 47
+    assert "batch 47" in state["alarms"][0]
+
+
+def test_all_ranks_hang_that_wait_for_each_other() -> None:
+    stalls = [RankStall(rank=rank, kind="waits", collective="all_reduce") for rank in (0, 1)]
+    run = allocation(AllocationState.RUNNING)
+    run = run.model_copy(update={"hang": HangReport(since=105.0, at=109.0, ranks=stalls)})
+    [shown] = built(experiment(trial(allocation=run)))["trials"]
+    assert [rank["hangs"] for rank in shown["ranks"]] == [True, True]
 
 
 def test_trial_of_a_paused_experiment_is_paused() -> None:
@@ -159,6 +182,7 @@ def test_ranks_show_slot_device_and_whether_they_are_up() -> None:
         "slot": f"GPU 0 · {slot(0, cuda=True).name}",
         "device": "cuda:0",
         "status": "running",
+        "hangs": False,
     }
     assert shown["ranks"][1]["status"] == "starting"
     assert shown["backend"] == "nccl"
