@@ -10,11 +10,15 @@ A Session sends requests over HTTP with the master's token. It returns the answe
 from __future__ import annotations
 
 import json
+import logging
+import math
+import subprocess
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -25,8 +29,11 @@ from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.daemons import spawn_master
 from det_jupyter.contract.host.locks import holder_of, is_locked
+from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
+
+logger = logging.getLogger(__name__)
 
 API = "/api/v1"
 BACKGROUND = "x-det-background"  # header of requests that no user has caused
@@ -242,6 +249,8 @@ def _error_of(response: httpx.Response) -> DetError:
 
 
 _POLL_S = 0.02
+_SAY_AFTER_S = 20.0
+_MOST_STARTS = 5  # of masters that end at once, because another one that was ending had the lock
 
 
 def find_master() -> MasterInfo | None:
@@ -308,32 +317,74 @@ def _is_alive(info: MasterInfo) -> bool:
     return info.process.is_alive
 
 
-def ensure_master(timeout_s: float = 30.0) -> MasterInfo:
+def ensure_master() -> MasterInfo:
     """Return address and token of the running master; start one when there is none.
+
+    It waits as long as a master is starting: that takes a second, and minutes on a busy computer.
 
     Raises:
         MasterUnreachable: It did not start; the message ends with the last lines of its log.
     """
     if info := find_master():
         return info
+    status: int | None = None
+    for _ in range(_MOST_STARTS):
+        process = _spawn_master()
+        with waiting_for(process.pid, "the det_jupyter master, which is starting") as still:
+            while (status := process.poll()) is None or (
+                status == 0 and is_locked(paths.master_lock())  # another one starts or ends
+            ):
+                if info := find_master():
+                    return info
+                still()
+        if info := find_master():
+            return info
+        if status:
+            break
+    if full := paths.find_full_folder():  # with a full disk the log is empty
+        raise MasterUnreachable(f"the det_jupyter master did not start: {full}")
+    raise MasterUnreachable(
+        f"the det_jupyter master did not start (exit status {status}).\n{_log_tail()}"
+    )
+
+
+def _spawn_master() -> subprocess.Popen[bytes]:
     try:
-        process = spawn_master()
+        return spawn_master()
     except OSError as error:
         raise MasterUnreachable(
             f"the det_jupyter master cannot be started: {paths.find_full_folder() or error}"
         ) from None
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if info := find_master():
-            return info
-        if process.poll() not in (None, 0):  # 0: another master holds the lock
-            break
+
+
+@contextmanager
+def waiting_for(pid: int, what: str) -> Iterator[Callable[[], None]]:
+    """Yield a function to call in each turn of a loop that waits for a master to start or end.
+
+    It pauses for a moment, and says once what is waited for if that takes long.
+
+    Raises:
+        MasterUnreachable: The process is stopped (SIGSTOP), so that it does neither.
+    """
+    say_at = time.monotonic() + _SAY_AFTER_S
+
+    def pause() -> None:
+        nonlocal say_at
+        if is_frozen(pid):
+            raise MasterUnreachable(
+                f"{what} (process {pid}), is stopped; `kill -CONT {pid}` lets it go on, or "
+                f"`kill -KILL {pid}` ends it; then repeat this command",
+                command=f"kill -CONT {pid}",
+            )
+        if time.monotonic() > say_at:
+            say_at = math.inf
+            logger.warning(
+                "still waiting for %s (process %d); if it does not get on, see %s",
+                what, pid, paths.log_dir(),
+            )  # fmt: skip
         time.sleep(_POLL_S)
-    if full := paths.find_full_folder():  # with a full disk the log is empty
-        raise MasterUnreachable(f"the det_jupyter master did not start: {full}")
-    raise MasterUnreachable(
-        f"the det_jupyter master did not start (exit status {process.poll()}).\n{_log_tail()}"
-    )
+
+    yield pause
 
 
 def _log_tail(num_lines: int = 15) -> str:

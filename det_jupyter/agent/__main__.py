@@ -13,10 +13,8 @@ import sys
 
 from det_jupyter.agent.starting.zygote_process import RANK_TARGET, start_zygote
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.daemons import raise_file_limit
+from det_jupyter.contract.host.inheritance import start_clean
 from det_jupyter.contract.host.locks import take_lock
-
-logger = logging.getLogger(__name__)
 
 _LOCK_S = 2.0  # an agent that is ending holds the lock for a moment
 
@@ -66,14 +64,12 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request otherwise
     # Read before the fork server is started, which must not inherit it.
     credentials = sys.stdin.read() if options.credentials else ""
+    start_clean(keeps_share=options.credentials)
     lock = take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
     if lock is None:
         if credentials:
             sys.exit(f"another agent uses {paths.data_dir()}")
         return 0
-    most_files, problem = raise_file_limit()  # each mapped blob keeps a file open
-    if problem:
-        logger.warning("at most %d files can be open at a time: %s", most_files, problem)
     # Only this process has the write end, so it closes when this process ends; then the ranks
     # exit.
     lifeline_fd, _ = os.pipe()

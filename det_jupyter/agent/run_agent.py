@@ -41,6 +41,7 @@ from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.daemons import keep_trimmed
+from det_jupyter.contract.host.inheritance import find_remains
 from det_jupyter.contract.host.socket_folders import socket_folder
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import DetError
@@ -70,7 +71,8 @@ async def run_agent(
             listener=await _listen(options.port),
         )
     name = remote.agent if remote else socket.gethostname()
-    offers = offered_agents(options.agent, os.environ, hostname=name)
+    remains = () if remote else find_remains()
+    offers = offered_agents(options.agent, os.environ, hostname=name, problems=remains)
     adopted = adopt_runs(now=time.time())
     with socket_folder(paths.runtime_dir() / "agent.sockets") as folder:
         spawner = Spawner()

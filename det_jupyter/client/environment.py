@@ -1,4 +1,4 @@
-"""Environment variables that a configuration names without a value: sent from this process.
+"""What a trial gets of the process that submits it: its umask, and variables without a value.
 
     environment: {environment_variables: [HF_TOKEN]}
     alerts: [{slack: "${SLACK_WEBHOOK}"}]
@@ -19,12 +19,17 @@ from typing import Any
 
 from det_jupyter.config.tracker_section import MLFLOW_ADDRESS, MLFLOW_CREDENTIALS
 from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.inheritance import own_umask
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.values.addresses import variable_of
 
 
 def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:
-    """Return the capsule with the values of variables that the configuration names without one."""
+    """Return the capsule with the umask of this process, and the values of variables.
+
+    They are those that the configuration names without a value.
+    """
+    capsule = capsule.model_copy(update={"umask": own_umask()})
     values, of_alerts = (
         {name: os.environ[name] for name in names if name in os.environ}
         for names in (_names(document), _names_of_services(document))

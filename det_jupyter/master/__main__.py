@@ -11,6 +11,7 @@ import argparse
 import sys
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.inheritance import start_clean
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import DetError
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    start_clean()
     # If the lock is held but there is no master's file, a master is starting or exiting: wait.
     lock = take_lock(
         paths.master_lock(), timeout_s=_LOCK_S, should_give_up=paths.master_file().exists

@@ -95,7 +95,7 @@ def _describe_processes() -> list[str]:
     named = ", ".join(f"pid {pid}" for pid in pids[:_MOST_NAMED])
     more = ", ..." if len(pids) > _MOST_NAMED else ""
     text = (
-        f"Processes of trials run without an agent ({named}{more}); `{SHELL.det} master stop "
+        f"Processes run without a master ({named}{more}); `{SHELL.det} master stop "
         "--everything` ends them."
     )
     return [text] if pids else []

@@ -5,7 +5,8 @@
     forced     agent, feeders and processes of runs that are left are terminated and killed
 
 Processes are identified as in host/processes.py (decision 17): those that hold a lock of the home,
-and those that belong to its folder of runs.
+those that belong to its folder of runs, and our programs whose working folder is that of its data:
+of a home whose files were removed, only these are found.
 """
 
 from __future__ import annotations
@@ -17,18 +18,26 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from det_jupyter.connection import Session, announced_master, ensure_master, must_be_awake
+from det_jupyter.connection import (
+    Session,
+    announced_master,
+    ensure_master,
+    must_be_awake,
+    waiting_for,
+)
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of, is_locked, remove_lock
-from det_jupyter.contract.host.run_processes import kill_processes_below, pids_below
+from det_jupyter.contract.host.run_processes import (
+    kill_processes_below,
+    pids_below,
+    programs_of,
+)
 from det_jupyter.contract.host.rundir import RunDir, runs_root
 from det_jupyter.contract.host.tensorboards import running_boards
 from det_jupyter.contract.messages import GangPlan, MasterInfo
 from det_jupyter.engine import ENGINES
 from det_jupyter.errors import DetError, MasterUnreachable
 
-_START_S = 20.0  # how long a master may take to start or to exit
-_END_S = 30.0
 _CONNECT_S = 5.0  # how long an agent takes to connect: it retries at least once a second
 _AGENT_S = 10.0  # how long an agent may take to end its ranks
 _LOCK_S = 1.0  # others hold a lock for an instant to test whether it is held
@@ -54,11 +63,9 @@ def end_master(*, everything: bool = False) -> MasterInfo | None:
     except MasterUnreachable:
         if _is_running(info):  # otherwise the master has exited meanwhile
             raise
-    deadline = time.monotonic() + _END_S
-    while _is_running(info):
-        if time.monotonic() > deadline:
-            raise DetError(f"The master (pid {info.pid}) was asked to stop and still runs.")
-        time.sleep(_POLL_S)
+    with waiting_for(info.pid, "the det_jupyter master, which is ending") as still:
+        while _is_running(info):
+            still()
     return info
 
 
@@ -76,7 +83,8 @@ def end_everything() -> list[str]:
             end_master(everything=True)
             ended.append("an agent without a master")
         ended += _force_end()
-        if not is_locked(paths.master_lock()) and not _is_agent_running():
+        is_over = not is_locked(paths.master_lock()) and not _is_agent_running()
+        if is_over and not programs_of(paths.data_dir()):
             return list(dict.fromkeys(ended))
     raise DetError(
         "other programs start the master again while it is ended: end what uses it (notebooks, "
@@ -86,14 +94,11 @@ def end_everything() -> list[str]:
 
 def _wait_for_master() -> MasterInfo | None:
     """Return the running master, or None; wait for one that is starting or exiting."""
-    deadline = time.monotonic() + _START_S
-    while (info := announced_master()) is None and is_locked(paths.master_lock()):
-        if time.monotonic() > deadline:
-            raise DetError(
-                f"a master holds {paths.master_lock()} and does not serve; see its log: "
-                f"{paths.log_dir() / 'master.log'}"
-            )
-        time.sleep(_POLL_S)
+    holder = holder_of(paths.master_lock())
+    pid = holder.pid if holder and holder.is_here else 0
+    with waiting_for(pid, "the det_jupyter master, which is starting or ending") as still:
+        while (info := announced_master()) is None and is_locked(paths.master_lock()):
+            still()
     return info
 
 
@@ -143,6 +148,9 @@ def _force_end() -> list[str]:
         its_ended, its_left = make().end_all(_AGENT_S)
         ended += its_ended
         left += its_left
+    for name, process in programs_of(paths.data_dir()):  # without their locks
+        if name != "fork server" or process.is_alive:  # it ends with its agent
+            (ended if process.end(_AGENT_S) else left).append(f"the {name} (pid {process.pid})")
     if not left:  # an agent that is left maps files of runs, and would be killed as one of them
         killed, survivors = kill_processes_below(runs_root(paths.data_dir()))
         ended += ["ranks without an agent"] * bool(killed)
@@ -180,8 +188,11 @@ def find_agent_without_master() -> tuple[int, list[GangPlan]] | None:
 
 
 def find_processes_without_agent() -> list[int]:
-    """Return the pids of processes of runs whose agent was killed; [] while an agent runs."""
-    return [] if _is_agent_running() else pids_below(runs_root(paths.data_dir()))
+    """Return the pids of what runs without an agent that can be asked; [] while one runs."""
+    if _is_agent_running():
+        return []
+    programs = (process.pid for _, process in programs_of(paths.data_dir()))
+    return sorted({*programs, *pids_below(runs_root(paths.data_dir()))})
 
 
 def _running_gangs(root: Path) -> Iterator[GangPlan]:

@@ -5,6 +5,7 @@ rank that was started afresh (__main__.py). It sets:
 
     process group              its own, so that its data-loader workers are killed with it
     death with the parent      at once on Linux; elsewhere by `watch_lifeline`
+    umask                      that of the process that submitted the trial
     environment                the user's variables, torchrun's, and only this gang's devices
     stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
 
@@ -60,6 +61,8 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
     if spec.plan.entrypoint.per == "slot":  # a launcher first ends the ranks that it has started
         kill_with_parent(parent_pid)
     _redirect_streams(RunDir(Path(spec.run_dir)), spec.place.rank)
+    if spec.plan.capsule.umask is not None:  # None: of an older version
+        os.umask(spec.plan.capsule.umask)
     set_variables(spec, environment(spec.plan, spec.place, _captured(spec)))
 
 

@@ -367,10 +367,10 @@ def test_what_a_killed_agent_has_left_is_named_by_status_and_ended_on_request(
         try:
             code, printed = command.run("status")
             assert code == 3
-            assert f"Processes of trials run without an agent (pid {daemon.pid});" in printed
+            assert f"Processes run without a master (pid {daemon.pid});" in printed
             code, printed = command.run("stop", "--everything")
             assert (code, printed) == (0, "Ended: ranks without an agent. Nothing runs now.\n")
             assert daemon.wait(timeout=30) == -signal.SIGKILL
         finally:
             daemon.kill()
-    assert "without an agent" not in command.run("status")[1]
+    assert "without a master" not in command.run("status")[1]

@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from det_jupyter.agent.devices.nvml import cuda_devices
+from det_jupyter.contract.host.inheritance import JOB_CORES_VARIABLE
 from det_jupyter.contract.messages import SlotView
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,6 @@ logger = logging.getLogger(__name__)
 AGENTS_VARIABLE = "DET_JUPYTER_AGENTS"
 AGENTS_OPTION = "--agent"
 CPU_SLOTS_VARIABLE = "DET_JUPYTER_CPU_SLOTS"
-JOB_CORES_VARIABLE = "SLURM_CPUS_ON_NODE"
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _OFFER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=cpu:(?P<places>[1-9][0-9]{0,3})")
 _MIG = "MIG-"  # prefix of the UUID of a part of a GPU
@@ -50,25 +50,31 @@ class Offer:
 
     agent_id: str
     slots: list[SlotView]
-    problems: tuple[str, ...] = ()  # simulated agents that are ignored, and why
+    problems: tuple[str, ...] = ()  # sentences: simulated agents that are ignored, limits
 
 
 def offered_agents(
-    options: Sequence[str], environ: Mapping[str, str], *, hostname: str
+    options: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    hostname: str,
+    problems: Sequence[str] = (),
 ) -> list[Offer]:
     """Return the agents of this process: simulated ones if any are requested, else one.
 
     Args:
         options: Values of `--agent`; they take precedence over the variable.
         hostname: Id of the agent if no simulated one is requested.
+        problems: What else is to be said of their slots.
     """
     where = AGENTS_OPTION if options else AGENTS_VARIABLE
     words = options or environ.get(AGENTS_VARIABLE, "").split()
-    simulated, problems = simulated_agents(words, where=where)
-    for problem in problems:
+    simulated, ignored = simulated_agents(words, where=where)
+    found = [*ignored, *problems]
+    for problem in found:
         logger.error("%s", problem)
     offers = simulated or [Offer(agent_id=hostname, slots=discover_slots(environ))]
-    return [replace(offers[0], problems=tuple(problems)), *offers[1:]]
+    return [replace(offers[0], problems=tuple(found)), *offers[1:]]
 
 
 def simulated_agents(words: Sequence[str], *, where: str) -> tuple[list[Offer], list[str]]:

@@ -1,5 +1,6 @@
-"""Finds and kills the processes of a run, whatever their parents and process groups are by now.
+"""Finds the processes of a run or of a home, whatever their parents and process groups are by now.
 
+    master, agent, fork server            what they run, and their working folder: the home's data
     a program that was started            its environment has the run's folder (RUN_VARIABLE)
     a fork of a rank, without exec        it has mapped the rank's control page
 
@@ -18,9 +19,16 @@ from pathlib import Path
 
 import psutil
 
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 
 _POLL_S = 0.01
+_DELETED = " (deleted)"  # after a path in /proc
+_PROGRAMS = {
+    "master": ("-m", "det_jupyter.master", "serve"),
+    "agent": ("-m", "det_jupyter.agent"),
+    "fork server": ("-m", "det_jupyter.rank.zygote"),
+}
 
 
 def kill_run_processes(run: RunDir, timeout_s: float = 5.0) -> list[int]:
@@ -86,6 +94,29 @@ def kill_until_gone(
         time.sleep(_POLL_S)
     left = {process.pid for process in found}
     return sorted(killed - left), sorted(left)
+
+
+def programs_of(data: Path) -> list[tuple[str, Process]]:
+    """Return masters, then agents, then fork servers of a folder of data, each with its name.
+
+    They are found even if the folder was removed, with the locks that they hold, and was made
+    anew since: their working folder was the one of this path.
+    """
+    found = []
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError):  # it is another user's, or has exited
+            process, line = Process.of(pid), psutil.Process(pid).cmdline()
+            name = next((each for each, words in _PROGRAMS.items() if _contains(line, words)), "")
+            if not name or pid == os.getpid() or _has_another(pid, str(data)):
+                continue
+            folder = psutil.Process(pid).cwd()
+            if folder.removesuffix(_DELETED) == os.path.realpath(data):
+                found.append((name, process))
+    return sorted(found, key=lambda one: list(_PROGRAMS).index(one[0]))
+
+
+def _contains(line: list[str], words: tuple[str, ...]) -> bool:
+    return any(tuple(line[start : start + len(words)]) == words for start in range(1, len(line)))
 
 
 def processes_of(run: RunDir, pids: Iterable[int]) -> list[psutil.Process]:

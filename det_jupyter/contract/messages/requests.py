@@ -51,6 +51,7 @@ class Capsule(Wire):
     # which the configuration has only the names; those of ranks, and those with addresses of
     # alerts. Their values are stored nowhere else and never shown.
     environment: str | None = None
+    umask: Annotated[int, Field(ge=0, le=0o777)] | None = None  # of the process that submits it
     notices: list[str] = []  # for the user: that a CUDA tensor was copied to the CPU, for example
 
 

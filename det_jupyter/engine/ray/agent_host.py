@@ -89,11 +89,9 @@ class AgentHost:
         _make_private(folder)
         _remove_siblings(folder)
         self._log = folder / "agent.out"
-        # Ray sets the number of threads, and has its token and its internals in variables.
+        # Ray has its token and its internals in variables.
         environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("RAY_") and name != "OMP_NUM_THREADS"
+            name: value for name, value in os.environ.items() if not name.startswith("RAY_")
         }
         environment["DET_JUPYTER_HOME"] = str(folder)
         for name, value in variables.items():

@@ -66,12 +66,14 @@ def list_slots(call: Call) -> str:
     lines = [
         f"{agent_title(a)}  {slot_signs(a)}  {summary(a.slots)}" for a in agents[:_MOST_AGENTS]
     ]
-    return _written(call, [slots_listing(view)], above=lines)
+    notes = problem_notes(call.client, call.reader)
+    return _written(call, [slots_listing(view)], above=lines, below=notes)
 
 
 def list_agents(call: Call) -> str:
     """Return a row for each agent."""
-    return _written(call, [agents_listing(call.client.cluster(limit=0))])
+    notes = problem_notes(call.client, call.reader)
+    return _written(call, [agents_listing(call.client.cluster(limit=0))], below=notes)
 
 
 def add_agent(call: Call) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,16 @@ def test_the_values_go_along_in_a_blob_whose_name_gives_nothing_away(
     assert "secret" not in found[0].model_dump_json()
 
 
-def test_without_a_value_to_take_along_the_capsule_stays(
+def test_without_a_value_to_take_along_there_is_no_blob(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UNSET", raising=False)
-    assert with_environment(CAPSULE, document("A=1", "UNSET"), BlobStore(tmp_path)) is CAPSULE
+    before = os.umask(0o027)
+    try:
+        made = with_environment(CAPSULE, document("A=1", "UNSET"), BlobStore(tmp_path))
+    finally:
+        os.umask(before)
+    assert made == CAPSULE.model_copy(update={"umask": 0o027})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,258 @@
+"""What master and agent keep of the process that starts them: nothing that belonged to it alone.
+
+They serve all notebooks of a user, and whichever comes first starts them. `start_clean` is the
+first call of both.
+
+    of the starter                 master and agent                     `det agent run`
+    CPU affinity                   all cores of their control group     kept: these it offers
+    nice value, scheduling class   0 and the usual, where allowed       kept
+    limits (ulimit)                soft raised to hard, hard to the     the same
+                                   user's highest where allowed;
+                                   stack, core: as the computer has
+    signals ignored or blocked     none                                 kept
+    umask, working folder          022, the folder of their data        the same
+    launchers' variables, numbers  removed                              the same
+      of threads, marks of a run
+    other variables                kept: they say where things are      the same
+
+A job of Slurm whose cores no control group bounds does it by the affinity, so that stays in a job.
+A trial gets the umask of the process that submits it, and the variables that its configuration
+names. What cannot be undone is in `find_remains`, for the agent's slots.
+
+Standard library only, as the master imports it before it takes its lock.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from det_jupyter.contract.host import paths
+
+JOB_CORES_VARIABLE = "SLURM_CPUS_ON_NODE"  # stays: no library takes it for a job's task
+UMASK = 0o022
+_MOST_CORES = 8192  # the kernel passes over those that the computer does not have
+
+# By these a library takes a process for a task of a launcher or job, and waits for the others.
+_OF_LAUNCHERS = (
+    "ACCELERATE_", "ALPS_APP_", "COBALT_", "CROSS_", "FLUX_", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "HOROVOD_", "HYDI_", "HYDRA_", "JSM_", "LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "LSB_",
+    "MASTER_ADDR", "MASTER_PORT", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "MPIR_",
+    "MV2_COMM_WORLD_", "NODE_RANK", "OMPI_", "PALS_", "PBS_", "PMIX_", "PMI_", "PRTE_", "RANK",
+    "ROLE_", "SLURM_", "SLURMD_", "SRUN_", "TORCHELASTIC_", "TORCHX_", "WORLD_SIZE",
+)  # fmt: skip
+# What one process has chosen for itself: its threads and cores, how it debugs, its seed.
+_OF_ONE_PROCESS = (
+    "BLIS_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "GOMP_CPU_AFFINITY", "GOTO_NUM_THREADS",
+    "KMP_AFFINITY", "KMP_HW_SUBSET", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS",
+    "NUMEXPR_NUM_THREADS", "OMP_DYNAMIC", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
+    "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PL_GLOBAL_SEED", "PL_SEED_WORKERS",
+    "TORCH_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+# The notebook, kernel or run of a tracker that it was.
+_OF_ONE_RUN = (
+    "JPY_", "MLFLOW_RUN_ID", "MPLBACKEND", "WANDB_RUN_ID", "WANDB_SERVICE", "WANDB_SWEEP_ID",
+)  # fmt: skip
+_OWN = _OF_LAUNCHERS + _OF_ONE_PROCESS + _OF_ONE_RUN
+
+_AGAIN = (
+    "; `python -m det_jupyter.master stop --everything`, and start it from a shell that is not "
+    "limited so"
+)
+_FEW = 4096  # files or processes, which training may need
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A limit that training can reach, with its name for the kernel, readers and shells."""
+
+    kind: int
+    kernels: str
+    readers: str
+    ulimit: str
+    enough: int = resource.RLIM_INFINITY
+    is_raised: bool = True
+
+
+_LIMITS = (
+    _Limit(resource.RLIMIT_NOFILE, "Max open files", "open files", "-n", _FEW),
+    _Limit(resource.RLIMIT_NPROC, "Max processes", "processes and threads", "-u", _FEW),
+    _Limit(resource.RLIMIT_AS, "Max address space", "bytes of address space", "-v"),
+    _Limit(resource.RLIMIT_DATA, "Max data size", "bytes of data", "-d"),
+    _Limit(resource.RLIMIT_FSIZE, "Max file size", "bytes in a file", "-f"),
+    _Limit(resource.RLIMIT_CPU, "Max cpu time", "seconds of CPU time", "-t"),
+    _Limit(resource.RLIMIT_MEMLOCK, "Max locked memory", "bytes of locked memory", "-l", 0),
+    _Limit(
+        resource.RLIMIT_STACK, "Max stack size", "bytes of stack", "-s", 8 << 20, is_raised=False
+    ),
+)
+# A soft limit at the hard one would write core files, and give each thread all of a stack.
+_AS_THE_COMPUTER = {
+    resource.RLIMIT_STACK: "Max stack size",
+    resource.RLIMIT_CORE: "Max core file size",
+}
+
+
+def start_clean(*, keeps_share: bool = False) -> None:
+    """Undo what this process has inherited from its starter alone, as far as that is allowed.
+
+    To be called before any thread is started.
+
+    Args:
+        keeps_share: Whether to keep cores, priority and signals: of an agent that a user starts
+            by hand or in a job, they are what it was given.
+    """
+    os.umask(UMASK)
+    os.chdir(paths.data_dir())
+    if not keeps_share:
+        _use_all_cores(is_in_job=JOB_CORES_VARIABLE in os.environ)
+        _use_usual_priority()
+        _take_signals()
+    _raise_limits()
+    remove_own(os.environ)
+
+
+def remove_own(environ: MutableMapping[str, str]) -> None:
+    """Remove the variables that belong to one process, task or run.
+
+    >>> environ = {"PATH": "/bin", "SLURM_NTASKS": "2", "RANK": "1", "RANKING": "x"}
+    >>> remove_own(environ)
+    >>> environ
+    {'PATH': '/bin', 'RANKING': 'x'}
+    """
+    for name in list(environ):
+        is_own = any(name == own or (own.endswith("_") and name.startswith(own)) for own in _OWN)
+        if is_own and name != JOB_CORES_VARIABLE:
+            del environ[name]
+
+
+def own_umask() -> int:
+    """Return the umask of this process."""
+    for line in _lines("/proc/self/status"):
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    mask = os.umask(UMASK)  # for a moment another thread's files have this one
+    os.umask(mask)
+    return mask
+
+
+def find_remains() -> list[str]:
+    """Return a sentence for each inherited property that reaches trials and could not be undone.
+
+    Called in the agent, whose properties its ranks inherit.
+    """
+    return [*_priority_remains(), *_limit_remains()]
+
+
+def _use_all_cores(*, is_in_job: bool) -> None:
+    if hasattr(os, "sched_setaffinity") and not is_in_job:
+        with suppress(OSError):  # a sandbox may forbid it
+            os.sched_setaffinity(0, range(_MOST_CORES))
+
+
+def _use_usual_priority() -> None:
+    with suppress(OSError):  # only root raises a priority that was lowered
+        if os.getpriority(os.PRIO_PROCESS, 0):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+    with suppress(OSError, AttributeError):  # macOS has no scheduling classes
+        if os.sched_getscheduler(0) != os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _take_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell's background jobs have it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _raise_limits() -> None:
+    highest = _highest_limits()
+    for limit in _LIMITS:
+        if not limit.is_raised:
+            continue
+        _, hard = resource.getrlimit(limit.kind)
+        for wanted in (_higher(hard, highest.get(limit.kernels, hard)), hard):
+            # Only root raises a hard limit; macOS has one of files below its "unlimited".
+            with suppress(OSError, ValueError):
+                resource.setrlimit(limit.kind, (wanted, wanted))
+                break
+    usual = _limits_of("1")
+    for kind, kernels in _AS_THE_COMPUTER.items():
+        if kernels in usual:
+            soft, (_, hard) = usual[kernels][0], resource.getrlimit(kind)
+            with suppress(OSError, ValueError):
+                resource.setrlimit(kind, (hard if _higher(soft, hard) == soft else soft, hard))
+
+
+def _priority_remains() -> Iterator[str]:
+    if (nice := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
+        yield f"trials run with low priority (nice {nice}), as what started the agent{_AGAIN}"
+    if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
+        yield f"trials run in another scheduling class, as what started the agent{_AGAIN}"
+
+
+def _limit_remains() -> Iterator[str]:
+    highest = _highest_limits()
+    for limit in _LIMITS:
+        soft, _ = resource.getrlimit(limit.kind)
+        most = highest.get(limit.kernels, soft)
+        if _higher(soft, most) != soft and _higher(soft, limit.enough) != soft:
+            usual = "any number" if most == resource.RLIM_INFINITY else f"{most:,}"
+            yield (
+                f"trials can have {soft:,} {limit.readers}, as what started the agent (ulimit "
+                f"{limit.ulimit}); other processes of yours can have {usual}{_AGAIN}"
+            )
+
+
+def _highest_limits() -> dict[str, int]:
+    """Return the highest hard limits of this user's processes, by the kernel's words.
+
+    They are those that a login gives."""
+    found: dict[str, int] = {}
+    for pid in _own_pids():
+        limits = _limits_of(pid)
+        for name, (_, hard) in limits.items():
+            found[name] = _higher(found.get(name, hard), hard)
+    return found
+
+
+def _own_pids() -> Iterator[str]:
+    with suppress(OSError):
+        for entry in os.scandir("/proc"):
+            with suppress(OSError):  # it has ended meanwhile
+                if entry.name.isdecimal() and entry.stat().st_uid == os.geteuid():
+                    yield entry.name
+
+
+def _limits_of(pid: str) -> dict[str, tuple[int, int]]:
+    """Return soft and hard limits of a process, by the words of the kernel."""
+    found = {}
+    for line in _lines(f"/proc/{pid}/limits"):
+        words = line[:25].strip()
+        values = line[25:].split()[:2]
+        if len(values) == 2 and values[0] != "Soft":
+            soft, hard = (
+                resource.RLIM_INFINITY if value == "unlimited" else int(value) for value in values
+            )
+            found[words] = (soft, hard)
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # no such process, another system, or a sandbox
+        return []
+
+
+def _higher(one: int, other: int) -> int:
+    return resource.RLIM_INFINITY if resource.RLIM_INFINITY in (one, other) else max(one, other)

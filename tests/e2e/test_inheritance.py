@@ -1,0 +1,128 @@
+"""A master started by a bound, niced, limited task of a job; its trials are none of that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.processes import DetHome, det_home, find, wait_until
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and calls taskset"),
+]
+
+DET = [sys.executable, "-m", "det_jupyter"]
+OF_A_JOB = {
+    "SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_PROCID": "2", "PMI_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x", "NODE_RANK": "1",
+    "OMP_NUM_THREADS": "1", "CUDA_LAUNCH_BLOCKING": "1", "PL_GLOBAL_SEED": "3",
+    "JPY_SESSION_NAME": "other.ipynb", "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "WANDB_RUN_ID": "x",
+}  # fmt: skip
+PROBE = """
+import json, os, resource, signal, sys
+mask = os.umask(0)
+os.umask(mask)
+limits = {n: resource.getrlimit(getattr(resource, f"RLIMIT_{n}")) for n in ("NOFILE", "CORE")}
+json.dump({
+    "cores": len(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0),
+    "blocked": [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+    "umask": mask, "limits": limits, "variables": dict(os.environ),
+}, open(sys.argv[1], "w"))
+"""
+# The folder is gone when the master starts; the limits are soft and hard.
+STARTER = (
+    "rmdir $PWD; ulimit -n 300; ulimit -c unlimited; umask 077; trap '' HUP QUIT; "
+    "exec nice -n 7 taskset -c {core} {python} -m det_jupyter master start"
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    """Return a det_jupyter whose master was started from such a process."""
+    gone = tmp_path_factory.mktemp("gone")
+    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
+        line = STARTER.format(core=min(os.sched_getaffinity(0)), python=sys.executable)
+        variables = os.environ | OF_A_JOB
+        subprocess.run(["bash", "-c", line], cwd=gone, env=variables, check=True)
+        yield home
+
+
+@pytest.fixture(scope="module")
+def probed(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what a trial finds that a process with umask 027 submits."""
+    folder = tmp_path_factory.mktemp("submitted")
+    found = folder / "found.json"
+    config = {
+        "name": "probe",
+        "entrypoint": f"python3 probe.py {found}",
+        "searcher": {"name": "single", "metric": "x", "max_length": {"batches": 1}},
+        "environment": {"environment_variables": ["PMI_RANK=5", "SLURM_NTASKS"]},
+    }
+    (folder / "probe.yaml").write_text(yaml.safe_dump(config))
+    (folder / "probe.py").write_text(PROBE)
+    subprocess.run(
+        [*DET, "e", "create", "probe.yaml", ".", "--follow"],
+        cwd=folder, env=os.environ | {"SLURM_NTASKS": "9"}, umask=0o027, check=True,
+    )  # fmt: skip
+    facts: dict[str, Any] = json.loads(found.read_text())
+    facts["mode of its file"] = found.stat().st_mode & 0o777
+    return facts
+
+
+def test_trial_may_use_all_cores_at_the_usual_priority(
+    home: DetHome, probed: dict[str, Any]
+) -> None:
+    assert probed["cores"] == len(os.sched_getaffinity(0))
+    assert probed["blocked"] == []
+    assert probed["nice"] == 0 or "low priority (nice 7)" in listed(home, "slot")
+
+
+def test_trial_gets_the_umask_and_variables_of_its_own_submission(probed: dict[str, Any]) -> None:
+    assert (probed["umask"], probed["mode of its file"]) == (0o027, 0o640)
+    names = OF_A_JOB.keys() - {"PMI_RANK", "SLURM_NTASKS", "OMP_NUM_THREADS", "NODE_RANK"}
+    assert {n: probed["variables"][n] for n in names if n in probed["variables"]} == {}
+    assert (probed["variables"]["PMI_RANK"], probed["variables"]["SLURM_NTASKS"]) == ("5", "9")
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert probed["variables"]["OMP_NUM_THREADS"] == str(share)
+
+
+def test_limits_are_as_far_undone_as_is_allowed_and_named_at_the_slots(
+    home: DetHome, probed: dict[str, Any]
+) -> None:
+    soft, hard = probed["limits"]["NOFILE"]
+    assert soft == hard
+    if hard == 300:  # this process may not raise it
+        for listing in ("slot", "agent"):
+            assert "trials can have 300 open files, as what started" in listed(home, listing)
+    assert probed["limits"]["CORE"][0] == soft_core_of_the_computer()
+
+
+def test_master_and_agent_work_in_their_folder_with_a_umask_of_their_own(home: DetHome) -> None:
+    agent = wait_until(lambda: find(home.path, "det_jupyter.agent"), "an agent runs")
+    for process in (home.master(), agent):
+        assert process.cwd() == str(home.path / "data")
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert "Umask:\t0022" in status
+
+
+def listed(home: DetHome, what: str) -> str:
+    done = subprocess.run([*DET, what, "list"], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def soft_core_of_the_computer() -> int:
+    line = next(
+        line for line in Path("/proc/1/limits").read_text().splitlines() if "core file" in line
+    )
+    value = line[25:].split()[0]
+    return -1 if value == "unlimited" else int(value)
