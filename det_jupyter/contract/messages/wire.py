@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 17
+PROTOCOL = 18
 
 
 class Wire(BaseModel):
