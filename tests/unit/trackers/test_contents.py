@@ -5,9 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from det_jupyter.contract.messages import ExperimentView, FeedItem, State, Verdict
-from det_jupyter.trackers.contents import Point, facts_of, points_in, take_new
-from tests.unit.view.view_samples import CREATED_AT, checkpoint, experiment, failure, trial
+from det_jupyter.contract.messages import AllocationState, ExperimentView, FeedItem, State, Verdict
+from det_jupyter.trackers.contents import (
+    Point,
+    facts_of,
+    points_in,
+    remark_on,
+    rows_of,
+    take_new,
+)
+from tests.unit.view.view_samples import (
+    CREATED_AT,
+    allocation,
+    checkpoint,
+    curve,
+    experiment,
+    failure,
+    trial,
+)
 
 
 def item(record: dict[str, Any], kind: Any = "metrics") -> FeedItem:
@@ -43,6 +58,41 @@ def test_steps_that_are_reported_again_after_a_restart_are_left_out() -> None:
     assert steps == {"training/loss": 11, "validation/error": 10}
 
 
+def test_a_metric_that_has_no_point_yet_gets_its_first_at_any_step() -> None:
+    first = [Point("training/loss", step, 1.0, 0.0) for step in (0, 1)]
+    assert take_new(first, {}) == first
+
+
+def test_a_row_has_the_values_of_its_step_and_the_time_of_the_last() -> None:
+    loss = curve("training", "loss", [0.5, None], steps=[20, 10], times=[7.0, 5.0])
+    error = curve("validation", "error", [0.25, 0.75], steps=[20, 30], times=[6.0, 8.0])
+    (first, missing), *others = rows_of([loss, error])
+    assert (first, sorted(missing), missing["_timestamp"]) == (
+        10,
+        ["_timestamp", "training/loss"],
+        5.0,
+    )
+    assert math.isnan(missing["training/loss"])
+    assert others == [
+        (20, {"_timestamp": 7.0, "training/loss": 0.5, "validation/error": 0.25}),
+        (30, {"_timestamp": 8.0, "validation/error": 0.75}),
+    ]
+
+
+def test_of_many_runs_that_have_changed_five_are_named() -> None:
+    assert remark_on({3: {}}) == ""
+    assert remark_on({3: {"is_deleted": True}}) == (
+        "runs that are deleted there get nothing until they are restored (trial 3)"
+    )
+    again = {number: {"replaces": "x"} for number in range(1, 6)}
+    assert remark_on(again).endswith("(trials 1, 2, 3, 4, 5)")
+    both = remark_on({**again, 6: {"replaces": "x"}, 7: {"replaces": "x"}, 8: {"is_deleted": 1}})
+    assert both.endswith(
+        "(trial 8); runs that were not there any more were made again "
+        "(trials 1, 2, 3, 4, 5 and 2 more)"
+    )
+
+
 def sample() -> ExperimentView:
     view = experiment()
     own = {"labels": ["a", "b"], "description": "why"}
@@ -71,11 +121,21 @@ def test_a_run_has_parameters_and_what_the_trial_has_come_to() -> None:
     assert (facts.status, facts.began_at, facts.ended_at) == ("running", CREATED_AT, None)
 
 
+def test_a_run_that_the_search_stopped_says_so() -> None:
+    stopped = trial(state=State.COMPLETED, was_stopped=True, best_metric=0.123456789)
+    facts = facts_of(sample(), stopped, [], computer="here")
+    assert facts.facts["state"] == "STOPPED_EARLY"
+    assert facts.facts["best_metric"] == "0.123457"
+    assert "best_checkpoint" not in facts.facts
+    assert facts_of(sample(), trial(), [], computer="here").facts["state"] == "ACTIVE"
+
+
 def test_a_run_ends_as_its_trial() -> None:
     def status_of(**changes: Any) -> str:
         return facts_of(sample(), trial(**changes), [], computer="here").status
 
     assert status_of(allocation=None) == "waiting"
+    assert status_of(allocation=allocation(AllocationState.STARTING)) == "waiting"
     assert status_of(state=State.COMPLETED) == "completed"
     assert status_of(state=State.CANCELED) == "canceled"
     assert status_of(state=State.ERROR) == "failed"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import io
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages import TrackerWork
-from det_jupyter.errors import NotFound
+from det_jupyter.contract.messages import TrackerOrder, TrackerWork
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.trackers import __main__ as program
 from det_jupyter.trackers.service import Refused, Source, Unreachable
 
@@ -74,9 +76,92 @@ def test_a_tracker_that_cannot_be_reached_is_reported_once_and_is_not_asked_agai
     assert (tracker.sent, master.problems, master.failures) == ([], {}, ["down"])
 
 
-def test_an_experiment_whose_code_is_not_stored_any_more_is_sent_without_it() -> None:
-    class Master:
-        def code(self, experiment_id: int) -> dict[str, str]:
-            raise NotFound("it is not stored")
+def order_of(tracker: dict[str, Any], **changes: Any) -> TrackerOrder:
+    order = TrackerOrder(
+        group="group", tracker=tracker, folder="/f", credentials={}, is_users=True
+    )
+    return order.model_copy(update=changes)
 
-    assert Source(cast("Any", Master()), "here").code(7) == {}
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    found = {
+        "MLFLOW_TRACKING_TOKEN": "old", "MLFLOW_TRACKING_AUTH": "x", "NETRC": "n", "HOME": "/h",
+    }  # fmt: skip
+    monkeypatch.setattr(program, "os", SimpleNamespace(environ=found, devnull="/dev/null"))
+    return found
+
+
+def test_credentials_of_the_order_replace_those_of_the_master(environment: Any) -> None:
+    given = {"MLFLOW_TRACKING_USERNAME": "ann"}
+    program.take_credentials(order_of({}, credentials=given))
+    assert environment == {
+        "MLFLOW_TRACKING_USERNAME": "ann",
+        "MLFLOW_TRACKING_AUTH": "x",
+        "NETRC": "n",
+        "HOME": "/h",
+    }
+
+
+def test_an_address_of_the_user_without_credentials_gets_those_of_the_master(
+    environment: Any,
+) -> None:
+    before = dict(environment)
+    program.take_credentials(order_of({}))
+    assert environment == before
+
+
+def test_an_address_that_is_not_the_users_gets_no_credentials_that_lie_around(
+    environment: Any,
+) -> None:
+    program.take_credentials(order_of({}, credentials={"A": "b"}, is_users=False))
+    assert environment == {"A": "b", "HOME": "/dev/null"}
+
+
+class Started:
+    """A process that has been started with an order; what it does is noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, end: Exception | None = None) -> None:
+        self.done: list[str] = []
+        self.end = end
+        order = order_of({"type": "wandb"})
+        monkeypatch.setattr(program.sys, "stdin", io.StringIO(order.model_dump_json() + "\n"))
+        monkeypatch.setattr(program, "_end_with_input", lambda: self.done.append("watch"))
+        monkeypatch.setattr(program, "_keep_log", lambda: self.done.append("log"))
+        monkeypatch.setattr(program, "take_credentials", lambda order: self.done.append("own"))
+        monkeypatch.setattr(program, "find_master", lambda: SimpleNamespace(host="here"))
+        monkeypatch.setattr(program, "Session", lambda info, *, is_users: (info, is_users))
+        monkeypatch.setattr(program, "Client", lambda session: session)
+        monkeypatch.setattr(program, "_sender_of", lambda order, source: order.tracker["type"])
+        monkeypatch.setattr(program, "send_all", self._send_all)
+
+    def _send_all(self, sender: Any, source: Any, group: str) -> None:
+        self.done.append(f"send {sender} {group}")
+        if self.end is not None:
+            raise self.end
+
+
+def test_a_process_sends_what_its_order_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch)
+    assert program.main() == 0
+    assert sorted(started.done) == ["log", "own", "send wandb group", "watch"]
+
+
+def test_a_process_without_a_master_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch)
+    monkeypatch.setattr(program, "find_master", lambda: None)
+    assert program.main() == 0
+    assert "send wandb group" not in started.done
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [(MasterUnreachable("gone"), 0), (NotFound("replaced"), 0), (ValueError("secret"), 1)],
+)
+def test_only_a_fault_ends_a_process_with_an_error(
+    end: Exception, status: int, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    Started(monkeypatch, end=end)
+    assert program.main() == status
+    assert [record.message.splitlines()[0] for record in caplog.records] == ["ValueError"] * status
+    assert "secret" not in caplog.text
