@@ -213,6 +213,12 @@ def test_trials_of_a_search_are_compared_in_the_order_given() -> None:
     assert [table["title"] for table in found.state["tables"]] == ["Results", "Hyperparameters"]
 
 
+def test_all_trials_of_a_small_search_are_compared_best_first() -> None:
+    found = handle(Master(search(5, id=7)), 7).compare_trials()
+    assert [side["id"] for side in found.state["sides"]] == [5, 4, 3, 2, 1]
+    assert not any("are compared" in note for note in found.state["notes"])
+
+
 @pytest.mark.parametrize("chosen", [(), tuple(range(1, 501))])
 def test_of_many_trials_the_best_are_compared_and_that_is_said(chosen: tuple[int, ...]) -> None:
     found = handle(Master(search(500, id=7)), 7).compare_trials(*chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,18 @@ def test_all_that_is_wrong_with_changes_comes_together() -> None:
         "data.x: got an object of type object, expected a number, text, a list or a dict of these",
         "config: got slots and resources.slots_per_trial, expected only one of them",
     ]
+
+
+def test_changes_that_say_the_same_are_no_conflict() -> None:
+    parts = {
+        "first": {"hyperparameters": {"lr": 0.5, "names": ["a", "b"]}},
+        "second": {"hyperparameters": {"lr": float("0.5"), "names": ["a", "b"]}},
+    }
+    assert find_conflicts(parts, "config") == []
+
+
+def test_a_value_that_is_not_equal_to_itself_is_no_conflict_with_another_key() -> None:
+    assert find_conflicts({"first": {"data": {"a": math.nan}}, "second": {"slots": 2}}, "c") == []
 
 
 def test_an_entry_of_a_list_that_another_change_replaces_is_a_conflict() -> None:

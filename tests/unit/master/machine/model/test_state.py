@@ -18,6 +18,7 @@ from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.view.model.sidebar import ExperimentLine
+from tests.unit.master.machine_world import World, registered, submitted
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,16 @@ def test_a_field_that_two_descriptions_have_is_declared_once(
 def origin(cls: type[Wire], name: str) -> type:
     """Return the class that declares a field."""
     return next(each for each in cls.__mro__ if name in get_annotations(each))
+
+
+def test_of_many_notices_the_first_ten_are_kept_each_once_and_as_many_alarms() -> None:
+    world = World()
+    world.tell(registered(), submitted())
+    trial = world.trial()
+    first = list(trial.notices)
+    for number in range(20):
+        trial.add_notice(f"notice {number}")
+        trial.add_notice("notice 0")
+        trial.add_notice(f"alarm {number}", is_alarm=True)
+    assert trial.notices == [*first, *(f"notice {i}" for i in range(10 - len(first)))]
+    assert trial.alarms == [f"alarm {number}" for number in range(10)]
