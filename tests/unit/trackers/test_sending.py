@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,7 +126,7 @@ class Started:
         self.done: list[str] = []
         self.end = end
         order = order_of({"type": "wandb"})
-        monkeypatch.setattr(program.sys, "stdin", io.StringIO(order.model_dump_json() + "\n"))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(order.model_dump_json() + "\n"))
         monkeypatch.setattr(program, "_end_with_input", lambda: self.done.append("watch"))
         monkeypatch.setattr(program, "_keep_log", lambda: self.done.append("log"))
         monkeypatch.setattr(program, "take_credentials", lambda order: self.done.append("own"))

@@ -9,16 +9,18 @@ import pytest
 
 from det_jupyter.contract.messages import (
     CheckpointView,
+    Curve,
     ExperimentView,
     FeedItem,
     TrackerProgress,
     TrackerWork,
     TrialView,
 )
+from det_jupyter.contract.messages.trackers import MOST_OF_PROBLEM
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers import service
 from det_jupyter.trackers.service import Source
-from tests.unit.view.view_samples import checkpoint, experiment, trial
+from tests.unit.view.view_samples import checkpoint, curve, experiment, trial
 
 WORK = TrackerWork(id=5, experiment_id=7, key="k", seq=0, runs={})
 
@@ -50,8 +52,8 @@ class Master:
         self.asked.append(("checkpoints", number))
         return [checkpoint(10, 0.5)]
 
-    def curves(self, number: int) -> list[str]:
-        return [f"curve of {number}"]
+    def curves(self, number: int) -> list[Curve]:
+        return [curve("training", f"loss of {number}", [0.5])]
 
     def code(self, number: int) -> dict[str, str]:
         return {"train.py": f"# {number}"}
@@ -116,7 +118,7 @@ def test_a_news_of_an_experiment_that_was_never_asked_for_is_no_fault() -> None:
 
 def test_curves_code_and_work_are_those_of_the_master() -> None:
     source = source_of(Master())
-    assert source.curves(7) == ["curve of 7"]
+    assert [each.name for each in source.curves(7)] == ["loss of 7"]
     assert source.code(7) == {"train.py": "# 7"}
     assert source.work("group") == [WORK]
 
@@ -140,5 +142,5 @@ def test_positions_and_problems_are_stored_by_the_master() -> None:
     assert advanced == (5, TrackerProgress(seq=9, runs={1: {"run_id": "r"}}, after=4))
     assert reported[0] == 5
     assert reported[1].seq is None
-    assert len(reported[1].problem) == len(failed[1]) == service.MOST_OF_PROBLEM
+    assert len(reported[1].problem) == len(failed[1]) == MOST_OF_PROBLEM
     assert failed[0] == "group"
