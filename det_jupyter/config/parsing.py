@@ -142,11 +142,11 @@ def _raise_if_any(strange: list[Problem], problems: list[Problem]) -> None:
     """Raise the problems, if there are any.
 
     Left out are problems of values that have, or contain, a problem in `strange`, and those of
-    missing keys that another problem suggests as the correct name of an unknown key.
+    missing keys, and of their sections, that another problem suggests for an unknown key.
     """
     places = {place for problem in strange for place in enclosing_paths(problem.path)}
     found = strange + [problem for problem in problems if problem.path not in places]
-    meant = {problem.meant for problem in found}
+    meant = {place for problem in found for place in enclosing_paths(problem.meant)}
     if found := [each for each in found if not (each.is_missing and each.path in meant)]:
         raise ConfigError(sort_problems(found))
 

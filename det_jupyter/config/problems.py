@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,6 +35,7 @@ _NOT_HERE = {
     "alerts.pools": "only alerts.yaml has it: these are alerts of one experiment",
 }
 _MOST_LISTED = 16
+_USUAL_HYPERPARAMETERS = ("global_batch_size", "batch_size", "learning_rate", "lr")
 _MAPPING = "a mapping (`key: value` lines)"
 _EXPECTED = {
     "bool_type": "true or false",
@@ -198,8 +200,32 @@ def _explain_unknown(loc: Sequence[int | str], document: Mapping[str, Any]) -> P
     ):
         return Problem(here, other)
     names = list(fields_of(sections_at(above, document)))
+    if (
+        not above
+        and not get_close_matches(key, names, n=1)
+        and (inner := _dedented(key, document))
+    ):
+        below = inner.rpartition(".")[0]
+        return Problem(here, f"unknown key; it belongs below {below}: indent it", inner)
     suggestion, meant = _suggestion(key, above, names)
     return Problem(here, f"unknown key; {suggestion}", meant)
+
+
+def _dedented(key: str, document: Mapping[str, Any]) -> str:
+    """Return the path that a key of the top level has if it is indented; "" if that is unclear.
+
+    A name that only one section has belongs there. A name that no section has is a hyperparameter
+    if it is a usual one, or follows that section.
+    """
+    inner = [path for path in all_paths() if path.partition(".")[2] == key]
+    if inner:
+        given = [path for path in inner if path.partition(".")[0] in document]
+        found = inner if len(inner) == 1 else given
+        return found[0] if len(found) == 1 else ""
+    before = [*document][: [*document].index(key)]
+    known = [name for name in before if name in ExperimentConfig.model_fields]
+    follows = known[-1:] == ["hyperparameters"]
+    return f"hyperparameters.{key}" if follows or key in _USUAL_HYPERPARAMETERS else ""
 
 
 def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str | None:
@@ -211,13 +237,17 @@ def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str
     return f"{kind} does not have it; {join_words(having, 'and')} {verb}"
 
 
+@cache
+def _last_names() -> dict[str, str]:
+    """Return the path of each key, by its last part; of several paths, the first."""
+    return {path.rpartition(".")[2]: path for path in reversed([*all_paths()])}
+
+
 def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
     """Return a remedy for an unknown key, and the path of the likely key, or ""."""
     if nearest := get_close_matches(key, names, n=1):
         return f"did you mean {nearest[0]}?", ".".join((*above, nearest[0]))
-    by_name: dict[str, str] = {}
-    for path in all_paths():
-        by_name.setdefault(path.rpartition(".")[2], path)
+    by_name = _last_names()
     elsewhere = [name for name in by_name if by_name[name] != ".".join((*above, name))]
     if nearest := get_close_matches(key, elsewhere, n=1, cutoff=0.8):
         return f"did you mean {by_name[nearest[0]]}?", by_name[nearest[0]]

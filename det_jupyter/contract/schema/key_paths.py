@@ -56,11 +56,15 @@ def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems without duplicates, sorted by path; `[10]` comes after `[9]`."""
+    """Return the problems without duplicates, sorted by path; `[10]` comes after `[9]`.
 
-    def sort_key(problem: Problem) -> tuple[list[str], str]:
+    Missing values come last: they may be missing because of another problem.
+    """
+
+    def sort_key(problem: Problem) -> tuple[bool, list[str], str]:
         parts = re.findall(r"\d+|\D+", problem.path)
-        return [part.zfill(20) if part.isdigit() else part for part in parts], problem.text
+        padded = [part.zfill(20) if part.isdigit() else part for part in parts]
+        return problem.is_missing, padded, problem.text
 
     return sorted(dict.fromkeys(problems), key=sort_key)
 

@@ -14,10 +14,10 @@ from typing import Any
 from torch import nn
 
 from det_jupyter.contract.values.text import class_name
-from det_jupyter.core import DistributedContext
+from det_jupyter.core import Context, DistributedContext
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.pytorch.data import BatchStream, DataLoader
-from det_jupyter.pytorch.messages import warn_user
+from det_jupyter.pytorch.messages import give_notice, warn_user
 from det_jupyter.pytorch.parallel import unwrap
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -103,6 +103,22 @@ def warn_of_single_records(context: PyTorchTrialContext, stream: BatchStream) ->
             f"rank gets 1 record: too few for {layers[0]} to normalize, which fails ('Expected "
             "more than 1 value per channel') or learns statistics of a single record; pass "
             "drop_last=True to the DataLoader, or choose another global_batch_size"
+        )
+
+
+def note_few_records(core: Context, loader: object, global_batch_size: int) -> None:
+    """Give a notice, on the chief, if a pass over the data has fewer records than a batch."""
+    if not core.distributed.is_chief or not isinstance(loader, DataLoader):
+        return
+    order = loader.order
+    records = None if order.batch_sampler is not None else order.length()
+    if records and records < global_batch_size:
+        give_notice(
+            f"global_batch_size: {global_batch_size:,}, and the training data has "
+            f"{records:,} records: each batch is a whole pass, and trains on {records:,}; "
+            "a smaller one has more optimizer steps per epoch",
+            core.distributed.rank,
+            core.sink,
         )
 
 

@@ -39,6 +39,7 @@ from det_jupyter.pytorch.training.batch_events import Events, Reason
 from det_jupyter.pytorch.training.building import (
     build_loader,
     check_agreement,
+    note_few_records,
     warn_of_single_records,
 )
 from det_jupyter.pytorch.training.interruptions import Interruption
@@ -194,9 +195,12 @@ class Loop:
             skip=self.steps_completed,
             batch_length=trial.get_batch_length,
         )
+        size = context.get_global_batch_size() if context.has_batch_size else None
+        if size is not None and self.steps_completed == 0:
+            note_few_records(self.core, loader, size)
         units = training_units(
             rules,
-            global_batch_size=context.get_global_batch_size() if context.has_batch_size else None,
+            global_batch_size=size,
             batches_per_pass=stream.batches_per_epoch,
         )
         self._schedule = Schedule(rules, units, self.core.searcher.target)

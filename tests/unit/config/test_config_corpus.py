@@ -89,7 +89,7 @@ FILES = [
     (f"min_validation_period: epoch\n{SINGLE}",
      [f"line 2: min_validation_period: got 'epoch', {LENGTH}"]),
     (f"max_length: {{epochs: 5}}\n{SINGLE.replace(', max_length: {epochs: 6}', '')}",
-     ["line 2: max_length: unknown key; did you mean searcher.max_length?"]),
+     ["line 2: max_length: unknown key; it belongs below searcher: indent it"]),
     # Searchers.
     ("searcher:", ["line 2: searcher: missing; for one trial: {name: single, metric: ..., "
                    "max_length: {epochs: 1}}"]),

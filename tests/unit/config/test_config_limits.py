@@ -96,7 +96,7 @@ def test_a_searcher_of_an_unknown_name_is_checked_all_the_same() -> None:
 
 def test_two_sources_of_a_searcher_without_a_name_are_told() -> None:
     sources = {"source_trial_id": 1, "source_checkpoint_uuid": "x"}
-    assert problems_of(searcher=sources)[-1] == (
+    assert problems_of(searcher=sources)[0] == (
         "searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; expected one of "
         "them"
     )

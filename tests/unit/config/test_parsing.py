@@ -78,8 +78,36 @@ def test_a_null_counts_as_absent_except_in_hyperparameters() -> None:
 def test_all_problems_are_told_at_once() -> None:
     problems = problems_of({"searcher": {"name": "single", "metirc": "x"}, "max_restarts": "five"})
     assert [p.split(":")[0] for p in problems] == [
-        "entrypoint", "max_restarts", "searcher.max_length", "searcher.metirc",
+        "max_restarts", "searcher.metirc", "entrypoint", "searcher.max_length",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (
+            "hyperparameters:\n  global_batch_size: 64\nlr: 0.1\nmomentum: 0.9\n",
+            ["lr: unknown key; it belongs below hyperparameters: indent it",
+             "momentum: unknown key; it belongs below hyperparameters: indent it"],
+        ),
+        (
+            "hyperparameters:\nglobal_batch_size: 64\n",
+            ["global_batch_size: unknown key; it belongs below hyperparameters: indent it"],
+        ),
+        (
+            "searcher:\nmetric: loss\nmax_length: {epochs: 2}\n",
+            ["max_length: unknown key; it belongs below searcher: indent it",
+             "metric: unknown key; it belongs below searcher: indent it"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_indented_is_said_to_belong_below_its_section(
+    text: str, problems: list[str]
+) -> None:
+    complete = {"entrypoint": "A", "reproducibility": {"experiment_seed": 1}}
+    if "searcher" not in text:
+        complete["searcher"] = {"name": "single", "metric": "loss", "max_length": {"epochs": 1}}
+    assert problems_of(parse_yaml(text) | complete) == problems
 
 
 @pytest.mark.parametrize(
@@ -111,10 +139,10 @@ def test_all_problems_are_told_at_once() -> None:
          "environment.environment_variables: got 'A=1', expected a list"),
         ({"hyperparameters": {"global_batch_size": "8"}},
          "hyperparameters.global_batch_size: got '8', expected a whole number of at least 1"),
-        ({"max_trials": 5}, "max_trials: unknown key; did you mean searcher.max_trials?"),
+        ({"max_trials": 5}, "max_trials: unknown key; it belongs below searcher: indent it"),
         ({"serch": {}}, "serch: unknown key; did you mean searcher?"),
         ({"slots_per_trial": 5},
-         "slots_per_trial: unknown key; did you mean resources.slots_per_trial?"),
+         "slots_per_trial: unknown key; it belongs below resources: indent it"),
         ({"batches_per_step": 0},
          "batches_per_step: got 0, expected a whole number above 0; write scheduling_unit: 100"),
         ({"zzz": 5}, "zzz: unknown key; remove it"),

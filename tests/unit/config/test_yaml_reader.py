@@ -182,7 +182,7 @@ def test_the_place_of_an_anchor_decides_what_its_words_mean() -> None:
 def test_paths_and_values_that_look_like_sentences_stay_whole() -> None:
     """A path was read out of its sentence once, up to the first colon."""
     strange = parse_problems({"hyperparameters": {"a: missing": {"type": "nope"}}})
-    assert [problem.path for problem in strange][1:2] == ["hyperparameters.a: missing.type"]
+    assert [problem.path for problem in strange][:1] == ["hyperparameters.a: missing.type"]
 
 
 def test_a_key_that_is_there_under_a_like_name_is_not_missing_too() -> None:

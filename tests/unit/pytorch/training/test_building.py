@@ -15,7 +15,11 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.data import DataLoader
-from det_jupyter.pytorch.training.building import check_agreement, warn_of_single_records
+from det_jupyter.pytorch.training.building import (
+    check_agreement,
+    note_few_records,
+    warn_of_single_records,
+)
 from tests.problems import said
 from tests.unit.pytorch.data_support import numbers, training
 from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
@@ -44,6 +48,28 @@ def test_nothing_is_warned_of_where_a_single_record_does_no_harm() -> None:
         open_with(10, nn.BatchNorm1d(1), drop_last=True)
         open_with(10, nn.LayerNorm(1), nn.SyncBatchNorm(1))
         open_with(10, nn.BatchNorm1d(1), rank=1)  # the chief has said it
+
+
+@pytest.mark.parametrize(
+    ("records", "batch_size", "is_chief", "said"),
+    [
+        (1400, 4096, True, ["global_batch_size: 4,096, and the training data has 1,400 records: "
+                            "each batch is a whole pass, and trains on 1,400; a smaller one has "
+                            "more optimizer steps per epoch"]),
+        (1400, 4096, False, []),
+        (64, 64, True, []),
+    ],
+)  # fmt: skip
+def test_data_with_fewer_records_than_a_batch_is_noticed(
+    records: int, batch_size: int, is_chief: bool, said: list[str]
+) -> None:
+    notices: list[str] = []
+    core: Any = SimpleNamespace(
+        distributed=SimpleNamespace(is_chief=is_chief, rank=0),
+        sink=SimpleNamespace(write=lambda record: notices.append(record.text)),
+    )
+    note_few_records(core, DataLoader(numbers(records), 2), batch_size)
+    assert notices == said
 
 
 Build = Callable[[PyTorchTrialContext], None]
