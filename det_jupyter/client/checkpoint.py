@@ -12,8 +12,10 @@ from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import checkpoint_line
+from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.contract.messages import CheckpointView, ExperimentView
 from det_jupyter.contract.trial.origin import TRIALS, Origin
+from det_jupyter.contract.trial.plain_trainers import describe_plain
 from det_jupyter.errors import CheckpointError, NotFound
 from det_jupyter.storage import METADATA_FILE, find_checkpoint, reading
 
@@ -68,7 +70,7 @@ class Checkpoint:
         with self._reading(METADATA_FILE.__eq__) as folder:
             file = folder / METADATA_FILE
             try:
-                metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+                metadata: dict[str, Any] = json.loads(read_regular(file))
             except (OSError, ValueError) as error:
                 raise CheckpointError(f"checkpoint {self.uuid}: {file}: {error}") from None
             return metadata
@@ -96,8 +98,8 @@ class Checkpoint:
 
     def _is_in(self, folder: Path) -> bool:
         try:
-            text = (folder / METADATA_FILE).read_text(encoding="utf-8")
-            return bool(json.loads(text)["uuid"] == self.uuid)
+            metadata = json.loads(read_regular(folder / METADATA_FILE))
+            return bool(metadata["uuid"] == self.uuid)
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -175,18 +177,29 @@ def checkpoints_from(
     return [Checkpoint(view, data_dir, hparams.get(view.trial_id)) for view in views]
 
 
+def _why_none(view: ExperimentView, *, has_others: bool) -> str:
+    """Return why there is no checkpoint with a validation, and what saves one."""
+    if view.plain_trainer and not has_others:
+        said = describe_plain(view.plain_trainer, view.capsule.entrypoint)
+        return f"has no checkpoint: {said}"
+    yet = "" if view.state.is_terminal else " yet"
+    return (
+        f"has no checkpoint with a validation{yet}; a PyTorchTrial saves one when a validation is "
+        "the best so far, and at the end; a function or script where it calls "
+        "context.checkpoint or a trainer with a callback of det_jupyter.integrations"
+    )
+
+
 def find_best_checkpoint(client: Client, view: ExperimentView) -> Checkpoint:
     """Return an experiment's best checkpoint; see `Experiment.best_checkpoint`."""
-    measured = [c for c in fetch_checkpoints(client, view.id) if c.searcher_metric is not None]
+    found = fetch_checkpoints(client, view.id)
+    measured = [c for c in found if c.searcher_metric is not None]
     kept = [c for c in measured if c.view.state == "COMPLETED"]
     if kept:
         loss = view.direction.loss
         return min(kept, key=lambda c: (loss(c.searcher_metric), c.steps_completed))
     if not measured:
-        raise NotFound(
-            f"experiment {view.id} has no checkpoint with a validation yet; "
-            "one is saved when a validation is the best so far, and at the end"
-        )
+        raise NotFound(f"experiment {view.id} {_why_none(view, has_others=bool(found))}")
     deleted = "its only checkpoint" if len(measured) == 1 else f"all {len(measured)} checkpoints"
     raise NotFound(
         f"experiment {view.id}: its policy ({POLICY}) deleted {deleted} with a validation; "

@@ -17,19 +17,22 @@ read, by their numbers in event.proto, summary.proto, tensor.proto and the plugi
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.run.scalars import Scalar
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, reversed
 _START = 1  # SessionLog.START: the writer began anew from this step
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
+_FRAME_BYTES = _HEADER.size + _FOOTER.size
 _ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArguments
 # Those of them that are hyperparameters; there are 100 others.
 _TRAINING_ARGUMENTS = (
@@ -75,20 +78,22 @@ def read_event_file(path: Path) -> EventFile:
     """Read an event file as far as it can be read.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: It cannot be opened, or is no regular file.
     """
     found = EventFile()
-    data = memoryview(path.read_bytes())
-    at = 0
-    try:
-        while at < len(data):
-            event, at = _record(data, at)
-            _add_event(found, event)
-            found.num_events += 1
-    except ValueError as error:
-        found.problem = (
-            f"{error} at byte {at} of {len(data)}; {found.num_events} events before it were read"
-        )
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        at = 0
+        try:
+            while at < size:
+                event = _record(file, size - at)
+                _add_event(found, memoryview(event))
+                found.num_events += 1
+                at += _FRAME_BYTES + len(event)
+        except ValueError as error:
+            found.problem = (
+                f"{error} at byte {at} of {size}; {found.num_events} events before it were read"
+            )
     return found
 
 
@@ -105,25 +110,26 @@ def masked_crc32c(data: bytes | memoryview) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _record(data: memoryview, at: int) -> tuple[memoryview, int]:
-    """Return the record at a place, and the place after it.
+def _record(file: BinaryIO, left: int) -> bytes:
+    """Return the next record of a file that has so many bytes left.
 
     Raises:
         ValueError: It is not whole, or damaged.
     """
-    begin = at + _HEADER.size
-    if begin > len(data):
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
         raise ValueError("the last event is not whole")
-    length, crc = _HEADER.unpack(data[at:begin])
-    if crc != masked_crc32c(data[at : at + 8]):
+    length, crc = _HEADER.unpack(header)
+    if crc != masked_crc32c(header[:8]):
         raise ValueError("damaged")
-    end = begin + length
-    if end + _FOOTER.size > len(data):
+    if _FRAME_BYTES + length > left:
         raise ValueError("the last event is not whole")
-    record = data[begin:end]
-    if _FOOTER.unpack(data[end : end + _FOOTER.size])[0] != masked_crc32c(record):
+    record, footer = file.read(length), file.read(_FOOTER.size)
+    if len(footer) < _FOOTER.size:
+        raise ValueError("the last event is not whole")  # the file was cut meanwhile
+    if _FOOTER.unpack(footer)[0] != masked_crc32c(record):
         raise ValueError("damaged")
-    return record, end + _FOOTER.size
+    return record
 
 
 def _add_event(found: EventFile, record: memoryview) -> None:

@@ -69,6 +69,11 @@ def list_folder(where: str, folder: object, selector: Selector | None = None) ->
         for name in [name for name in names if takes(prefix + name)]:
             if not os.path.exists(os.path.join(parent, name)):
                 raise CheckpointError(f"{where}: {prefix}{name} in {folder} is a link to nothing")
+            if not os.path.isfile(os.path.join(parent, name)):
+                raise CheckpointError(
+                    f"{where}: {prefix}{name} in {folder} is no regular file (a pipe, socket or "
+                    "device); remove it"
+                )
             files.add(prefix + name)
     return Listing(frozenset(files), frozenset(folders))
 

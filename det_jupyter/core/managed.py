@@ -36,6 +36,7 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.event_reading import read_events, stop_reading
 from det_jupyter.core.info import TrialInfo, container_rank
 from det_jupyter.core.journal import Journal, RecordSink
+from det_jupyter.core.plain_runs import watch_trainers
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.signals import OrdersContext, PreemptContext
@@ -227,7 +228,11 @@ def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
 
 
 def read_written_events(run: Run, sink: RecordSink, on_steps: Callable[[int], None]) -> None:
-    """Take what the chief writes for TensorBoard as metrics, until it reports some itself."""
+    """Take what the chief writes for TensorBoard as metrics, until it reports some itself.
+
+    And write a notice if it calls a trainer without DetCallback.
+    """
+    watch_trainers(sink, run.plan.capsule.entrypoint)
     searcher = parse_config(run.plan.config).searcher
     length = searcher.max_length
     epochs = length.amount if length is not None and length.unit == "epochs" else 0

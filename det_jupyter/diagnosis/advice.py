@@ -227,7 +227,8 @@ def _of_residual(facts: Facts, setting: Setting) -> Advised:
     if setting.is_own_loop:
         advice = [
             "look at what the loop does besides its forward and backward passes: data that come "
-            "from no DataLoader of torch, collectives of its own, logging, saving. Name it with "
+            "from no DataLoader of torch, collectives of its own, logging, a file written without "
+            "torch.save or a trainer's saver. Name it with "
             'context.profiler.section("name") of the Core API'
         ]
     if facts.batch_s < SMALL_BATCH_S:

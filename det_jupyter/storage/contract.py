@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.errors import CheckpointError
 
 
@@ -144,9 +145,11 @@ def read_metadata(path: Path) -> dict[str, Any]:
         CheckpointError: The folder is not a checkpoint.
     """
     try:
-        metadata: dict[str, Any] = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+        metadata: dict[str, Any] = json.loads(read_regular(path / METADATA_FILE))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is not a checkpoint: it has no {METADATA_FILE}") from None
+    except OSError as error:
+        raise CheckpointError(f"{path / METADATA_FILE}: {error.strerror}") from None
     except ValueError as error:
         raise CheckpointError(f"{path / METADATA_FILE} is damaged: {error}") from None
     return metadata

@@ -23,8 +23,13 @@ export interface IOutputs {
   set(index: number, output: object): void;
 }
 
+interface ICell {
+  outputs?: IOutputs;
+  sharedModel?: { getSource(): string; setSource(source: string): void };
+}
+
 interface INotebook {
-  cells: Iterable<{ outputs?: IOutputs }>;
+  cells: Iterable<ICell>;
 }
 
 interface ISession {
@@ -131,6 +136,16 @@ export async function keepPicture(model: Model): Promise<void> {
       putPicture(outputs, String(model.get('key')), kept);
     }
   }
+}
+
+/** Replace the source of the cells that have it; returns whether the notebook has one. */
+export function replaceCell(model: Model, before: string, after: string): boolean {
+  const cells = [...(managerOf(model).context?.model.cells ?? [])];
+  const found = cells.filter(cell => cell.sharedModel?.getSource().trimEnd() === before.trimEnd());
+  for (const cell of found) {
+    cell.sharedModel?.setSource(after.trimEnd());
+  }
+  return found.length > 0;
 }
 
 /** Replace the picture of an experiment, by MIME type, in the outputs of a cell. */

@@ -10,6 +10,7 @@ import { SearchView } from './search/searchview.js';
 import type { IPanel, ITab } from './tabs/tab.js';
 import { shownTrial } from './model/showntrial.js';
 import { VerdictBanner } from './timings/verdict.js';
+import type { CallbackButton } from './experiment/callback.js';
 import { Details } from './experiment/details.js';
 import { Trials } from './experiment/trials.js';
 
@@ -22,6 +23,8 @@ export interface IOverviewOptions {
   aside: () => HTMLElement;
   /** Called when the user has chosen a trial of a search, or `null`. */
   onChoose: (trialId: number | null) => void;
+  /** Adds DetCallback where it lacks. */
+  callback?: CallbackButton | undefined;
 }
 
 export class Overview implements ITab, IPanel {
@@ -34,7 +37,7 @@ export class Overview implements ITab, IPanel {
     this._board = new Board(requests.trans, makeChart, settings, true);
     this._trials = new Trials(requests);
     this._cluster = new ClusterSection(requests.trans);
-    this._details = new Details(requests.trans);
+    this._details = new Details(requests.trans, _options.callback);
     this._verdict = new VerdictBanner(requests.trans);
   }
 

@@ -4,6 +4,7 @@ import { h } from './dom/dom.js';
 import { kernelIsGone, Lost, type DescribeLost } from './dom/lost.js';
 import type { IRankTool, IRequestContext, OnCommand } from './dom/notice.js';
 import { watchTheme } from './dom/theme.js';
+import { CallbackButton, type ReplaceCell } from './experiment/callback.js';
 import { Header } from './experiment/header.js';
 import { Overview } from './overview.js';
 import { LogPanel } from './logs/logspanel.js';
@@ -23,6 +24,8 @@ export interface IViewOptions {
   makeChart: MakeChart;
   /** Sends questions; without it, the view shows only the state. */
   ask?: Ask;
+  /** Changes a cell of the notebook that the view is in. */
+  replaceCell?: ReplaceCell;
   /** Fetches the code of further tabs; without it they are absent. */
   loadTabs?: LoadTabs;
   slowHint?: string;
@@ -75,6 +78,7 @@ export class ExperimentView {
       settings,
       clock: this._clock,
       aside: () => this._tabs.aside,
+      callback: ask && new CallbackButton(trans, ask, options.replaceCell),
       onChoose: trialId => options.onChoose?.(trialId)
     });
     const others: ITab[] = logs ? [logs] : [];

@@ -16,7 +16,7 @@ import { Questions } from './model/questions.js';
 import type { ICluster, IRow, IViewState, IComparisonState } from './model/state.js';
 import { wholeState } from './model/rows.js';
 import { Settings, type ISettings } from './model/viewsettings.js';
-import { hasPlaces, keepPicture, watchLink } from './host.js';
+import { hasPlaces, keepPicture, replaceCell, watchLink } from './host.js';
 import { persist } from './model/persist.js';
 import { english } from './model/trans.js';
 import { places, type ISource, type IView } from './places.js';
@@ -132,6 +132,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     },
     makeChart: options => new MetricChart(options),
     ask: questions.ask,
+    replaceCell: (before, after) => replaceCell(model, before, after),
     loadTabs: tabsFrom(questions.ask),
     slowHint: SLOW_HINT,
     describeLost: kernelIsGone(english, hasPlaces(model)),

@@ -88,6 +88,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     captured: [],
     num_captured: 0,
     notices: [],
+    lacks_callback: false,
     alarms: [],
     changes: [],
     ...changes

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import type { IChartView } from '../src/charts/chart.js';
 import type { IRankTool, OnCommand } from '../src/dom/notice.js';
+import type { Ask } from '../src/model/questions.js';
 import type { IChart, IViewState } from '../src/model/state.js';
 import type { IChartFrame } from '../src/charts/plot.js';
 import { ExperimentView } from '../src/view.js';
@@ -168,6 +169,33 @@ describe('header', () => {
     expect(view.node.querySelector('.det-badge')?.getAttribute('data-alarm')).toBe('true');
     view.update(state({ status_word: 'Making room' }));
     expect(view.node.querySelector('.det-badge')?.getAttribute('data-alarm')).toBe('false');
+  });
+
+  it('adds DetCallback to the cell of the notebook, or shows the cell to copy', async () => {
+    const settle = (): Promise<unknown> => vi.advanceTimersByTimeAsync(0);
+    const [before, after] = ['def f(): ...', 'def f():\n    det = DetCallback()'];
+    const replaced: string[][] = [];
+    let hasCell = true;
+    const options = {
+      onCommand: () => Promise.resolve(),
+      makeChart: () => new FakeChart(() => undefined),
+      ask: (<T>(type: string) => Promise.resolve({ type, before, after } as T)) as Ask,
+      replaceCell: (...sources: [string, string]) => replaced.push(sources) > 0 && hasCell
+    };
+    view = new ExperimentView(options);
+    view.update(state());
+    expect(view.node.querySelector('pre')?.closest('[hidden]')).not.toBeNull();
+    expect(() => button('Add DetCallback')).toThrow();
+    view.update(state({ lacks_callback: true, notices: ['f calls it plainly'] }));
+    button('Add DetCallback').click();
+    await settle();
+    expect(replaced).toEqual([[before, after]]);
+    expect(text('.det-foot [role=status]')).toContain('submit again');
+    hasCell = false;
+    button('Add DetCallback').click();
+    await settle();
+    expect(text('.det-foot pre')).toBe(after);
+    expect(text('.det-foot [role=status]')).toMatch(/Copied|Ctrl/);
   });
 
   it('says state, name, progress and time in words', () => {

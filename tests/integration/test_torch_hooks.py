@@ -7,7 +7,7 @@ import sys
 
 # In a process of its own, since hooks stay.
 SCRIPT = """
-import sys, warnings
+import io, sys, warnings
 warnings.simplefilter("error")
 from det_jupyter.core import RecordList
 from det_jupyter.core.timings.any_loop import LoopTimings
@@ -45,6 +45,11 @@ class Net(nn.Module):
 
 weights = Net()
 assert train(weights, 4)[0] == 3
+before = len(sink.records)
+torch.save(weights.state_dict(), io.BytesIO())
+loop.flush()
+(record,) = sink.records[before:]
+assert record.parts["checkpoint"].num == 1, record
 for compiled in (
     torch.compile(weights, backend="eager"),
     torch.compile(lambda inputs: weights(inputs), backend="eager", fullgraph=True),

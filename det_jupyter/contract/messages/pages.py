@@ -188,6 +188,13 @@ class BoardAnswer(Wire):
     tunnel: str
 
 
+class CellAnswer(Wire):
+    """The source of a cell, and with DetCallback added."""
+
+    before: str
+    after: str
+
+
 class KeptAnswer(Wire):
     """What a notebook stores of an experiment, by MIME type."""
 

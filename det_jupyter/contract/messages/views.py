@@ -163,6 +163,7 @@ class StoredTrial(Kept):
     failure: FailureView | None = None  # failure of the last run that failed
     notices: list[str] = []  # written by its ranks
     alarms: list[str] = []  # the notices about useless training, such as a loss that is NaN
+    plain_trainer: str = ""  # that a run has called without DetCallback
     changes: list[TrialChangeView] = []  # made while it trained, oldest first
     profiles: list[ProfileView] = []  # the latest ones, oldest first
     slot_seconds: float = 0.0  # slots times seconds of the runs that have ended
@@ -262,6 +263,12 @@ class ExperimentView(StoredExperiment):
     trials: list[TrialView] = []
     trackers: list[TrackerState] = []  # services that it is sent to
     last_seq: int = 0  # number of the last feed item about it
+
+    @property
+    def plain_trainer(self) -> str:
+        """The trainer that its function or script calls without DetCallback; "": none is known."""
+        found = (trial.plain_trainer for trial in self.trials if trial.plain_trainer)
+        return self.capsule.plain_trainer or next(found, "")
 
     @property
     def metric(self) -> str:

@@ -249,13 +249,19 @@ class RankFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A notice for the user; the run continues. Any rank may write one."""
+    """A notice for the user; the run continues. Any rank may write one.
+
+    Args:
+        is_alarm: The training is probably useless.
+        trainer: It is that this trainer was called without DetCallback (plain_trainers.py).
+    """
 
     at: Timestamp
     rank: Rank
     text: PrintableText
     kind: Literal["notice"] = "notice"
-    is_alarm: bool = False  # the training is probably useless
+    is_alarm: bool = False
+    trainer: PrintableText = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.host.blobs import BlobStore, FlatBlobs
+from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.contract.messages import Capsule, GangPlan
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.variables import without_values
@@ -106,7 +107,7 @@ class Origin:
             CheckpointError: The folder has none, or it is damaged.
         """
         try:
-            load_data = json.loads((path / LOAD_DATA_FILE).read_text(encoding="utf-8"))
+            load_data = json.loads(read_regular(path / LOAD_DATA_FILE))
             capsule = load_data["capsule"]
             return cls(
                 **{name: load_data[name] for name in _PLAIN},
@@ -120,6 +121,8 @@ class Origin:
                 "saved it, or a trainer of another library with an earlier det_jupyter, load the "
                 "files in this folder with that library (docs/integrations.md)"
             ) from None
+        except OSError as error:
+            raise CheckpointError(f"{path / LOAD_DATA_FILE}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error!r}") from None
 

@@ -30,9 +30,12 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self not in sys.meta_path:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        # Those after this one: one of them may wait for the same module.
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((each for each in found if each is not None), None)
         loader = None if spec is None else spec.loader
         if loader is not None:
             execute = loader.exec_module

@@ -20,11 +20,13 @@ from weakref import WeakSet, ref
 from det_jupyter.core.timings.after_import import after_import
 from det_jupyter.core.timings.any_loop import KEY, LoopTimings
 from det_jupyter.core.timings.clocks import Clock, DeviceClock, HostClock
+from det_jupyter.core.timings.savers import watch_savers
 
 
 def watch(loop: LoopTimings) -> None:
     """Time `loop` from now on; if torch is not imported yet, once it is. Call it once."""
     after_import("torch", lambda: _install(loop), has="optim")
+    watch_savers(loop)
 
 
 def clock_of(optimizer: Any) -> Clock:

@@ -37,6 +37,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.pages import (
     BoardAnswer,
+    CellAnswer,
     ChangeAnswer,
     CheckpointsAnswer,
     KeptAnswer,
@@ -47,6 +48,7 @@ from det_jupyter.contract.messages.pages import (
     StacksAnswer,
 )
 from det_jupyter.contract.messages.status import PAUSES
+from det_jupyter.contract.trial.plain_trainers import describe_plain, with_callback
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
@@ -250,6 +252,23 @@ def tensorboard_answer(client: Client, experiment_id: int, question: Question) -
     return BoardAnswer(url=board.url, tunnel=f"ssh -NL {port}:localhost:{port} {gethostname()}")
 
 
+def callback_answer(client: Client, experiment_id: int, question: Question) -> CellAnswer:
+    """Return the cell whose function calls a trainer without DetCallback, and with it added.
+
+    Raises:
+        Conflict: Its source cannot be changed safely.
+    """
+    view = client.experiment(experiment_id)
+    entrypoint, trainer = view.capsule.entrypoint, view.plain_trainer
+    for before in client.code(experiment_id).values():
+        after = with_callback(before, entrypoint, trainer)
+        if after is not None:
+            return CellAnswer(before=before, after=after)
+    raise Conflict(
+        f"where to add it in {entrypoint} is unclear; {describe_plain(trainer, entrypoint)}"
+    )
+
+
 def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
     """Return the present state in the forms that a notebook stores, by MIME type."""
     live = fetch(client, experiment_id)
@@ -275,6 +294,7 @@ ANSWERERS: dict[str, Answerer] = {
     "profile": profile_answer,
     "change": change_answer,
     "tensorboard": tensorboard_answer,
+    "callback": callback_answer,
 }
 
 

@@ -16,6 +16,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages.status import PAUSES
+from det_jupyter.contract.trial.plain_trainers import describe_plain
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.view.making.charts import build_charts, no_metrics
 from det_jupyter.view.making.experiment_facts import (
@@ -67,6 +68,7 @@ def build_view_state(
     """
     status = status_of(experiment)
     captured = experiment.capsule.captured
+    plain = "" if checkpoints else experiment.plain_trainer
     per_epoch = steps_per_epoch(experiment)
     epoch = next(iter(per_epoch.values())) if len({*per_epoch.values()}) == 1 else None
 
@@ -117,10 +119,12 @@ def build_view_state(
         ],
         num_captured=len(captured),
         notices=[
+            *([describe_plain(plain, experiment.capsule.entrypoint)] if plain else []),
             *experiment.capsule.notices,
             *(f"{each.sentence}." for each in experiment.trackers if each.problem),
             *_of_trials(experiment, lambda trial: trial.notices),
         ],
+        lacks_callback=bool(plain) and bool(experiment.capsule.payload),
         alarms=[
             *_of_trials(experiment, _alarms_of),
             *([] if cluster is None or status in ENDED else disk_sentences(cluster)),

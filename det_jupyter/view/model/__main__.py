@@ -25,6 +25,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.pages import (
     BoardAnswer,
+    CellAnswer,
     ChangeAnswer,
     CheckpointsAnswer,
     FirstConfiguration,
@@ -107,6 +108,7 @@ _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     ProfileAnswer: None,
     ChangeAnswer: None,
     BoardAnswer: None,
+    CellAnswer: None,
     KeptAnswer: None,
     TabsAnswer: None,
 }

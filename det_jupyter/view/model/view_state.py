@@ -42,6 +42,8 @@ class ViewState(TypedDict):
         num_captured: The number of all captured names, of which `captured` has some.
         alarms: Problems that make the training useless, such as a loss that is NaN, and disks that
             are full or will be soon.
+        lacks_callback: The first notice is that a function of the notebook lacks DetCallback,
+            which a button adds.
         changes: Changes of running trials, to be drawn on their curves.
     """
 
@@ -73,5 +75,6 @@ class ViewState(TypedDict):
     captured: list[Captured]
     num_captured: int
     notices: list[str]
+    lacks_callback: bool
     alarms: list[str]
     changes: list[Change]

@@ -1,8 +1,9 @@
 /** The bottom of the view: checkpoints, and names captured from the notebook. */
-import { dataTable, h, rebuilder } from '../dom/dom.js';
+import { dataTable, h, rebuilder, setHidden } from '../dom/dom.js';
 import { formatNumber, formatSize } from '../model/format.js';
 import type { ICaptured, ICheckpoints, IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
+import type { CallbackButton } from './callback.js';
 
 interface ICapturedData {
   captured: ICaptured[];
@@ -12,14 +13,22 @@ interface ICapturedData {
 export class Details {
   readonly node: HTMLElement;
 
-  constructor(private readonly _trans: ITrans) {
-    this.node = h('footer.det-foot', {}, this._saved, this._notices, this._captured);
+  /** @param _callback - Adds what the first notice says; absent where nothing can be asked. */
+  constructor(
+    private readonly _trans: ITrans,
+    private readonly _callback?: CallbackButton
+  ) {
+    const added = _callback === undefined ? [] : [_callback.node];
+    this.node = h('footer.det-foot', {}, this._saved, ...added, this._notices, this._captured);
   }
 
   update(state: IViewState): void {
     this._drawSaved(state.checkpoints);
     const { captured, num_captured: total, notices } = state;
     this._drawNotices(notices);
+    if (this._callback !== undefined) {
+      setHidden(this._callback.node, !state.lacks_callback);
+    }
     this._captured.hidden = total === 0;
     this._drawCaptured({ captured, total });
   }

@@ -176,6 +176,11 @@ export interface IBoardAnswer {
   tunnel: string;
 }
 
+export interface ICellAnswer {
+  before: string;
+  after: string;
+}
+
 export interface IKeptAnswer {
   kept: Record<string, unknown>;
 }

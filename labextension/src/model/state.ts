@@ -337,6 +337,7 @@ export interface IViewState {
   captured: ICaptured[];
   num_captured: number;
   notices: string[];
+  lacks_callback: boolean;
   alarms: string[];
   changes: IChange[];
 }

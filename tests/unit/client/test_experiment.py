@@ -178,8 +178,9 @@ def test_the_best_checkpoint_is_one_that_is_still_there() -> None:
 @pytest.mark.parametrize(
     ("deleted", "problem"),
     [
-        ([], "experiment 7 has no checkpoint with a validation yet; one is saved when a "
-         "validation is the best so far, and at the end"),
+        ([], "experiment 7 has no checkpoint with a validation yet; a PyTorchTrial saves one when "
+         "a validation is the best so far, and at the end; a function or script where it calls "
+         "context.checkpoint or a trainer with a callback of det_jupyter.integrations"),
         ([10], "experiment 7: its policy (checkpoint_storage.save_*) deleted its only checkpoint "
          "with a validation; checkpoints() shows what is left"),
         ([10, 20], "experiment 7: its policy (checkpoint_storage.save_*) deleted all 2 "
@@ -193,6 +194,16 @@ def test_that_no_best_checkpoint_is_left_is_told_with_the_reason(
     with pytest.raises(NotFound) as caught:
         checkpoints_of(*gone, checkpoint(40, None)).best_checkpoint()
     assert str(caught.value) == problem
+
+
+def test_a_trainer_without_callback_is_the_reason_that_there_is_no_checkpoint() -> None:
+    wired = Wired(checkpoints=[])
+    wired.answers["7"] = experiment(trial(plain_trainer="keras.Model"))
+    with pytest.raises(NotFound, match=r"calls keras\.Model without DetCallback, so nothing"):
+        wired.experiment.best_checkpoint()
+    wired.answers["checkpoints"] = [checkpoint(40, None)]  # by the Core API
+    with pytest.raises(NotFound, match="has no checkpoint with a validation yet; a PyTorchTrial"):
+        wired.experiment.best_checkpoint()
 
 
 def test_a_deleted_checkpoint_says_who_deleted_it() -> None:

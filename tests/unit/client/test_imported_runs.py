@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from pathlib import Path
 from types import SimpleNamespace as Of
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from det_jupyter.client import imported_runs
 from det_jupyter.client.imported_runs import find_runs
+from det_jupyter.client.tfevents import masked_crc32c
 from det_jupyter.errors import ConfigError, DetError
 from tests.unit.client.test_tfevents import frame, record
 from tests.unit.client.test_tfevents import write as write_events
@@ -172,3 +175,25 @@ def test_runs_of_mlflow_have_their_metrics_parameters_and_states() -> None:
     assert third.notices == ["the run was RUNNING when it was imported"]
     assert second.notices == []
     assert found.remarks == ["digits: 1 run without metrics left out"]
+
+
+def test_pipes_and_devices_that_are_named_as_event_files_are_remarks(tmp_path: Path) -> None:
+    write(tmp_path / "a", 1.0)
+    os.mkfifo(tmp_path / "a" / "events.out.tfevents.2.pipe")
+    (tmp_path / "a" / "events.out.tfevents.3.zero").symlink_to("/dev/zero")
+    (found,) = find_runs(str(tmp_path))
+    assert [run.name for run in found.runs] == ["a"]
+    assert [each.rpartition("/")[2] for each in found.remarks] == [
+        "events.out.tfevents.2.pipe cannot be read: it is no regular file",
+        "events.out.tfevents.3.zero cannot be read: it is no regular file",
+    ]
+
+
+def test_an_event_that_claims_to_be_huge_takes_no_memory(tmp_path: Path) -> None:
+    file = write(tmp_path, 1.0)
+    length = struct.pack("<Q", 2**40)
+    with file.open("ab") as opened:
+        opened.write(length + struct.pack("<I", masked_crc32c(length)))
+    (found,) = find_runs(str(file))
+    (remark,) = found.remarks
+    assert "the last event is not whole at byte" in remark

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from pathlib import Path
 from typing import Any
+
+from det_jupyter.contract.host.regular_files import open_regular
 
 IGNORE_FILE = ".detignore"
 _MOST_BYTES = 64 * 2**10
@@ -156,10 +157,7 @@ def _read(file: Path) -> bytes:
     folder = os.path.realpath(file.parent)
     if not os.path.realpath(file).startswith(os.path.join(folder, "")):
         raise OSError("it is a link that leads out of the folder")
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no regular file")
+    with open_regular(file) as opened:
         content = opened.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise OSError(f"it has more than {_MOST_BYTES >> 10} KiB")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections import Counter
@@ -12,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
+from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.trial.context_dir.ignoring import (
     IGNORE_FILE,
     TooSlow,
@@ -63,9 +63,7 @@ class Entry:
         """
         if self.content is not None:
             return self.content
-        with open(self.source, "rb", opener=_open_without_blocking) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is no file any more")
+        with open_regular(self.source) as file:
             return file.read(most)
 
 
@@ -293,11 +291,6 @@ class Walk:
 
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(os.path.join(folder, ""))
-
-
-def _open_without_blocking(path: str, flags: int) -> int:
-    """Open a file; if it has become a pipe, do not wait for a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def printable_path(path: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.migrate import migrate
+from det_jupyter.contract.trial.plain_trainers import find_plain_trainer
 from det_jupyter.contract.trial.rank_arguments import find_function_problem
 from det_jupyter.contract.trial.source import Function, function_of, method_of
 from det_jupyter.contract.trial.source_needs import find_batch_size_reader, find_passed_on
@@ -84,6 +85,18 @@ def find_hparam_problems(config: ExperimentConfig, namespace: Mapping[str, Any])
     given = config.hyperparameters.keys() - found.without
     problems: list[Problem] = library.find_name_problems(given, found.fixed)
     return problems
+
+
+def find_plain(entrypoint: str, namespace: Mapping[str, Any]) -> str:
+    """Return the trainer that a function calls without DetCallback, if its source shows it."""
+    function = namespace.get(entrypoint)
+    parsed = function_of(function)
+    if parsed is None or not isinstance(function, FunctionType):
+        return ""
+    if parsed.decorator_list or hasattr(function, "__wrapped__"):
+        return ""  # a wrapper may add the callback
+    enclosing = dict.fromkeys(function.__code__.co_freevars)
+    return find_plain_trainer(parsed, {**function.__globals__, **enclosing})
 
 
 def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[Problem]:

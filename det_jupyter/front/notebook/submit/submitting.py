@@ -27,6 +27,7 @@ from det_jupyter.config import ExperimentConfig, notices, read_yaml, with_storag
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, CreateExperiment
 from det_jupyter.contract.trial.context_dir import ContextPlan
+from det_jupyter.contract.trial.plain_trainers import describe_plain
 from det_jupyter.contract.values.entrypoints import (
     Captured,
     Entrypoint,
@@ -45,6 +46,7 @@ from det_jupyter.front.notebook.submit.checks import (
     find_class_problems,
     find_hparam_problems,
     find_metric_problems,
+    find_plain,
 )
 from det_jupyter.front.notebook.submit.contexts import list_files, plan_notebook_context
 from det_jupyter.front.verbs.disk_notes import room_notes
@@ -89,7 +91,7 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
     room = room_notes(connection.client(), view.id, NOTEBOOK)
     print_notices(draft, ready.notices + room)
     if caller.is_call:  # otherwise the displayed view shows them
-        for notice in ready.capsule.notices:
+        for notice in _notices_of(ready.capsule):
             print(f"Note: {notice}")
     return experiment_handles.experiment_of(view)
 
@@ -110,7 +112,12 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     if ready.plan is not None:
         for line in list_files(ready.plan):
             print(f"  {line}")
-    print_notices(draft, capsule.notices + ready.notices)
+    print_notices(draft, _notices_of(capsule) + ready.notices)
+
+
+def _notices_of(capsule: Capsule) -> list[str]:
+    plain, entrypoint = capsule.plain_trainer, capsule.entrypoint
+    return [*capsule.notices, *([describe_plain(plain, entrypoint)] if plain else [])]
 
 
 def _to_run(config: ExperimentConfig, client: Client) -> str:
@@ -232,7 +239,8 @@ def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobSto
     )
     added = with_context(plan, blobs, name)
     found = capsule.notices + added.pop("notices", [])
-    return capsule.model_copy(update={**added, "notices": found})
+    plain = find_plain(name, caller.names)
+    return capsule.model_copy(update={**added, "notices": found, "plain_trainer": plain})
 
 
 def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

@@ -183,6 +183,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
                 allocation.run_end, allocation.run_end_rank = record, event.rank
         case RankFailure():
             allocation.failures.append(record)
+        case Notice() if record.trainer:
+            trial.plain_trainer = record.trainer
         case Notice():
             trial.add_notice(record.text, is_alarm=record.is_alarm)
             if record.is_alarm:

@@ -49,3 +49,11 @@ def test_a_module_that_is_not_installed_stays_absent() -> None:
     after_import("no_such_module_at_all", lambda: None, has="value")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_module_at_all")
+
+
+def test_two_wait_for_the_same_module(module: str) -> None:
+    calls: list[int] = []
+    after_import(module, lambda: calls.append(1), has="value")
+    after_import(module, lambda: calls.append(2), has="value")
+    importlib.import_module(module)
+    assert sorted(calls) == [1, 2]

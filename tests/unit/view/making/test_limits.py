@@ -38,7 +38,14 @@ from tests.unit.view.view_cluster_samples import (
     stranger,
     waiting_trial,
 )
-from tests.unit.view.view_samples import curve, experiment, failure, trial
+from tests.unit.view.view_samples import (
+    capsule,
+    checkpoint,
+    curve,
+    experiment,
+    failure,
+    trial,
+)
 
 
 def state_of(*trials: TrialView, **changes: Any) -> Any:
@@ -336,3 +343,23 @@ def test_trials_of_the_card(num: int, num_more: int | None) -> None:
 def test_a_slot_in_use_is_not_told_to_be_of_no_experiment() -> None:
     [shown] = build_pools([pool(agent("a", [held(0), slot_status(1)]))], 3, NOW)
     assert [one["is_own"] for one in shown["agents"][0]["slots"]] == [True, False]
+
+
+@pytest.mark.parametrize("is_submitted", [True, False])
+def test_a_trainer_without_callback_is_the_first_notice_until_there_is_a_checkpoint(
+    is_submitted: bool,  # its source showed it; otherwise a run
+) -> None:
+    name = "transformers.Trainer"
+    view = experiment(trial(notices=["slow"], plain_trainer="" if is_submitted else name))
+    if is_submitted:
+        view = view.model_copy(update={"capsule": capsule(plain_trainer=name)})
+    state = build_view_state(view, [], [], 1000.0)
+    assert state["lacks_callback"]
+    first, second = state["notices"]
+    assert first.startswith("`DigitsTrial` calls transformers.Trainer without DetCallback")
+    assert second == "Trial 1: slow"
+    saved = build_view_state(view, [], [checkpoint(40, None)], 1000.0)
+    assert (saved["notices"], saved["lacks_callback"]) == (["Trial 1: slow"], False)
+    bare = view.capsule.model_copy(update={"payload": "", "plain_trainer": name})  # a script
+    state = build_view_state(view.model_copy(update={"capsule": bare}), [], [], 1000.0)
+    assert (len(state["notices"]), state["lacks_callback"]) == (2, False)

@@ -114,7 +114,7 @@ def test_a_file_that_becomes_huge_or_a_pipe_while_it_is_packed_is_told(
         pack_context(plan, blobs)
     (folder / "train.py").unlink()
     os.mkfifo(folder / "train.py")
-    with pytest.raises(CaptureError, match="it is no file any more"):
+    with pytest.raises(CaptureError, match="it is no regular file"):
         pack_context(plan, blobs)
 
 

@@ -491,6 +491,13 @@ def test_alarms_are_kept_apart_from_other_notices_each_once(world: World) -> Non
     assert (world.trial().notices, world.trial().alarms) == (["slow"], ["loss is nan"])
 
 
+def test_a_trainer_without_callback_is_a_fact_of_the_trial_and_no_notice(world: World) -> None:
+    world.tell(*running())
+    notice = Notice(at=1.0, rank=0, text="`f` calls it plainly", trainer="keras.Model")
+    world.tell(RecordArrived(allocation_id="1.1.1", rank=0, record=notice))
+    assert (world.trial().plain_trainer, world.trial().notices) == ("keras.Model", [])
+
+
 # Training that diverges
 
 

@@ -1,0 +1,40 @@
+"""Files that a user or another program names: opened only if they are regular files.
+
+A pipe without a writer would block, and a device such as /dev/zero has no end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file, or a link to one, for reading.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    file = open(path, "rb", opener=_without_blocking)  # noqa: SIM115  # the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
+def read_regular(path: str | Path) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: As of `open_regular`; or it cannot be read.
+    """
+    with open_regular(path) as file:
+        return file.read()
+
+
+def _without_blocking(path: str, flags: int) -> int:
+    """Open a file without waiting for a writer if it is a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
