@@ -1,12 +1,16 @@
-"""What a checkpoint's files wait for: each is synced to the disk once."""
+"""Checkpoints in a folder: how they come to be there, are read and go, and what is synced."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
+from det_jupyter.errors import CheckpointError
+from det_jupyter.storage import directory
 from det_jupyter.storage.directory import DirectoryStorage
 
 
@@ -50,3 +54,182 @@ def test_a_link_to_a_blob_is_not_synced_but_its_folder_is(
     os.link(blob, draft.path / "code" / "blob")
     draft.commit()
     assert synced == [".part-one", "code", "checkpoints"]
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def complete(storage: DirectoryStorage, uuid: str, **files: str) -> Path:
+    """Return the folder of a checkpoint that was committed, with its metadata and these files."""
+    draft = storage.begin(uuid)
+    (draft.path / "metadata.json").write_text(f'{{"uuid": "{uuid}"}}')
+    for name, text in files.items():
+        (draft.path / name).write_text(text)
+    draft.commit()
+    return storage.root / uuid
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> DirectoryStorage:
+    return DirectoryStorage(tmp_path / "checkpoints")
+
+
+def test_a_draft_is_a_checkpoint_once_it_is_committed(storage: DirectoryStorage) -> None:
+    assert storage.draft_path("one") is None
+    draft = storage.begin("one")
+    assert storage.draft_path("one") == draft.path == storage.root / ".part-one"
+    draft.commit()
+    draft.discard()  # of what is committed: nothing
+    assert names_in(storage.root) == ["one"]
+    other = storage.begin("two")
+    other.discard()
+    assert names_in(storage.root) == ["one"]
+
+
+def test_drafts_of_ranks_and_uploads_do_not_disturb_each_other(storage: DirectoryStorage) -> None:
+    first, upload = storage.begin("one"), storage.begin_upload("one")
+    assert (first.path.name, upload.path.name) == (".part-one", ".part-upload-one")
+    storage.remove_leftovers()
+    assert names_in(storage.root) == [".part-one", ".part-upload-one"]
+    first.discard()
+    upload.discard()
+
+
+def test_drafts_that_no_process_writes_are_removed_and_nothing_else(
+    storage: DirectoryStorage,
+) -> None:
+    complete(storage, "one")
+    (storage.root / ".part-left").mkdir()
+    (storage.root / ".share-kept").mkdir()
+    draft = storage.begin("two")
+    assert names_in(storage.root) == [".part-two", ".share-kept", "one"]
+    draft.discard()
+
+
+def test_leftovers_stay_where_folders_cannot_be_locked(
+    storage: DirectoryStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    storage.root.mkdir()
+    (storage.root / ".part-left").mkdir()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    draft = storage.begin("one")
+    assert names_in(storage.root) == [".part-left", ".part-one"]
+    assert "writing without a lock" in caplog.text
+    draft.commit()
+    assert names_in(storage.root) == [".part-left", "one"]
+
+
+def test_no_descriptor_stays_open(storage: DirectoryStorage) -> None:
+    def num_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = num_open()
+    complete(storage, "one", weights="w")
+    storage.begin("two").discard()
+    (storage.root / ".part-left").mkdir()
+    storage.remove_leftovers()
+    writer = storage.begin("three")
+    in_use = num_open()
+    storage.remove_leftovers()  # finds it locked
+    assert num_open() == in_use
+    writer.commit()
+    assert num_open() == before
+
+
+def test_a_draft_becomes_a_share_only_in_our_own_folder(tmp_path: Path) -> None:
+    own = DirectoryStorage(tmp_path / "own", is_own=True)
+    draft = own.begin("one")
+    assert draft.become_share() == tmp_path / "own" / ".share-one"
+    draft.commit()
+    assert names_in(own.root) == [".share-one"]
+    shared = DirectoryStorage(tmp_path / "shared").begin("one")
+    with pytest.raises(CheckpointError, match="a folder that all computers share"):
+        shared.become_share()
+    shared.discard()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    DirectoryStorage(tmp_path / "a" / "b").check_writable()
+    assert names_in(tmp_path) == []  # it is created for the first checkpoint
+    file = tmp_path / "file"
+    file.write_text("")
+    problem = r"file/x cannot be written: Not a directory \(.*file\)"
+    with pytest.raises(CheckpointError, match=problem):
+        DirectoryStorage(file / "x").check_writable()
+
+
+def test_a_checkpoint_is_read_in_place_if_it_is_there(storage: DirectoryStorage) -> None:
+    folder = complete(storage, "one", weights="four")
+    with storage.reading("one") as found:
+        assert found == folder
+    assert storage.files("one") == {"metadata.json": 15, "weights": 4}
+    assert storage.files("two") == {}
+    with pytest.raises(CheckpointError, match="checkpoint two: not in "), storage.reading("two"):
+        pass
+    with pytest.raises(CheckpointError, match="not the name of a checkpoint"):
+        storage.files("../one")
+
+
+def test_a_checkpoint_is_deleted_whole_or_by_patterns(storage: DirectoryStorage) -> None:
+    folder = complete(storage, "one", weights="four", notes="n")
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "old").write_text("x")
+    assert storage.delete("one", ["weights", "deep/**"]) == 16  # metadata.json and notes
+    assert names_in(folder) == ["metadata.json", "notes"]
+    assert storage.delete("one", ["notes"]) == 0  # nothing is left but its metadata
+    assert names_in(storage.root) == []
+    assert storage.delete("one") == 0  # gone already
+    complete(storage, "two", weights="w")
+    assert storage.delete("two") == 0
+    assert names_in(storage.root) == []
+
+
+def test_what_is_no_checkpoint_of_this_name_is_left_alone(storage: DirectoryStorage) -> None:
+    one = complete(storage, "one", weights="w")
+    (storage.root / "two").symlink_to(one)
+    one.rename(storage.root / "three")
+    (storage.root / "empty").mkdir()
+    (storage.root / "file").write_text("")
+    for name in ("two", "three", "empty", "file"):
+        with pytest.raises(CheckpointError, match=r"left .* alone: it is not the folder"):
+            storage.delete(name)
+    assert names_in(storage.root) == ["empty", "file", "three", "two"]
+    assert (storage.root / "three" / "weights").exists()
+
+
+def test_another_folder_that_is_missing_may_be_a_drive_that_is_not_mounted(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"is it mounted\?"):
+        DirectoryStorage(tmp_path / "gone").delete("one")
+    assert DirectoryStorage(tmp_path / "gone", is_own=True).delete("one") == 0
+
+
+def test_a_checkpoint_that_another_process_writes_is_not_written_again(
+    storage: DirectoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "_PAUSE_S", 0.0)
+    first = storage.begin("one")
+    with pytest.raises(CheckpointError, match="another process holds its lock"):
+        storage.begin("one")
+    first.discard()
+    storage.begin("one").discard()
+
+
+def test_a_forked_process_closes_the_folder_and_can_save_again(storage: DirectoryStorage) -> None:
+    draft = storage.begin("one")
+    assert draft._lock.is_open
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            draft.discard()  # of the parent: nothing
+            storage.begin("two").discard()
+            status = int(draft._lock.is_open or not draft.path.is_dir())
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    draft.commit()
+    assert names_in(storage.root) == ["one"]
