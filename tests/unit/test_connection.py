@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 
+from det_jupyter import connection
 from det_jupyter.connection import Session
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.paths import write_private
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
-from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachable, NotFound
+from det_jupyter.errors import (
+    CaptureError,
+    ConfigError,
+    Conflict,
+    DetError,
+    MasterUnreachable,
+    NotFound,
+    ProtocolMismatch,
+)
 from tests.problems import refusal, said
+from tests.processes import at_home
 
 
 def info(port: int) -> MasterInfo:
@@ -150,3 +169,179 @@ class ClosedTransport(httpx.MockTransport):
     def close(self) -> None:
         """Note it."""
         self.is_closed = True
+
+
+class Masters:
+    """Stands for the processes that are started as masters: each ends with its status."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int | None) -> None:
+        self.status = status
+        self.num_started = 0
+        self.announced: MasterInfo | None = None
+        self.announces = False
+        self.lock_is_held = False
+        monkeypatch.setattr(connection, "spawn_master", self._spawn)
+        monkeypatch.setattr(connection, "find_master", lambda: self.announced)
+        monkeypatch.setattr(connection, "is_locked", lambda path: self.lock_is_held)
+        monkeypatch.setattr(connection, "waiting_for", self._waiting)
+        monkeypatch.setattr(connection, "_log_tail", lambda: "the last line")
+        monkeypatch.setattr(paths, "find_full_folder", lambda: "")
+
+    def _spawn(self) -> Any:
+        self.num_started += 1
+        return SimpleNamespace(pid=7, poll=lambda: self.status)
+
+    @contextmanager
+    def _waiting(self, pid: int, what: str) -> Iterator[Callable[[], None]]:
+        yield self._still
+
+    def _still(self) -> None:
+        if self.announces:
+            self.announced = info(1)
+
+
+def test_a_master_that_runs_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    masters = Masters(monkeypatch, None)
+    masters.announced = info(1)
+    assert (connection.ensure_master(), masters.num_started) == (info(1), 0)
+
+
+def test_a_master_is_started_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    masters = Masters(monkeypatch, None)
+    masters.announces = True
+    assert (connection.ensure_master(), masters.num_started) == (info(1), 1)
+
+
+def test_a_start_that_fails_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    masters = Masters(monkeypatch, 3)
+    with pytest.raises(MasterUnreachable, match=r"start \(exit status 3\)\.\nthe last line"):
+        connection.ensure_master()
+    assert masters.num_started == 1
+
+
+def test_a_start_beside_a_master_that_was_ending_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masters = Masters(monkeypatch, 0)
+    with pytest.raises(MasterUnreachable, match=r"exit status 0"):
+        connection.ensure_master()
+    assert masters.num_started == 5
+
+
+def test_a_full_disk_is_the_reason_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    masters = Masters(monkeypatch, 3)
+    monkeypatch.setattr(paths, "find_full_folder", lambda: "/data is full")
+    with pytest.raises(MasterUnreachable, match="did not start: /data is full"):
+        connection.ensure_master()
+
+    def refuse() -> Any:
+        raise OSError("no process")
+
+    monkeypatch.setattr(connection, "spawn_master", refuse)
+    with pytest.raises(MasterUnreachable, match="cannot be started: /data is full"):
+        connection.ensure_master()
+    monkeypatch.setattr(paths, "find_full_folder", lambda: "")
+    with pytest.raises(MasterUnreachable, match="cannot be started: no process"):
+        connection.ensure_master()
+    assert masters.num_started == 1
+
+
+@pytest.fixture
+def announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Write the file by which a master is found."""
+    with at_home(tmp_path, {}):
+
+        def write(found: MasterInfo | str, *, lock_is_held: bool = True) -> None:
+            text = found if isinstance(found, str) else found.model_dump_json()
+            write_private(paths.master_file(), text)
+            monkeypatch.setattr(connection, "is_locked", lambda path: lock_is_held)
+
+        yield write
+
+
+def own_info(**changes: Any) -> MasterInfo:
+    own = Process.of(os.getpid())
+    facts = {"pid": own.pid, "birth": own.birth, "host": own.host}
+    return info(1).model_copy(update=facts | changes)
+
+
+def test_a_master_is_found_if_it_lives(announced: Callable[..., None]) -> None:
+    assert connection.find_master() is None
+    announced(own_info())
+    assert connection.find_master() == own_info()
+    announced(own_info(birth="1@x"))  # its pid is another process's now
+    assert connection.find_master() is None
+
+
+def test_a_master_of_another_version_is_named_with_what_replaces_it(
+    announced: Callable[..., None],
+) -> None:
+    announced(own_info(protocol=1, version="0.1"))
+    with pytest.raises(ProtocolMismatch, match=r"is det_jupyter 0\.1 \(protocol 1\)") as caught:
+        connection.find_master()
+    assert caught.value.command == f"{sys.executable} -m det_jupyter.master restart"
+    assert connection.announced_master() == own_info(protocol=1, version="0.1")
+    announced("{}")
+    with pytest.raises(ProtocolMismatch, match="was written by another version"):
+        connection.find_master()
+    announced("{}", lock_is_held=False)
+    assert connection.find_master() is None
+
+
+def test_a_master_of_an_older_version_lives_while_it_holds_the_lock(
+    announced: Callable[..., None],
+) -> None:
+    older = own_info(birth="")
+    announced(older)
+    assert connection.find_master() == older
+    announced(older, lock_is_held=False)
+    assert connection.find_master() is None
+
+
+def test_a_master_on_another_computer_is_named(
+    announced: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced(own_info(host="elsewhere", birth="1@x"))
+    holder = SimpleNamespace(is_here=False)
+    monkeypatch.setattr(connection, "holder_of", lambda path: holder)
+    with pytest.raises(MasterUnreachable, match="master runs on elsewhere"):
+        connection.find_master()
+
+
+def test_a_request_that_deletes_is_sent_once_and_its_answer_returned() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.path}")
+        return httpx.Response(200, json={"freed": 5})
+
+    assert session(answer).delete("/checkpoints/x") == {"freed": 5}
+    assert asked == ["DELETE /api/v1/checkpoints/x"]
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        asked.append("again")
+        raise httpx.ReadError("gone")
+
+    with pytest.raises(MasterUnreachable):
+        session(fail, successor=2).delete("/checkpoints/x")
+    assert asked.count("again") == 1
+
+
+def test_a_refused_capture_has_its_problems_apart() -> None:
+    body = refusal("CaptureError", "x cannot be pickled")
+    with pytest.raises(CaptureError, match="x cannot be pickled"):
+        session(lambda request: httpx.Response(400, json=body)).post("/experiments", {})
+
+
+def test_a_line_that_needs_a_master_revives_only_one_that_was_killed(
+    announced: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "ensure_master", lambda: info(9))
+    with pytest.raises(MasterUnreachable, match="no det_jupyter master runs; `det x` starts one"):
+        connection.require_master("det x", may_revive=True)
+    announced(own_info(birth="1@x"))
+    assert connection.require_master("det x", may_revive=True) == info(9)
+    with pytest.raises(MasterUnreachable):
+        connection.require_master("det x")
+    announced(own_info())
+    assert connection.require_master("det x", may_revive=True) == own_info()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.errors import ConfigError, Problem, RankFailed
+from det_jupyter.errors import ConfigError, NotFound, Problem, RankFailed
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,9 @@ def test_a_failed_rank_has_its_reason_apart_from_the_run() -> None:
     error = RankFailed("it broke", run="experiment 3")
     assert (str(error), error.reason) == ("experiment 3 ended with an error: it broke", "it broke")
     assert str(RankFailed("it broke")) == "it broke"
+
+
+def test_ipython_shows_an_error_of_ours_as_a_line() -> None:
+    assert NotFound("there is no trial 3")._render_traceback_() == [
+        "NotFound: there is no trial 3"
+    ]

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.host.rundir import RUN_VARIABLE, STORE_VARIABLE
+from det_jupyter.contract.host.rundir import RUN_VARIABLE, STORE_VARIABLE, RunDir
 from det_jupyter.launch import (
     chief_launcher,
-    computers,
     deepspeed,
     horovod,
     mpi,
@@ -383,7 +382,7 @@ def test_more_ranks_than_slots_are_refused(
     assert horovod.main(["-np", "1", "-m", "train"]) == 0
     assert horovod.main(["-np", "2", "-m", "train"]) == 0
     assert [each.argv[2] for each in started] == ["1", "2"]
-    assert not list(computers.RunDir(Path(os.environ[RUN_VARIABLE])).path.glob("*-launcher"))
+    assert not list(Path(os.environ[RUN_VARIABLE]).glob("*-launcher"))
 
 
 @pytest.mark.parametrize(
@@ -440,6 +439,6 @@ def test_a_wrapped_rank_prints_with_its_prefix_or_becomes_the_command(
     assert len(became) == 1
     assert wrap_rank.main(["1", "gone-command"]) == 127
     assert "wrap_rank: rank 1 cannot run gone-command" in capsys.readouterr().err
-    assert "rank 1 cannot run gone-command" in computers.RunDir(folder).journal(1).read_text()
+    assert "rank 1 cannot run gone-command" in RunDir(folder).journal(1).read_text()
     for words in (["--other", "1", "sh"], ["1"], ["-1", "sh"]):
         assert wrap_rank.main(words) == 2
