@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.client.calls import methods_explain_arguments
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import checkpoint_line
 from det_jupyter.contract.host.regular_files import read_regular
@@ -24,6 +25,7 @@ _TRIAL_LOADER = "det_jupyter.pytorch", "load_trial_from_checkpoint_path"
 _MODEL_LOADER = "det_jupyter.integrations.loading", "load_model"
 
 
+@methods_explain_arguments
 class Checkpoint:
     """A saved state of a trial, whose hyperparameters are `hparams`."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import ranked, state_name
+from det_jupyter.client.requests import number_of
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.contract.messages import ExperimentView, ImportanceView, TrialView
 from det_jupyter.errors import NotFound, UsageError
@@ -190,6 +191,10 @@ def _choose_trials(view: ExperimentView, numbers: Sequence[int]) -> list[TrialVi
 
 def _check(numbers: Sequence[int], what: str) -> None:
     for number in numbers:
+        if isinstance(number, (list, tuple)):
+            call = f"compare({', '.join(map(repr, map(number_of, number)))})"
+            kind = type(number).__name__
+            raise UsageError(f"compare: got a {kind}; name the {what}s one by one: {call}")
         if not isinstance(number, int) or isinstance(number, bool):
             a = "an" if what == "experiment" else "a"
             raise UsageError(f"compare: got {number!r}, expected the number of {a} {what}")

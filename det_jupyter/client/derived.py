@@ -36,7 +36,7 @@ class TemporaryExperiment(Protocol):
     def kill(self) -> None:
         """End it now."""
 
-    def delete(self) -> None:
+    def delete(self, *, ask: bool) -> None:
         """Delete it."""
 
 
@@ -143,7 +143,7 @@ def remove(client: Client, experiments: Sequence[TemporaryExperiment], verb: str
     try:
         for experiment in experiments:
             _wait_for_state(client, experiment.id, lambda state: state.is_terminal)
-            experiment.delete()
+            experiment.delete(ask=False)
         for experiment in experiments:
             _wait_for_state(client, experiment.id, lambda state: state is State.DELETE_FAILED)
     except DetError as error:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack, overload
 
+from det_jupyter.client.calls import methods_explain_arguments
 from det_jupyter.client.checkpoint import Checkpoint, fetch_checkpoints, find_best_checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.compare import (
@@ -61,7 +62,7 @@ from det_jupyter.contract.messages import (
     TrialView,
     Unarchive,
 )
-from det_jupyter.errors import Conflict, DetError, NotFound
+from det_jupyter.errors import Conflict, DetError, NotFound, UsageError
 from det_jupyter.view.live import LiveExperiment
 
 
@@ -72,6 +73,7 @@ class ShownConfig(EffectiveConfig):
         return self.yaml
 
 
+@methods_explain_arguments
 class Experiment:
     """An experiment of the master. The handle stores only its id; each call fetches its data."""
 
@@ -257,13 +259,32 @@ class Experiment:
         """Show it in lists again."""
         self._client.change(Unarchive(experiment_id=self.id))
 
-    def delete(self) -> None:
+    def delete(self, *, ask: bool = False) -> None:
         """Delete it permanently, with its checkpoints, metrics and logs.
 
+        Args:
+            ask: Whether to ask first, on standard input; the default in a notebook.
+
         Raises:
+            UsageError: It has to ask, and no question can be asked here.
             Conflict: It has not ended, or another experiment still needs one of its checkpoints.
         """
-        self._client.change(Delete(experiment_id=self.id))
+        if not ask or self._is_confirmed():
+            self._client.change(Delete(experiment_id=self.id))
+
+    def _is_confirmed(self) -> bool:
+        what = f"experiment {self.id} ({self.view.name}) with its checkpoints, metrics and logs"
+        try:
+            answer = input(f"Delete {what}? It cannot be undone. [y/N] ")
+        except (EOFError, NotImplementedError):  # the latter of a notebook without a front end
+            raise UsageError(
+                f"delete: {what} cannot be restored, and no question can be asked here; "
+                "to confirm it, write delete(ask=False)"
+            ) from None
+        if answer.strip().lower() in ("y", "yes"):
+            return True
+        print(f"Experiment {self.id} is kept.")
+        return False
 
     def set_name(self, name: str) -> None:
         """Rename it."""

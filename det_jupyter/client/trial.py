@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
+from det_jupyter.client.calls import methods_explain_arguments
 from det_jupyter.client.client import Client
 from det_jupyter.client.event_files import EventFiles, write_event_files
 from det_jupyter.client.exports import (
@@ -48,6 +49,7 @@ from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import Conflict, DetError
 
 
+@methods_explain_arguments
 class Trial:
     """One trial of an experiment.
 

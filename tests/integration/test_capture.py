@@ -207,7 +207,9 @@ def test_names_reached_through_other_objects_are_listed_as_themselves(notebook: 
     assert captured["data"] < 1000
 
 
-def test_versions_of_the_packages_in_use_are_noted(notebook: Notebook) -> None:
+def test_versions_of_the_packages_that_a_trial_or_cell_imports_are_noted(
+    notebook: Notebook,
+) -> None:
     notebook.run(
         "import numpy as np, psutil\nfrom sklearn.utils import Bunch\nimport IPython",
         """
@@ -218,8 +220,16 @@ class Trial:
 """,
     )
     packages = notebook.capture().packages
-    assert set(packages) == {"Python", "numpy", "scikit-learn", "pyyaml"}
+    assert set(packages) == {"Python", "numpy", "psutil", "scikit-learn", "pyyaml", "IPython"}
     assert packages["numpy"] == np.__version__
+
+
+def test_the_package_that_made_the_captured_data_is_noted(notebook: Notebook) -> None:
+    notebook.run(
+        "from sklearn.datasets import load_digits\nimages = load_digits().data",
+        "class Trial:\n    def f(self): return images",
+    )
+    assert set(notebook.capture().packages) == {"Python", "numpy", "scikit-learn"}
 
 
 # ---- entrypoints ---------------------------------------------------------------------------

@@ -154,7 +154,8 @@ def _mean_of_ranks(values_RNB: torch.Tensor, records_RB: torch.Tensor) -> torch.
     return sums / records_RB.sum(dim=0)
 
 
-_ADVICE = "Try a lower learning rate, clip_grads, or bf16 instead of fp16."
+_ADVICE = "Try a lower learning rate, or clip_grads."
+_ADVICE_FP16 = "Try a lower learning rate, clip_grads, or bf16 instead of fp16."
 
 
 class LossWatch:
@@ -167,14 +168,21 @@ class LossWatch:
             trial without a retry, which would have the same result.
         distributed: The ranks.
         sink: This rank's journal, for the notice.
+        is_fp16: Whether forward passes are in fp16, for the advice.
     """
 
     def __init__(
-        self, policy: Literal["warn", "stop"], distributed: DistributedContext, sink: RecordSink
+        self,
+        policy: Literal["warn", "stop"],
+        distributed: DistributedContext,
+        sink: RecordSink,
+        *,
+        is_fp16: bool = False,
     ) -> None:
         self.policy = policy
         self._distributed = distributed
         self._sink = sink
+        self._advice = _ADVICE_FP16 if is_fp16 else _ADVICE
         self._has_warned = False
 
     def check(
@@ -210,9 +218,9 @@ class LossWatch:
         found = f"{names[watched[name]]} became {word} at batch {steps - 1} on rank {ranks[rank]}"
         if self.policy == "stop":
             raise TrialMistake(
-                "train_batch", f"train_batch: {found}; on_nan_loss is stop. {_ADVICE}"
+                "train_batch", f"train_batch: {found}; on_nan_loss is stop. {self._advice}"
             )
         self._has_warned = True
         if len(ranks) == 1 or self._distributed.is_chief:
-            text = f"{found[0].upper()}{found[1:]}. {TRAINING_CONTINUES} {_ADVICE}"
+            text = f"{found[0].upper()}{found[1:]}. {TRAINING_CONTINUES} {self._advice}"
             give_notice(text, self._distributed.rank, self._sink, is_alarm=True)

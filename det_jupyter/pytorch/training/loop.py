@@ -19,6 +19,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.contract.trial.origin import Origin
@@ -97,7 +99,12 @@ class Loop:
             average=rules.average_training_metrics,
             first=start.steps_completed,
             reducers=context.reducers,
-            watch=LossWatch(rules.on_nan_loss, core.distributed, core.sink),
+            watch=LossWatch(
+                rules.on_nan_loss,
+                core.distributed,
+                core.sink,
+                is_fp16=context.stepping.precision.dtype is torch.float16,
+            ),
             timings=self._timings,
         )
         self._tuner = context.make_tuner()

@@ -99,7 +99,7 @@ def test_what_cannot_be_deleted_is_printed_and_not_raised(
     class Run:
         id = 7
 
-        def delete(self) -> None:
+        def delete(self, *, ask: bool) -> None:
             raise Conflict("its checkpoint is in use")
 
     class Master:

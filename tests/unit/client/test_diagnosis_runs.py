@@ -103,7 +103,7 @@ class FakeHandle:
     def kill(self) -> None:
         self._master.killed += 1
 
-    def delete(self) -> None:
+    def delete(self, *, ask: bool) -> None:
         self._master.there.discard(self.id)
 
 

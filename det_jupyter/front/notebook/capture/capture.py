@@ -26,6 +26,7 @@ from det_jupyter.front.notebook.capture.modules import (
     LocalFiles,
     find_local_modules,
     find_packages,
+    imports_of,
 )
 from det_jupyter.front.notebook.capture.pickling import PackPickler, pack
 from det_jupyter.front.notebook.capture.survey import Culprit, Survey, find_culprits, survey_trial
@@ -90,7 +91,8 @@ def capture(
         captured=_list_captured(survey, cells),
         packages={
             "Python": platform.python_version(),
-            **find_packages(local.imports, local.files),
+            # Those of all cells: the data that is captured was made by some of them, too.
+            **find_packages(local.imports | imports_of(cells.sources), local.files),
         },
         notices=[
             *find_code_traps(given, survey.functions),

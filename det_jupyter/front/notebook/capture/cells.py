@@ -39,6 +39,11 @@ class Cells:
         sources = namespace.get("In")
         return cls(sources if isinstance(sources, list) else [])
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """The sources of all cells, in the order in which they ran."""
+        return self._sources
+
     def maker_of(self, name: str) -> str:
         """Return the cell that last defined `name`, as "In [5]"; "" if none does."""
         for number in range(len(self._sources) - 1, 0, -1):

@@ -220,6 +220,11 @@ def _imported_names(source: str, *, only_lazy: bool = False) -> set[str]:
     return names - {""}
 
 
+def imports_of(sources: Iterable[str]) -> set[str]:
+    """Return the top-level names that sources import."""
+    return {name for source in sources for name in _imported_names(source)}
+
+
 def find_packages(imports: Iterable[str], local: Iterable[str]) -> dict[str, str]:
     """Return names and versions of the installed distributions of these modules."""
     tops = set(imports) - {name.partition("/")[0].removesuffix(".py") for name in local}

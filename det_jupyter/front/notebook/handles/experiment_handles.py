@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
+from det_jupyter.client.calls import explains_arguments, methods_explain_arguments
 from det_jupyter.client.compare import fetch_experiments
 from det_jupyter.client.queries import Words, find_by_name, make_query, to_rows
 from det_jupyter.client.requests import When, number_of
@@ -49,6 +50,7 @@ def experiment(which: int | str) -> NotebookExperiment:
     return experiment_of(client.experiment(which))
 
 
+@explains_arguments
 def experiments(
     text: str = "",
     *,
@@ -87,6 +89,7 @@ def experiments(
     return FoundExperiments(client, client.find(query))
 
 
+@explains_arguments
 def compare(*experiments: int | Experiment) -> Comparison:
     """Compare experiments: curves, results, configuration, code and versions.
 
@@ -189,8 +192,13 @@ class NotebookComparison(Comparison):
         return {**live, **forms}, metadata
 
 
+@methods_explain_arguments
 class NotebookExperiment(Experiment):
     """A handle that is displayed as a live view in a notebook, as text in a terminal."""
+
+    def delete(self, *, ask: bool = True) -> None:
+        """Delete it permanently; see `Experiment.delete`."""
+        super().delete(ask=ask)
 
     def wait(
         self,

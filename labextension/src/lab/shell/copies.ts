@@ -19,8 +19,8 @@ interface IOne {
   label: string;
   caption: string;
   icon: LabIcon;
-  /** Whether it is enabled. */
-  isPossible: (row: IExperimentLine) => boolean;
+  /** Why it is not possible, as a part of the label; '' if it is. */
+  obstacle: (row: IExperimentLine) => string;
   run: (row: IExperimentLine) => Promise<boolean>;
 }
 
@@ -30,16 +30,20 @@ export function addCopies(
   notebooks: INotebookTracker | null
 ): void {
   const { api, trans } = det;
+  const unchangeable = ({ is_archived: isArchived }: IExperimentLine): string =>
+    !mayChange(det) ? unreachable(det) : isArchived ? trans.__('it is archived') : '';
   addOne(app, det, {
     id: Commands.continueExperiment,
     label: trans.__('Continue'),
     caption: trans.__('Go on after its end: trials that did not finish do'),
     icon: activateIcon,
-    isPossible: row =>
-      mayChange(det) &&
-      ENDED.includes(row.status) &&
-      row.status !== 'completed' &&
-      !row.is_archived,
+    obstacle: row =>
+      unchangeable(row) ||
+      (!ENDED.includes(row.status)
+        ? trans.__('it has not ended')
+        : row.status === 'completed'
+          ? trans.__('it has completed; fork it')
+          : ''),
     run: ({ id }) => ask(() => api.post(`api/experiments/${id}/continue`, {}))
   });
   addOne(app, det, {
@@ -47,7 +51,8 @@ export function addCopies(
     label: trans.__('Fork in a New Cell'),
     caption: trans.__('Insert the cell that runs its code again, with your changes'),
     icon: forkIcon,
-    isPossible: row => mayChange(det) && notebooks !== null && !row.is_archived,
+    obstacle: row =>
+      unchangeable(row) || (notebooks === null ? trans.__('there are no notebooks here') : ''),
     run: async row => {
       if (notebooks !== null) {
         await insertCell(forkCell(row, trans), notebooks, app.commands);
@@ -60,7 +65,7 @@ export function addCopies(
     label: trans.__('Export Metrics as CSV'),
     caption: trans.__('Download every value of every metric as a table'),
     icon: exportIcon,
-    isPossible: () => det.link.state === 'up',
+    obstacle: () => (det.link.state === 'up' ? '' : unreachable(det)),
     run: ({ id, name }) => ask(() => exportMetrics(det, id, name))
   });
   addOne(app, det, {
@@ -68,7 +73,7 @@ export function addCopies(
     label: trans.__('Open in TensorBoard'),
     caption: trans.__('Show its metrics in TensorBoard, in a tab of the browser'),
     icon: boardIcon,
-    isPossible: () => mayChange(det),
+    obstacle: () => (mayChange(det) ? '' : unreachable(det)),
     run: ({ id }) => ask(() => showBoard(det, id))
   });
   addCopyId(app, det);
@@ -96,6 +101,10 @@ async function showBoard({ socket, trans }: IDetJupyter, id: number): Promise<vo
   }
 }
 
+function unreachable({ link, trans }: IDetJupyter): string {
+  return link.state === 'up' ? trans.__('you may only look') : trans.__('there is no connection');
+}
+
 /** Adds a command for exactly one experiment. */
 function addOne(app: JupyterFrontEnd, det: IDetJupyter, one: IOne): void {
   const { trans } = det;
@@ -104,12 +113,17 @@ function addOne(app: JupyterFrontEnd, det: IDetJupyter, one: IOne): void {
     return rows.length === 1 ? rows[0] : undefined;
   };
   app.commands.addCommand(one.id, {
-    label: args => (args.where === 'page' ? trans.__('Experiment: %1', one.label) : one.label),
+    label: args => {
+      const row = find(args);
+      const why = row === undefined ? '' : one.obstacle(row);
+      const label = why === '' ? one.label : `${one.label} (${why})`;
+      return args.where === 'page' ? trans.__('Experiment: %1', label) : label;
+    },
     caption: one.caption,
     icon: one.icon,
     isEnabled: args => {
       const row = find(args);
-      return row !== undefined && one.isPossible(row);
+      return row !== undefined && one.obstacle(row) === '';
     },
     isVisible: args => find(args) !== undefined,
     execute: args => {

@@ -24,6 +24,7 @@ export class ActiveList {
       nameOf: ({ name }) => name,
       create: () => new ActiveRow(trans, operations, mayWrite),
       onOpen: ({ id }) => operations.open(id),
+      onRename: ({ id }) => void operations.rename(id),
       onScroll
     });
     const { node } = this.list;

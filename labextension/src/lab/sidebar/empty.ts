@@ -30,7 +30,9 @@ export function emptyTexts(trans: ITrans, { newCell, insertNew, insert }: IInser
     connecting: isSaid => ({ text: isSaid ? '' : trans.__('Waiting for det_jupyter…') }),
     first: () =>
       withCell(
-        trans.__('No experiments yet. Define a trial in a notebook, then run a cell like this:'),
+        trans.__(
+          'No experiments yet. In a notebook, run %load_ext det_jupyter, define a trial, then run a cell like this:'
+        ),
         `%%det_experiment\n${newCell().trimEnd()}`,
         insertNew
       ),

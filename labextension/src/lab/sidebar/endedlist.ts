@@ -42,6 +42,7 @@ export class EndedList {
       nameOf: ({ name }) => name,
       create: () => new EndedRow(trans, rowOperations, mayWrite),
       onOpen: ({ id }) => operations.open(id),
+      onRename: ({ id }) => void operations.rename(id),
       onSelect: () => this._count(),
       onScroll
     });

@@ -23,6 +23,7 @@ export interface IListOptions<T> {
   nameOf: (item: T) => string;
   create: () => IRowView<T>;
   onOpen: (item: T) => void;
+  onRename?: (item: T) => void;
   /** If given, several rows can be selected; called when the selection has changed. */
   onSelect?: () => void;
   onScroll?: (scroll: number) => void;
@@ -165,6 +166,16 @@ export class WindowedList<T> {
     if (item !== undefined) {
       this._options.onOpen(item);
     }
+  }
+
+  /** Returns whether the active row can be renamed. */
+  renameActive(): boolean {
+    const item = this._items[this.activePlace];
+    if (item === undefined || this._options.onRename === undefined) {
+      return false;
+    }
+    this._options.onRename(item);
+    return true;
   }
 
   keyAt(place: number): number {

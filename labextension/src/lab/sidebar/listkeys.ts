@@ -14,6 +14,7 @@ interface IKeyed {
   readonly pageSize: number;
   activate(place: number): void;
   openActive(): void;
+  renameActive(): boolean;
   keyAt(place: number): number;
   nameAt(place: number): string;
   select(change: (selection: Selection) => void): void;
@@ -60,6 +61,9 @@ function onListKey(list: IKeyed, typed: TypeAhead, event: KeyboardEvent): boolea
   if (place >= 0 && key === 'Enter') {
     list.openActive();
     return true;
+  }
+  if (key === 'F2') {
+    return list.renameActive();
   }
   if (place >= 0 && key === 'ArrowRight') {
     return focusControl(list, 0);

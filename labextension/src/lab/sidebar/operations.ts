@@ -11,6 +11,8 @@ export interface IOperations {
   change(experimentId: number, verb: Verb): Promise<void>;
   carryOut(experimentId: number, remedy: IRemedy): Promise<void>;
   editLabels(experimentIds: readonly number[]): Promise<void>;
+  /** Ask for another name. */
+  rename(experimentId: number): Promise<void>;
   compare(experimentIds: readonly number[]): void;
   archive(experimentIds: readonly number[], isArchived: boolean): Promise<void>;
   /** Delete ended experiments, after a confirmation. */
@@ -37,6 +39,10 @@ export class Operations implements IOperations {
 
   editLabels(experimentIds: readonly number[]): Promise<void> {
     return this._run(Commands.labelExperiment, { experiment_ids: [...experimentIds] });
+  }
+
+  rename(experimentId: number): Promise<void> {
+    return this._run(Commands.renameExperiment, { experiment_id: experimentId });
   }
 
   compare(experimentIds: readonly number[]): void {

@@ -108,6 +108,19 @@ test.each([
   }
 );
 
+test.each([
+  ['running', false, 'Continue (it has not ended)'],
+  ['completed', false, 'Continue (it has completed; fork it)'],
+  ['canceled', true, 'Continue (it is archived)'],
+  ['canceled', false, 'Continue']
+] as const)('of one that is %s (archived: %s), the menu says %j', (status, is_archived, label) => {
+  const { commands, det } = start();
+  det.experiments.setWhole(line(3, { status, is_archived }));
+  const args = { experiment_id: 3 };
+  expect(commands.label(Commands.continueExperiment, args)).toBe(label);
+  expect(commands.isEnabled(Commands.continueExperiment, args)).toBe(label === 'Continue');
+});
+
 test('nothing can be changed without the right, without a master, or of what is unknown', () => {
   const { commands, det } = start();
   det.experiments.setWhole(line(3));

@@ -48,6 +48,9 @@ class FakeDeeds implements IOperations {
   editLabels(...asked: unknown[]): Promise<void> {
     return this._note('editLabels', asked);
   }
+  rename(...asked: unknown[]): Promise<void> {
+    return this._note('rename', asked);
+  }
   compare(...asked: unknown[]): void {
     this.calls.push(['compare', ...asked]);
   }
@@ -77,8 +80,12 @@ describe('a windowed list', () => {
     private readonly _name = h('span');
   }
 
-  function make(count: number): { list: WindowedList<number>; opened: number[] } {
-    const opened: number[] = [];
+  function make(count: number): {
+    list: WindowedList<number>;
+    opened: number[];
+    renamed: number[];
+  } {
+    const [opened, renamed]: [number[], number[]] = [[], []];
     const list = new WindowedList<number>({
       label: 'numbers',
       keyOf: item => item,
@@ -86,11 +93,12 @@ describe('a windowed list', () => {
       nameOf: item => `row ${item}`,
       create: () => new Row(),
       onOpen: item => opened.push(item),
+      onRename: item => renamed.push(item),
       onSelect: () => undefined
     });
     sized(list.node);
     list.setItems(Array.from({ length: count }, (_, i) => i));
-    return { list, opened };
+    return { list, opened, renamed };
   }
 
   const rows = (): HTMLElement[] => [...document.querySelectorAll<HTMLElement>('[data-key]')];
@@ -116,8 +124,8 @@ describe('a windowed list', () => {
     ).toBe('5001');
   });
 
-  it('goes by arrows, Home, End and letters; Enter opens', async () => {
-    const { list, opened } = make(1000);
+  it('goes by arrows, Home, End and letters; Enter opens, F2 renames', async () => {
+    const { list, opened, renamed } = make(1000);
     press(list.node, 'ArrowDown');
     press(list.node, 'ArrowDown');
     await nextFrame();
@@ -132,6 +140,8 @@ describe('a windowed list', () => {
     press(list.node, 'Home');
     press(list.node, 'Enter');
     expect(opened).toEqual([999, 0]);
+    press(list.node, 'F2');
+    expect(renamed).toEqual([0]);
   });
 
   it('keeps the row that the keyboard means in the page when it is scrolled away', async () => {

@@ -6,11 +6,13 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 import pytest
+from IPython.core.error import StdinNotImplementedError
 
 from det_jupyter.client import Client, Trial
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.contract.messages import (
     MAX_LINES,
+    Delete,
     ExperimentView,
     LogLine,
     LogPage,
@@ -18,7 +20,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialView,
 )
-from det_jupyter.errors import DetError, WaitTimeout
+from det_jupyter.errors import DetError, UsageError, WaitTimeout
 from det_jupyter.front.notebook import extension
 from det_jupyter.front.notebook.complete.magic_parsers import cell_parser, line_parser
 from det_jupyter.front.notebook.handles import experiment_handles
@@ -103,6 +105,41 @@ def test_why_a_trial_ended_early_is_printed(
     state = NotebookExperiment(Master(whole=view).as_client(), 7).wait()
     assert state is State.COMPLETED
     assert capsys.readouterr().out == "invalid hyperparameters: lr is too large\n"
+
+
+@pytest.mark.parametrize(("typed", "is_deleted"), [("y", True), ("no", False), ("", False)])
+def test_an_experiment_is_deleted_after_a_question(
+    monkeypatch: pytest.MonkeyPatch, typed: str, is_deleted: bool
+) -> None:
+    questions: list[str] = []
+    deleted: list[Delete] = []
+    monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or typed)
+    client = Master(whole=experiment(trial())).as_client()
+    monkeypatch.setattr(client, "change", deleted.append, raising=False)
+    handle = NotebookExperiment(client, 7)
+    handle.delete()
+    assert questions == [
+        f"Delete experiment 7 ({handle.view.name}) with its checkpoints, metrics and logs? "
+        "It cannot be undone. [y/N] "
+    ]
+    assert deleted == ([Delete(experiment_id=7)] if is_deleted else [])
+
+
+def test_where_no_question_can_be_asked_a_deletion_has_to_be_confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuses(text: str) -> str:
+        raise StdinNotImplementedError
+
+    deleted: list[Delete] = []
+    monkeypatch.setattr("builtins.input", refuses)
+    client = Master(whole=experiment(trial())).as_client()
+    monkeypatch.setattr(client, "change", deleted.append, raising=False)
+    handle = NotebookExperiment(client, 7)
+    with pytest.raises(UsageError, match=r"write delete\(ask=False\)"):
+        handle.delete()
+    handle.delete(ask=False)
+    assert deleted == [Delete(experiment_id=7)]
 
 
 def test_the_extension_loads_where_no_master_can_start(

@@ -355,12 +355,21 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
     told = capsys.readouterr().err
     assert told == (
         "Loss became infinite at batch 12 on rank 0. Training continues. "
-        "Try a lower learning rate, clip_grads, or bf16 instead of fp16.\n"
+        "Try a lower learning rate, or clip_grads.\n"
     )
     (notice,) = journal.records
     assert isinstance(notice, Notice)
     assert notice.is_alarm
     assert math.isnan(metrics.report()[0]["loss"])
+
+
+def test_the_advice_about_a_bad_loss_names_fp16_where_it_is_used() -> None:
+    journal = RecordList()
+    watch = LossWatch("warn", DistributedContext(), journal, is_fp16=True)
+    watch.check(["loss"], torch.tensor([[[NAN]]]), torch.ones(1, 1), [0], first_step=1)
+    [notice] = journal.records
+    assert isinstance(notice, Notice)
+    assert notice.text.endswith("Try a lower learning rate, clip_grads, or bf16 instead of fp16.")
 
 
 @pytest.mark.parametrize("name", ["loss", "d_loss", "Loss"])
