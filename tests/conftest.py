@@ -17,7 +17,8 @@ from hypothesis import settings
 
 import det_jupyter
 from det_jupyter.contract.host import paths
-from tests.processes import processes_below
+from tests import waiting
+from tests.homes import processes_below
 
 JOURNEYS = ("tests/browser/", "tests/lab/")
 REAL_PARTS = ("tests/e2e/", "tests/integration/")
@@ -50,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(det_jupyter.__file__).parent, quiet=2)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Have a test fail when nothing moves any more."""
+    return waiting.set_timer(item, settings)
 
 
 @pytest.hookimpl(optionalhook=True)  # mutants.py has no xdist
@@ -136,6 +143,7 @@ def is_last(report: pytest.TestReport) -> bool:
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Point everything at an empty folder; tests that start a master use one of their own."""
     home = tmp_path_factory.mktemp("unused-home")
+    waiting.folders.append(tmp_path_factory.getbasetemp())
     os.environ[paths.HOME_VARIABLE] = str(home)
     yield home
     del os.environ[paths.HOME_VARIABLE]

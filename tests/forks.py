@@ -19,8 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -52,9 +51,9 @@ class Fork:
             self._status = self._source.ask(self.pid)
         return self._status
 
-    def wait(self, timeout_s: float = 60.0) -> int:
-        """Return its exit status; kill it and raise TimeoutError if it goes on for longer."""
-        wait_for_all([self], timeout_s)
+    def wait(self) -> int:
+        """Return its exit status; kill it if this is interrupted, as by the timer of a test."""
+        wait_for_all([self])
         status = self.poll()
         assert status is not None
         return status
@@ -173,23 +172,24 @@ def torch_source() -> ForkSource:
     )
 
 
-def wait_for_all(forks: Sequence[Fork], timeout_s: float) -> None:
-    """Wait until all have ended; when one fails or time is up, kill the others.
-
-    Raises:
-        TimeoutError: Time was up.
-    """
+def wait_for_all(forks: Sequence[Fork]) -> None:
+    """Wait until all have ended; when one fails, or this is interrupted, kill the others."""
     left = {os.pidfd_open(fork.pid): fork for fork in forks if fork.poll() is None}
-    is_failed, is_late = any(fork.poll() for fork in forks), False
-    deadline = time.monotonic() + timeout_s
-    while left:
-        if is_failed or is_late:
-            for fork in left.values():
-                fork.kill()
-        ended = select.select(left, [], [], max(0.1, deadline - time.monotonic()))[0]
-        is_late |= not ended and not is_failed
-        is_failed |= any([left.pop(descriptor).poll() for descriptor in ended])
-        for descriptor in ended:
+    is_failed = any(fork.poll() for fork in forks)
+    try:
+        while left:
+            if is_failed:
+                _kill_all(left.values())
+            ended = select.select(left, [], [])[0]
+            is_failed |= any([left.pop(descriptor).poll() for descriptor in ended])
+            for descriptor in ended:
+                os.close(descriptor)
+    finally:
+        _kill_all(left.values())
+        for descriptor in left:
             os.close(descriptor)
-    if is_late:
-        raise TimeoutError(f"a process went on for more than {timeout_s:g} s")
+
+
+def _kill_all(forks: Iterable[Fork]) -> None:
+    for fork in forks:
+        fork.kill()

@@ -43,7 +43,7 @@ class Notebook:
         self.manager = manager
         self._kernel = kernel
 
-    def run(self, code: str, timeout_s: float = 60.0) -> Outputs:
+    def run(self, code: str) -> Outputs:
         """Run a cell and return its outputs, errors included."""
         outputs = Outputs()
 
@@ -56,20 +56,18 @@ class Notebook:
             elif message["msg_type"] == "error":
                 outputs.error = "\n".join(content["traceback"])
 
-        self._kernel.execute_interactive(
-            code, timeout=timeout_s, output_hook=collect, allow_stdin=False
-        )
+        self._kernel.execute_interactive(code, output_hook=collect, allow_stdin=False)
         return outputs
 
-    def check(self, code: str, timeout_s: float = 60.0) -> Outputs:
+    def check(self, code: str) -> Outputs:
         """Run a cell that has to succeed."""
-        outputs = self.run(code, timeout_s)
+        outputs = self.run(code)
         assert outputs.error is None, outputs.error
         return outputs
 
     def complete(self, code: str) -> list[str]:
         """Return what Tab offers at the end of `code`."""
-        reply = self._kernel.complete(code, len(code), reply=True, timeout=20)
+        reply = self._kernel.complete(code, len(code), reply=True)
         return list(reply["content"]["matches"])
 
     def start(self, code: str) -> None:
@@ -79,7 +77,7 @@ class Notebook:
     def new_subshell(self) -> str:
         """Return the id of a new subshell: a thread that is free while a cell runs."""
         self._kernel.control_channel.send(self._kernel.session.msg("create_subshell_request", {}))
-        reply = self._kernel.get_control_msg(timeout=20)
+        reply = self._kernel.get_control_msg()
         return str(reply["content"]["subshell_id"])
 
     def press(self, comm_id: str, command: str, subshell_id: str) -> None:
@@ -130,11 +128,11 @@ def forking(manager: KernelManager) -> KernelManager:
     return manager
 
 
-def run_notebook(file: Path, folder: Path, timeout_s: int = 150) -> tuple[Any, str]:
+def run_notebook(file: Path, folder: Path) -> tuple[Any, str]:
     """Run all cells of a notebook in `folder`; return it, and what its cells show as text."""
     document = nbformat.read(file, as_version=4)
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(document, timeout=timeout_s, resources=resources)
+    client = NotebookClient(document, timeout=None, resources=resources)
     forking(client.create_kernel_manager())
     client.execute()
     outputs = [o for cell in document.cells for o in cell.get("outputs", [])]
@@ -155,7 +153,7 @@ def notebook(cwd: Path) -> Iterator[Notebook]:
     kernel = manager.blocking_client()
     kernel.start_channels()
     try:
-        kernel.wait_for_ready(timeout=60)
+        kernel.wait_for_ready()
         yield Notebook(manager, kernel)
     finally:
         kernel.stop_channels()

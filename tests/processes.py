@@ -7,11 +7,9 @@ and fails if a process, a socket or a temporary file of it is left.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
@@ -19,9 +17,13 @@ from det_jupyter.client import Client
 from det_jupyter.connection import connect, find_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import Kill
-from tests.forks import homes_of_forks
-
-T = TypeVar("T")
+from tests.homes import find as find
+from tests.homes import is_gone as is_gone
+from tests.homes import processes_below as processes_below
+from tests.homes import processes_of as processes_of
+from tests.waiting import StillError
+from tests.waiting import wait_until as wait_until
+from tests.waiting import wait_until_gone as wait_until_gone
 
 # Extensions that a Jupyter Server loads, for seconds, unless it is told not to.
 OTHER_EXTENSIONS = (
@@ -31,85 +33,6 @@ OTHER_EXTENSIONS = (
     "notebook",
     "notebook_shim",
 )
-
-_HAS_PROC = Path("/proc/self/environ").exists()
-
-
-def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
-    """Return the first true value of `condition`; fail when it has none in time."""
-    began = time.monotonic()
-    while (waited_s := time.monotonic() - began) < timeout_s:
-        if value := condition():
-            return value
-        # Longer where it takes long: to ask may cost 10 ms CPU, here and in a master.
-        time.sleep(min(0.1, max(0.02, waited_s / 10)))
-    raise AssertionError(f"timed out after {timeout_s:g} s waiting until {what}")
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that waits to be reaped has."""
-    try:
-        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def wait_until_gone(*pids: int) -> None:
-    """Wait until these processes have ended."""
-    wait_until(lambda: all(map(is_gone, pids)), f"{pids} are gone")
-
-
-def processes_of(home: Path) -> list[psutil.Process]:
-    """Return every live process that was started under this home, whoever its parent is now."""
-    return _processes(lambda other: other == str(home))
-
-
-def _processes(is_ours: Callable[[str], bool]) -> list[psutil.Process]:
-    found = []
-    forks = {
-        each.pid: home
-        for each, home in homes_of_forks.items()
-        if each.is_running() or not psutil.pid_exists(each.pid)  # what it forked may go on
-    }
-    for pid in psutil.pids():
-        try:
-            home = forks.get(os.getsid(pid)) or _home_of(pid)
-            if pid == os.getpid() or not home or not is_ours(home):
-                continue
-            if (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (FileNotFoundError, ProcessLookupError, PermissionError, psutil.Error):
-            continue
-    return found
-
-
-def _home_of(pid: int) -> str:
-    """Return the home that a process was started under; read straight from /proc where there is
-    one, as tests poll this ([m] 1 instead of 5 ms CPU for 115 processes).
-    """
-    if not _HAS_PROC:
-        return psutil.Process(pid).environ().get(paths.HOME_VARIABLE, "")
-    with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-        environ = b"\0" + file.read()
-    _, is_set, rest = environ.partition(os.fsencode(f"\0{paths.HOME_VARIABLE}="))
-    return os.fsdecode(rest.partition(b"\0")[0]) if is_set else ""
-
-
-def find(home: Path, module: str) -> psutil.Process | None:
-    """Return the process that runs `python -m <module>` under this home."""
-    for process in processes_of(home):
-        try:
-            line = process.cmdline()
-        except psutil.NoSuchProcess:
-            continue
-        if module in line:
-            return process
-    return None
-
-
-def processes_below(folder: Path) -> list[psutil.Process]:
-    """Return every live process whose home is somewhere below this folder."""
-    return _processes(lambda home: Path(home).is_relative_to(folder))
 
 
 class DetHome:
@@ -159,9 +82,9 @@ class DetHome:
 
     def assert_nothing_left(self) -> None:
         """Fail if a process is left; end it, so that one failure does not become many."""
-        deadline = time.monotonic() + 10
-        while (left := processes_of(self.path)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        with suppress(StillError):
+            wait_until(lambda: not processes_of(self.path), "all processes have ended")
+        left = processes_of(self.path)
         names = [f"{p.pid}: {' '.join(p.cmdline())[:100]}" for p in left]
         for process in left:
             process.kill()

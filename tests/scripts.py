@@ -22,7 +22,7 @@ def submit_file(client: Client, file: Path, **changes: Any) -> Experiment:
     return create(client, text, context=file.parent, file=file, changes=changes)
 
 
-def wait_for_line(experiment: Experiment, text: str, timeout_s: float = 60.0) -> None:
+def wait_for_line(experiment: Experiment, text: str) -> None:
     """Block until a rank of the experiment's first trial has printed this text."""
 
     def is_printed() -> bool:
@@ -30,7 +30,7 @@ def wait_for_line(experiment: Experiment, text: str, timeout_s: float = 60.0) ->
         assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
         return bool(view.trials) and bool(experiment.trials[0].logs(search=text))
 
-    wait_until(is_printed, f"{text!r} is printed", timeout_s)
+    wait_until(is_printed, f"{text!r} is printed")
 
 
 def pause(experiment: Experiment) -> State:
@@ -51,7 +51,7 @@ def ends_as_undisturbed(experiment: Experiment) -> list[str]:
     The same must stand after `disturbed:`, which they print at the end of a training that was
     paused and killed on its way.
     """
-    assert experiment.wait(timeout=150) == State.COMPLETED
+    assert experiment.wait() == State.COMPLETED
     (trial,) = experiment.view.trials
     assert trial.restarts == 1
     lines = [line.text for line in experiment.logs(tail=None)]

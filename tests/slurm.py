@@ -46,7 +46,6 @@ class Slurm:
             env={**(environ or self.environ), **leading_here},
             capture_output=True,
             text=True,
-            timeout=30,
         )
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
         return done.stdout.strip()
@@ -131,17 +130,13 @@ def _daemon(folder: Path, running: Slurm, command: list[str]) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.wait()
 
 
 def _num_idle(running: Slurm) -> int:
     done = subprocess.run(
         ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"],
-        env=running.environ, capture_output=True, text=True, timeout=30,
+        env=running.environ, capture_output=True, text=True,
     )  # fmt: skip
     return len(done.stdout.split())
 

@@ -74,15 +74,15 @@ def _play(folder: Path) -> None:
     ):
         client = Client(connect())
         job, address = _submit(cluster, folder)
-        wait_until(lambda: _is_added(client, address), "the cluster is added", _BUSY_S)
+        wait_until(lambda: _is_added(client, address), "the cluster is added")
         experiment = submit(client, slow(0.05))
-        wait_for_steps(experiment, 25, _BUSY_S)
+        wait_for_steps(experiment, 25)
         allocation = experiment.view.trials[0].allocation
         assert allocation is not None
         assert allocation.agent_ids[0].startswith("ray-"), allocation
         cluster.run("scancel", job)
-        wait_until(lambda: not cluster.jobs(), "the job is over", _BUSY_S)
-        wait_until(lambda: not _num_slots(client), "its agent is gone", _BUSY_S)
+        wait_until(lambda: not cluster.jobs(), "the job is over")
+        wait_until(lambda: not _num_slots(client), "its agent is gone")
         job, _ = _submit(cluster, folder)  # at the same address
         experiment.wait(_BUSY_S)
         view = experiment.view
@@ -110,7 +110,7 @@ def _submit(cluster: Slurm, folder: Path) -> tuple[str, str]:
         found = re.search(r"address: (\S+)", text)
         return found[1] if found else ""
 
-    return job, wait_until(address, "the job has a head", _BUSY_S)
+    return job, wait_until(address, "the job has a head")
 
 
 def _is_added(client: Client, address: str) -> bool:

@@ -1,18 +1,38 @@
-"""No test fails because the computer is busy: none asserts that something took a few seconds.
+"""No test fails because the computer is busy.
 
-Assert an order, a count or a fake clock instead. Where only time distinguishes two ways, the limit
-is a fraction of what the other way takes, and no less than `LEAST_S`. Benchmarks measure.
+None asserts that something took a few seconds. Assert an order, a count or a fake clock instead.
+Where only time distinguishes two ways, the limit is a fraction of what the other way takes, and no
+less than `LEAST_S`. Benchmarks measure.
+
+None waits for a number of seconds: see tests/waiting.py. A number below `TRIED_S` is of a test of
+limits, or of a look that is repeated. A stand-in that holds an answer back until it is released
+does so for `HELD_S` at most: as long as a test may take.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
 LEAST_S = 10.0
+TRIED_S, HELD_S = 5.0, 600.0
+# Whose last argument, and whose `timeout` is a limit.
+LAST = {"join", "timeout", "wait", "wait_for", "wait_until"}
+NAMED = {
+    "Barrier", "check_output", "communicate", "create_connection", "execute_interactive", "get",
+    "get_msg", "join", "pause", "run", "wait", "wait_for", "wait_for_ready",
+}  # fmt: skip
+# For it to be worth while to parse a file.
+SUSPECT = re.compile(r"timeout|while .*time\.|\b(?:join|wait|wait_for|wait_until)\(.*\d\)")
+# Those whose subject is how long that may take, and stand-ins for programs that have a limit.
+LIMITED = {
+    "browser/screenshot.py", "feeder_pages.py", "integration/agent_support.py",
+    "integration/test_master_process.py", "integration/test_master_submitting.py",
+}  # fmt: skip
 
 
 def test_no_test_asserts_that_something_took_a_few_seconds() -> None:
@@ -131,3 +151,51 @@ def test_short_limits_are_found_however_they_are_written() -> None:
         "len(seen) < 3", "taken_s < other_s",
     ):  # fmt: skip
         assert not short_limits(f"{MEASURED}    assert {fine}\n"), fine
+
+
+def test_no_wait_ends_after_a_number_of_seconds() -> None:
+    programs = ("benchmarks", "machines", "soak")
+    found = [
+        f"{name}:{line}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if not set(programs) & set(path.parts)
+        if (name := str(path.relative_to(TESTS))) not in LIMITED
+        if SUSPECT.search(source := path.read_text(encoding="utf-8"))
+        for line in limited_waits(source)
+    ]
+    assert not found, "wait without a limit, or with tests/waiting.py"
+
+
+def limited_waits(source: str) -> list[int]:
+    """Return the lines with a call that waits for a number of seconds, or a loop that does."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.While(test=test) if has_clock(test):
+                found.append(node.lineno)
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args):
+                limits = args[-1:] if name in LAST else []
+                if name in NAMED:
+                    limits += [each.value for each in node.keywords if each.arg == "timeout"]
+                found += [node.lineno for each in limits if is_limit(each)]
+    return found
+
+
+def is_limit(value: ast.expr) -> bool:
+    seconds = value.value if isinstance(value, ast.Constant) else None
+    return isinstance(seconds, (int, float)) and TRIED_S <= seconds < HELD_S
+
+
+def test_waits_for_a_number_of_seconds_are_found_however_they_are_written() -> None:
+    for refused in (
+        "experiment.wait(60)", "thread.join(timeout=10)", "subprocess.run(command, timeout=5.0)",
+        "while time.monotonic() < deadline: pass", 'wait_until(is_there, "it is there", 30)',
+        "asyncio.timeout(20)",
+    ):  # fmt: skip
+        assert SUSPECT.search(refused), refused
+        assert limited_waits(refused), refused
+    for fine in (
+        "experiment.wait()", "experiment.wait(timeout=0.1)", "event.wait(600)",
+        "while not is_there: pass", "places.get(name)",
+    ):  # fmt: skip
+        assert not limited_waits(fine), fine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, CreateExperiment
 from det_jupyter.front.notebook.capture.capture import capture
+from tests.waiting import wait_until
 
 # A small regression with everything that a resumed run could get wrong: shuffling, dropout,
 # momentum. `pause_s` slows it down so that a test can interfere in the middle.
@@ -115,13 +115,14 @@ def create(
     return Experiment(client, client.create(request).id)
 
 
-def wait_for_steps(experiment: Experiment, steps: int, timeout_s: float = 60.0) -> None:
+def wait_for_steps(experiment: Experiment, steps: int) -> None:
     """Block until the trial has trained that many batches."""
-    began = time.monotonic()
-    while (waited_s := time.monotonic() - began) < timeout_s:
+
+    def has_trained() -> bool:
         view = experiment.view
         if view.trials and view.trials[0].steps_completed >= steps:
-            return
+            return True
         assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
-        time.sleep(min(0.1, max(0.02, waited_s / 10)))  # as `wait_until` does
-    raise AssertionError(f"experiment {experiment.id} did not reach batch {steps}")
+        return False
+
+    wait_until(has_trained, f"experiment {experiment.id} has trained batch {steps}")

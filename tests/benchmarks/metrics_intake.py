@@ -30,8 +30,12 @@ from typing import Any
 from det_jupyter.client import Experiment
 from det_jupyter.connection import find_master
 from det_jupyter.errors import DetError
+from tests.benchmarks.quick import arguments
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import submit
+
+QUICK = "--trials 1 --reports 2000"
+KEYS = {"benchmark", "cpus", "results"}  # of the last line
 
 WRITER = """
 import json, os, time
@@ -66,7 +70,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--reports", type=int, default=200_000, help="of all trials together")
     parser.add_argument("--kill", action="store_true", help="SIGKILL the master on the way")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     results = [measure(trials, options.reports, options.kill) for trials in options.trials]
     _print_table(results)
     print(json.dumps({"benchmark": "metrics_intake", "cpus": os.cpu_count(), "results": results}))
@@ -89,7 +93,7 @@ def _measured(
     client = home.client()
     source = WRITER.format(folder=str(folder), reports=each)
     experiment = submit(client, _config(trials, each), source, cwd=folder)
-    wait_until(lambda: len(list(folder.glob("here-*"))) == trials, "the ranks are there", 300)
+    wait_until(lambda: len(list(folder.glob("here-*"))) == trials, "the ranks are there")
     database = home.path / "data" / "det.sqlite3"
     (folder / "go").touch()
     began, asked_ms, kill_at = time.monotonic(), [], (trials * each // 3 if is_killed else None)

@@ -7,17 +7,17 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
 from det_jupyter.contract.host.ports import free_port
+from tests.waiting import wait_until
 
-expect.set_options(timeout=120_000)  # of a busy machine; most is there at once
+expect.set_options(timeout=300_000)  # Chromium is never quite still
 
 BASE_URL = "--ServerApp.base_url"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
@@ -80,22 +80,17 @@ def jupyter_lab(
         yield f"http://127.0.0.1:{port}{base}lab/tree/{{path}}?token={token}"
     finally:
         server.terminate()
-        try:
-            server.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        server.wait()
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise RuntimeError("JupyterLab did not start; see lab.log")
+    def answers() -> bool:
+        assert server.poll() is None, "JupyterLab did not start; see lab.log"
+        with suppress(OSError), urllib.request.urlopen(url, timeout=2):
+            return True
+        return False
+
+    wait_until(answers, "JupyterLab answers")
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from tests.unit.view.view_samples import search_experiment
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"),
 ]
 

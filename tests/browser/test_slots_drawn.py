@@ -13,7 +13,6 @@ from tests.browser.lab import CHROMIUM, chromium_page
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"),
 ]
 

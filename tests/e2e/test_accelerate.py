@@ -107,7 +107,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
         "environment": {"environment_variables": variable},
     }
     experiment = create(client, CONFIG, context=folder, changes=changes)
-    wait_for_line(experiment, "step 7;", timeout_s=150)
+    wait_for_line(experiment, "step 7;")
     assert pause(experiment) is State.PAUSED
     (trial,) = experiment.view.trials
     left = trial.steps_completed

@@ -48,7 +48,7 @@ def _nothing_is_harmed(book: Notebook, client: Client) -> Iterator[None]:
 
 def train(book: Notebook) -> None:
     book.check(GOOD)
-    book.check("assert experiment.wait(60) == 'COMPLETED'")
+    book.check("assert experiment.wait() == 'COMPLETED'")
 
 
 def message_of(book: Notebook, code: str) -> str:
@@ -63,7 +63,7 @@ def failure_of(book: Notebook, define: str, **changes: str) -> str:
     """Submit a trial that will fail and return what `wait()` shows."""
     book.check(define)
     book.check(variant(**changes))
-    return message_of(book, "experiment.wait(60)")
+    return message_of(book, "experiment.wait()")
 
 
 def variant(old: str = "", new: str = "") -> str:
@@ -163,7 +163,7 @@ def test_too_many_slots_are_told_with_all_other_problems(book: Notebook) -> None
 
 def test_a_refused_cell_leaves_no_older_handle(book: Notebook) -> None:
     book.check(GOOD)
-    book.check("experiment.wait(60)")
+    book.check("experiment.wait()")
     message_of(book, variant("entrypoint: SmallTrial", "entrypoint: SmalTrial"))
     for use in ("experiment.wait()", "experiment.best_checkpoint()", "len(experiment.trials)"):
         shown = message_of(book, use)
@@ -191,7 +191,7 @@ def test_waiting_too_short_a_time(book: Notebook) -> None:
 
 def test_logs_of_a_trial_that_printed_nothing(book: Notebook) -> None:
     book.check(GOOD)
-    book.check("experiment.wait(60)")
+    book.check("experiment.wait()")
     shown = book.check("get_ipython().run_line_magic('det_experiment', f'logs {experiment.id}')")
     assert "its ranks have printed nothing yet" in shown.text
 
@@ -294,7 +294,7 @@ def test_a_metric_that_only_the_run_can_tell_is_missing(book: Notebook) -> None:
     book.check(hidden)
     config = variant("SmallTrial", "Hidden").replace("metric: error", "metric: accuracy")
     book.check(config)
-    shown = message_of(book, "experiment.wait(60)")
+    shown = message_of(book, "experiment.wait()")
     assert "searcher.metric" in shown
     assert "error" in shown
 

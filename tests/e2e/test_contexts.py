@@ -72,8 +72,8 @@ def test_a_class_and_a_function_of_modules_train_in_a_copy_of_the_folder(
     trial = create(client, config(launched, pause_s=0), context=folder)
     function = create(client, config("fits:main", error=0.5), context=folder)
     (folder / "data" / "word.txt").write_text("eight")  # the copy was made already
-    assert trial.wait(timeout=90) == State.COMPLETED
-    assert function.wait(timeout=90) == State.COMPLETED
+    assert trial.wait() == State.COMPLETED
+    assert function.wait() == State.COMPLETED
     with modules_as_before():
         loaded = trial.best_checkpoint().load()
         assert type(loaded).__name__ == "SmallTrial"
@@ -90,7 +90,7 @@ def test_a_class_and_a_function_of_modules_train_in_a_copy_of_the_folder(
 def test_an_error_shows_the_file_and_line_of_the_module(client: Client, folder: Path) -> None:
     experiment = create(client, config("fits:wrong", 1), context=folder)
     with pytest.raises(RankFailed, match="ValueError: of the user"):
-        experiment.wait(timeout=90)
+        experiment.wait()
     failure = experiment.view.trials[0].failure
     assert failure is not None
     assert failure.error == "ValueError: of the user"
@@ -114,7 +114,7 @@ def test_an_experiment_is_made_paused_with_changes_and_a_folder_for_its_checkpoi
     storage = experiment.config["checkpoint_storage"]
     assert (storage["type"], storage["container_path"]) == ("directory", str(tmp_path / "kept"))
     experiment.activate()
-    assert experiment.wait(timeout=90) == State.COMPLETED
+    assert experiment.wait() == State.COMPLETED
     assert (experiment.name, experiment.view.trials[0].best_metric) == ("changed", 2)
 
 
@@ -183,5 +183,5 @@ def test_a_notebook_keeps_scripts_and_takes_a_folder_along(
         ids = [int(word) for word in own.text.splitlines()[-1].split()]
     for number in ids:
         ended = Experiment(client, number)
-        assert ended.wait(timeout=90) == State.COMPLETED
+        assert ended.wait() == State.COMPLETED
         assert ended.view.trials[0].best_metric == 3

@@ -89,8 +89,8 @@ def test_a_stage_with_a_pause_ends_as_one_without(
     assert pause(paused) is (State.PAUSED if asks else State.COMPLETED)
     if asks:
         paused.activate()
-    assert paused.wait(timeout=100) is State.COMPLETED
-    assert other.wait(timeout=100) is State.COMPLETED
+    assert paused.wait() is State.COMPLETED
+    assert other.wait() is State.COMPLETED
     assert outcome(client, paused) == outcome(client, other)
 
 
@@ -98,7 +98,7 @@ def test_the_metrics_are_those_of_all_ranks(
     straight: dict[str, Experiment], launched: Experiment
 ) -> None:
     for stage in ("1_metrics", "2_checkpoints"):
-        straight[stage].wait(timeout=100)
+        straight[stage].wait()
         assert straight[stage].view.trials[0].best_metric == 100
     assert launched.view.trials[0].best_metric == 200
     lines = launched.trials[0].logs(search="x is now 200")
@@ -110,13 +110,13 @@ def test_a_fork_begins_with_the_others_x_and_all_of_its_own_steps(
     client: Client, examples: Path, straight: dict[str, Experiment]
 ) -> None:
     first = straight["2_checkpoints"]
-    first.wait(timeout=100)
+    first.wait()
     file = examples / "core_api" / "2_checkpoints.yaml"
     environment = {"environment_variables": [f"STEP_S={QUICK}"]}
     fork = submit_file(
         client, file, environment=environment, searcher={"source_trial_id": first.trial.id}
     )
-    assert fork.wait(timeout=100) is State.COMPLETED
+    assert fork.wait() is State.COMPLETED
     assert fork.view.trials[0].best_metric == 200
     assert fork.view.trials[0].steps_completed == 100
 

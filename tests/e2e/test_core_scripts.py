@@ -77,7 +77,7 @@ def test_a_search_promotes_scripts_by_their_operations(client: Client, tmp_path:
         },
         hyperparameters={"x": {"type": "double", "minval": 0, "maxval": 1}},
     )
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     trials = experiment.view.trials
     assert [trial.state for trial in trials] == [State.COMPLETED] * 4
     full = [trial for trial in trials if trial.steps_completed == 9]
@@ -93,7 +93,7 @@ def test_workers_of_a_script_store_one_checkpoint(client: Client, tmp_path: Path
     experiment = start(
         client, tmp_path, "python3 workers.py", files, slots=2, hyperparameters={"fails": False}
     )
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     parts = "['metadata.json', 'part-0', 'part-1']"
     assert sorted(printed(experiment)) == [f"0 {parts}", f"1 {parts}"]
     (checkpoint,) = experiment.checkpoints()

@@ -34,10 +34,10 @@ def experiments(home: DetHome) -> Iterator[dict[str, Experiment]]:
 def test_each_kind_of_end_is_said(experiments: dict[str, Experiment], kind: Crash) -> None:
     experiment = experiments[kind.name]
     if kind.error is None:
-        experiment.wait(150)
+        experiment.wait()
     else:
         with pytest.raises(RankFailed):
-            experiment.wait(150)
+            experiment.wait()
     trial = experiment.view.trials[0]
     assert [re.search(kind.notice, notice) is not None for notice in trial.notices] == (
         [True] if kind.notice else []

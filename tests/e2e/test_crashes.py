@@ -39,7 +39,7 @@ def crash(client: Client, act: str) -> tuple[Experiment, RankFailed]:
     config = small_config(searcher=length, min_validation_period={"batches": STEPS})
     experiment = submit(client, config, crashing(act))
     with pytest.raises(RankFailed) as caught:
-        experiment.wait(60)
+        experiment.wait()
     return experiment, caught.value
 
 
@@ -100,7 +100,7 @@ def test_a_thread_that_fails_is_a_notice_of_the_trial(client: Client) -> None:
     act = rank_is(0) + "import threading; t = threading.Thread(target=lambda: 1 / 0); t.start()"
     length = {"name": "single", "metric": "error", "max_length": {"batches": STEPS}}
     experiment = submit(client, small_config(searcher=length), crashing(act))
-    experiment.wait(60)
+    experiment.wait()
     (notice,) = experiment.view.trials[0].notices
     assert "ended with ZeroDivisionError: division by zero" in notice
 

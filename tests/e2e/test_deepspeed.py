@@ -76,10 +76,10 @@ def test_disturbed_training_goes_on_as_if_it_had_not_been_disturbed(
         changes = {"hyperparameters": {"disturbed": disturbed, "stage": stage}}
         experiment = create(client, CONFIG, context=tmp_path, changes=changes)
         if disturbed:
-            wait_for_line(experiment, "step 2 of rank", timeout_s=300)
+            wait_for_line(experiment, "step 2 of rank")
             assert pause(experiment) is State.PAUSED
             experiment.activate()
-        assert experiment.wait(timeout=800) == State.COMPLETED
+        assert experiment.wait() == State.COMPLETED
         trial = experiment.trials[0]
         assert trial.view.restarts == int(disturbed)
         losses.append({line.text for line in trial.logs(search="of rank")})

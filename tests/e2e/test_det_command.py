@@ -67,7 +67,7 @@ class Folder:
             folder=self.path,
             outputs=outputs,
         )
-        ended = fork.wait(120)
+        ended = fork.wait()
         return self._said(ended, *(file.read_text() for file in outputs), status=status)
 
     def det_afresh(self, line: str, *, status: int = 0) -> str:
@@ -152,7 +152,7 @@ def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Clie
     experiment = Experiment(client, number)
     wait_for_steps(experiment, 1)
     following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=30)
+    _, said = following.communicate()
     assert following.returncode == 130
     assert said.splitlines()[-1].startswith(f"Stopped following. Experiment {number} goes on:")
 

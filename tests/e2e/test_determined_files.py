@@ -61,7 +61,7 @@ def submitted(home: DetHome) -> dict[str, Experiment]:
 @pytest.fixture
 def ended(submitted: dict[str, Experiment], folder: str) -> Experiment:
     """Return the experiment of a folder, when it has completed."""
-    assert submitted[folder].wait(timeout=150) is State.COMPLETED
+    assert submitted[folder].wait() is State.COMPLETED
     return submitted[folder]
 
 
@@ -117,7 +117,7 @@ def test_a_fork_of_a_script_begins_with_the_others_weights(
 ) -> None:
     file = FILES / folder / "const.yaml"
     fork = submit_file(client, file, searcher={"source_trial_id": ended.trial.id})
-    assert fork.wait(timeout=100) is State.COMPLETED
+    assert fork.wait() is State.COMPLETED
     assert fork.trial.view.steps_completed == ended.trial.view.steps_completed == 32
     first, last = (
         next(c for c in client.curves(e.id) if c.group == "validation") for e in (fork, ended)
@@ -148,7 +148,7 @@ def test_a_pause_changes_nothing(
     assert pause(paused) is State.PAUSED
     temporary = set(Path(tempfile.gettempdir()).glob("*resume*"))
     paused.activate()
-    assert paused.wait(timeout=100) is State.COMPLETED
+    assert paused.wait() is State.COMPLETED
     assert set(Path(tempfile.gettempdir()).glob("*resume*")) == temporary  # copies go with it
     assert len({line.run for line in paused.trial.logs(search="begun")}) == 2
     assert validations(client, paused) == validations(client, ended)
@@ -239,7 +239,6 @@ def test_a_script_runs_by_itself_too(folder: str, tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -74,7 +74,7 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
     experiment = ended(client, SLOW_DATA, slots=1, batch=1)
     before = {view.id for view in client.experiments()}
     names = ["replay", "workers", "aggregation_1000"]
-    found = experiment.diagnose(recipes=names, seconds=0.4, timeout=200)
+    found = experiment.diagnose(recipes=names, seconds=0.4)
     by_name = {row["recipe"]: row for row in found.table()}
     assert by_name["replay"]["sign"] == "gain", found
     assert 1.3 < by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
@@ -92,7 +92,7 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
 def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
     experiment = ended(client, SLOW_EXCHANGE, slots=2, batch=4)
     names = ["aggregation_1000", "one_slot"]
-    found = experiment.diagnose(recipes=names, seconds=0.3, timeout=200, keep=True)
+    found = experiment.diagnose(recipes=names, seconds=0.3, keep=True)
     by_name = {row["recipe"]: row for row in found.table()}
     assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
     assert by_name["aggregation_1000"]["sign"] == "gain", found
@@ -186,9 +186,9 @@ def test_more_urgent_work_goes_first_and_the_run_is_repeated(
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    found = experiment.diagnose(recipes=["replay"], seconds=0.3, rounds=2, timeout=150, keep=True)
+    found = experiment.diagnose(recipes=["replay"], seconds=0.3, rounds=2, keep=True)
     thread.join()
-    assert urgent[0].wait(60) is State.COMPLETED
+    assert urgent[0].wait() is State.COMPLETED
     first, *repeated = runs()
     assert first.id < urgent[0].id < repeated[0].id
     assert not client.checkpoints(first.id)

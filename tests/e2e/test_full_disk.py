@@ -88,7 +88,7 @@ def test_training_waits_for_room_and_requests_are_carried_out(home: DetHome, dis
     hparams = {"global_batch_size": 16, "pause_s": 0.01, "disk": str(disk)}
     config = small_config(hyperparameters=hparams, min_checkpoint_period={"batches": 10})
     whole = submit(client, config, FILLING)
-    assert whole.wait(60) == "COMPLETED"
+    assert whole.wait() == "COMPLETED"
     reserve = Path(client.session.info.data_dir) / "reserve"
     wait_until(reserve.exists, "there is a reserve")
 
@@ -116,16 +116,16 @@ def test_training_waits_for_room_and_requests_are_carried_out(home: DetHome, dis
     )
     doomed = submit(client, config, FILLING)
     doomed.kill()
-    assert doomed.wait(60) == "CANCELED"
+    assert doomed.wait() == "CANCELED"
     doomed.delete()
     wait_until(lambda: doomed.id not in [e.id for e in client.experiments()], "it is deleted")
     assert waits(first)
 
     (disk / "trigger").unlink()
     (disk / "much").unlink()
-    assert first.wait(60) == "COMPLETED"
+    assert first.wait() == "COMPLETED"
     second.activate()
-    assert second.wait(60) == "COMPLETED"
+    assert second.wait() == "COMPLETED"
     for one in (first, second):
         assert losses(one) == losses(whole)
         assert one.view.trials[0].restarts == 0
@@ -179,7 +179,7 @@ def test_checkpoints_that_code_of_the_core_api_writes_wait_for_room(
     assert "(needs about 4" in (experiment.view.trials[0].waiting_for or "")
     assert experiment.view.trials[0].steps_completed == 2
     (disk / "much").unlink()
-    assert experiment.wait(60) == "COMPLETED"
+    assert experiment.wait() == "COMPLETED"
     (trial,) = experiment.view.trials
     assert (trial.restarts, trial.steps_completed) == (0, 4)
     assert [each.steps_completed for each in experiment.checkpoints()] == [1, 2, 3, 4]

@@ -79,14 +79,14 @@ def reason_that_names_both(experiment: Experiment) -> Reason:
         reason = experiment.why()
         return reason if reason.cause == "hangs" else None
 
-    return wait_until(named, "both ranks are named", timeout_s=150)
+    return wait_until(named, "both ranks are named")
 
 
 def let_go_on(experiment: Experiment, fifo: Path) -> None:
     """Open the FIFO, see that the hang is taken back, and wait for the end."""
     fifo.open("w").close()
-    wait_until(lambda: found(experiment) is None, "it hangs no longer", timeout_s=120)
-    assert experiment.wait(150) == "COMPLETED"
+    wait_until(lambda: found(experiment) is None, "it hangs no longer")
+    assert experiment.wait() == "COMPLETED"
 
 
 def test_a_rank_that_stands_still_is_named_until_it_goes_on(
@@ -151,4 +151,4 @@ def test_a_script_without_a_launcher_is_watched(
     with closing(EvidencePage(folder.evidence)) as page:
         assert page.get(0, "pid") == run.ranks[0].pid
     fifo.open("w").close()
-    assert experiment.wait(60) == "COMPLETED"
+    assert experiment.wait() == "COMPLETED"

@@ -24,7 +24,7 @@ pytestmark = [
 def test_a_trainer_of_lightning_is_paused_searched_and_loaded(
     tmp_path: Path, examples: Path
 ) -> None:
-    _, text = run_notebook(examples / "lightning.ipynb", tmp_path, timeout_s=150)
+    _, text = run_notebook(examples / "lightning.ipynb", tmp_path)
     at_rest = re.search(r"^paused after (\d+) steps$", text, re.MULTILINE)
     assert at_rest is not None
     curve = re.findall(r"^step +(\d+)  [01]\.\d{3}  #* *(\(paused\))?$", text, re.MULTILINE)

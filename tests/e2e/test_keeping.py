@@ -56,14 +56,14 @@ def losses(experiment: Experiment) -> list[Any]:
 
 def test_training_that_was_continued_ends_as_if_it_had_never_stopped(client: Client) -> None:
     whole = submit(client, small_config())
-    assert whole.wait(60) == "COMPLETED"
+    assert whole.wait() == "COMPLETED"
     short = submit(
         client,
         small_config(searcher=small_config()["searcher"] | {"max_length": {"batches": 30}}),
     )
-    assert short.wait(60) == "COMPLETED"
+    assert short.wait() == "COMPLETED"
     short.continue_({"searcher": {"max_length": {"batches": 60}}})
-    assert short.wait(60) == "COMPLETED"
+    assert short.wait() == "COMPLETED"
     assert losses(short) == losses(whole)
     expected, found = weights(whole, 60), weights(short, 60)
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -73,10 +73,10 @@ def test_a_canceled_experiment_goes_on_under_its_number(client: Client) -> None:
     experiment = submit(client, slow(0.02))
     wait_for_steps(experiment, 10)
     experiment.cancel()
-    assert experiment.wait(60) == "CANCELED"
+    assert experiment.wait() == "CANCELED"
     (trial,) = experiment.view.trials
     experiment.continue_()
-    assert experiment.wait(60) == "COMPLETED"
+    assert experiment.wait() == "COMPLETED"
     assert [t.id for t in experiment.view.trials] == [trial.id]
     assert len(losses(experiment)) == 60
 
@@ -87,7 +87,7 @@ def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
     storage = home.path / "data" / "checkpoints"
     before = checkpoints_of_all(client, storage)
     experiment = submit(client, small_config(min_checkpoint_period={"batches": 10}, **KEEP_ALL))
-    assert experiment.wait(60) == "COMPLETED"
+    assert experiment.wait() == "COMPLETED"
     own = sorted(set(folders(storage)) - set(before))
     assert len(own) == 6
     (latest,) = [c.uuid for c in experiment.checkpoints() if c.steps_completed == 60]
@@ -106,7 +106,7 @@ def test_a_deleted_experiment_leaves_nothing_on_the_disk(home: DetHome, client: 
     # With all that is accepted and ignored: it must be thinned out and deleted all the same.
     config = small_config(min_checkpoint_period={"batches": 10})
     experiment = submit(client, with_keys(config, IGNORED))
-    assert experiment.wait(60) == "COMPLETED"
+    assert experiment.wait() == "COMPLETED"
     assert len(experiment.checkpoints()) == 6
     kept = checkpoints_of_all(client, data / "checkpoints")  # once it has been thinned out
     assert len(kept) - len(before[0]) < 6
@@ -128,7 +128,7 @@ def test_a_rank_that_prints_what_a_policy_looks_for_is_not_tried_again(client: C
     policy = {"name": "oom", "pattern": "CUDA out of memory", "action": "cancel_retries"}
     experiment = submit(client, small_config(log_policies=[policy], max_restarts=5), PRINTING)
     with pytest.raises(RankFailed, match="this batch failed"):
-        experiment.wait(60)
+        experiment.wait()
     view = client.experiment(experiment.id)
     assert view.trials[0].restarts == 0
     assert "log policy 'oom' (cancel_retries) fits what rank" in view.message
@@ -141,4 +141,4 @@ def test_a_running_experiment_is_neither_archived_nor_deleted(client: Client) ->
         with pytest.raises(DetError):
             verb()
     experiment.kill()
-    assert experiment.wait(60) == "CANCELED"
+    assert experiment.wait() == "CANCELED"

@@ -54,7 +54,7 @@ def test_paused_trial_goes_on_at_the_next_epoch(client: Client, tmp_path: Path) 
     at_rest = experiment.view.trials[0].steps_completed
     assert at_rest < 24
     experiment.activate()
-    assert experiment.wait(timeout=150) == State.COMPLETED
+    assert experiment.wait() == State.COMPLETED
     trial = experiment.trials[0]
     assert [each.steps_completed for each in experiment.checkpoints()] == [4, 8, 12, 16, 20, 24]
     begun = [line.text for line in trial.logs(search="begins;")]

@@ -108,7 +108,7 @@ def lines(experiment: Experiment, rank: int) -> list[str]:
 def test_each_rank_of_a_launcher_in_a_shell_script_has_its_lines(folder: Folder) -> None:
     folder.add("work.py", WORK.format(place="from_torch_distributed()"))
     experiment = folder.create(f"echo begin && {TORCH} work.py")
-    assert experiment.wait(120) == "COMPLETED", experiment.view.message
+    assert experiment.wait() == "COMPLETED", experiment.view.message
     assert lines(experiment, 0) == ["begin", "work of rank 0"]
     assert lines(experiment, 1) == ["work of rank 1"]
 
@@ -126,7 +126,7 @@ def test_what_needs_a_process_group_makes_it_under_a_launcher(
         folder.create(f"{command} {name}", **hparams) for name in ("infer.py", "train.py")
     ]
     for experiment, printed in zip(experiments, ["{'count': 7} [0, 1]", "trained"], strict=True):
-        assert experiment.wait(120) == "COMPLETED", experiment.view.message
+        assert experiment.wait() == "COMPLETED", experiment.view.message
         assert lines(experiment, 1)[-1:] == [printed]
 
 
@@ -136,14 +136,14 @@ def test_a_class_on_several_slots_needs_a_launcher(folder: Folder) -> None:
     with pytest.raises(
         RankFailed, match=r"pytorch\.init: this trial has 2 slots, but no launcher"
     ):
-        folder.create("python3 train.py").wait(120)
+        folder.create("python3 train.py").wait()
 
 
 def test_a_failure_that_a_launcher_hides_is_the_trials_failure(folder: Folder) -> None:
     folder.add("work.py", WORK.format(place="from_torch_distributed()"))
     experiment = folder.create(f"{TORCH} work.py fail; exit 0")
     with pytest.raises(RankFailed, match="ValueError: shapes differ"):
-        experiment.wait(120)
+        experiment.wait()
     assert lines(experiment, 1)[-1].endswith("ValueError: shapes differ")
 
 
@@ -151,7 +151,7 @@ def test_a_worker_that_says_nothing_is_named_with_what_it_printed(folder: Folder
     folder.add("dies.py", "import os\nprint('here')\nos._exit(3 * int(os.environ['RANK']))\n")
     experiment = folder.create(f"true && {TORCH} dies.py")
     with pytest.raises(RankFailed, match=r"rank 1 failed with exit code 3(.|\n)*\nhere"):
-        experiment.wait(120)
+        experiment.wait()
 
 
 def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder) -> None:
@@ -164,7 +164,7 @@ def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder) -> None:
     theirs.pause()
     wait_until(lambda: theirs.state == "PAUSED" and not folder.client.holding(), "it has left")
     theirs.activate()
-    assert ours.wait(120) == theirs.wait(120) == "COMPLETED", theirs.view.message
+    assert ours.wait() == theirs.wait() == "COMPLETED", theirs.view.message
     assert theirs.best_trial().view.best_metric == ours.best_trial().view.best_metric
 
 
@@ -198,6 +198,6 @@ def test_an_experiment_that_is_killed_leaves_nothing_of_its_workers(
 def test_ranks_of_mpirun_are_the_trials_ranks(folder: Folder) -> None:
     folder.add("work.py", WORK.format(place="from_mpi()"))
     experiment = folder.create("python3 -m det_jupyter.launch.mpi work.py")
-    assert experiment.wait(120) == "COMPLETED", experiment.view.message
+    assert experiment.wait() == "COMPLETED", experiment.view.message
     assert lines(experiment, 0) == ["work of rank 0"]
     assert lines(experiment, 1) == ["work of rank 1"]

@@ -49,9 +49,9 @@ def test_runs_leave_no_files_and_share_their_modules(
         experiment = submit(client, config, SOURCE, cwd=tmp_path)
         if is_killed:
             with pytest.raises(RankFailed, match="killed by SIGKILL"):
-                experiment.wait(60)
+                experiment.wait()
         else:
-            assert experiment.wait(60) == "COMPLETED"
+            assert experiment.wait() == "COMPLETED"
     wait_until(lambda: entries(data / "runs") <= before["runs"], "the files of runs are removed")
     (code,) = entries(data / "code") - before["code"]  # of two experiments and four runs
     assert (code / "helpers_of_leftovers.py").read_text() == HELPERS

@@ -57,7 +57,7 @@ def test_two_ranks_share_the_data_and_have_the_same_weights(
 ) -> None:
     (tmp_path / "fits.py").write_text(SOURCE)
     experiment = create(client, CONFIG, context=tmp_path)
-    assert experiment.wait(timeout=150) == State.COMPLETED
+    assert experiment.wait() == State.COMPLETED
     assert [each.steps_completed for each in experiment.checkpoints()] == [4, 8]
     assert experiment.view.trials[0].best_metric is not None
     origin = Origin.read(experiment.best_checkpoint().path)
@@ -167,7 +167,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
         "hyperparameters": {"shards": shards},
     }
     experiment = create(client, DISTURBED_CONFIG, context=folder, changes=changes)
-    wait_for_line(experiment, "step 5;", timeout_s=150)
+    wait_for_line(experiment, "step 5;")
     assert pause(experiment) is State.PAUSED
     experiment.activate()
     ends = ends_as_undisturbed(experiment)

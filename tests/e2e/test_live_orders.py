@@ -100,13 +100,13 @@ def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client, tmp_pat
 
     folder = Path(traces[0].view.path).parents[1]
     assert folder.name == str(experiment.id)
-    assert experiment.pause(timeout=60) == "PAUSED"
+    assert experiment.pause(timeout=None) == "PAUSED"
     with pytest.raises(Conflict, match=r"cannot be profiled: it is paused"):
         trial.profile()
     with pytest.raises(Conflict, match=r"is paused and cannot be changed"):
         trial.change(lr=1)
     experiment.kill()
-    experiment.wait(30)
+    experiment.wait()
     experiment.delete()
 
     def is_gone() -> bool:
@@ -127,6 +127,6 @@ def test_a_function_without_our_loop_takes_no_orders_and_says_so(client: Client)
         experiment.trial.profile(timeout=0.5)
     assert experiment.state == "ACTIVE", "it takes as long as that timeout, not as the trial"
     experiment.cancel()
-    experiment.wait(30)
+    experiment.wait()
     (traces,) = experiment.trial.profiles()
     assert "the run ended before the trace was written" in repr(traces)

@@ -58,7 +58,7 @@ def group() -> Iterator[Path]:
 def failure_of(client: Client, kind: Crash) -> FailureView:
     experiment = submit(client, kind)
     with pytest.raises(RankFailed):
-        experiment.wait(60)
+        experiment.wait()
     failure = experiment.view.trials[0].failure
     assert failure is not None
     return failure

@@ -52,10 +52,10 @@ def test_a_pause_is_said_to_go_on_until_a_stuck_rank_has_left(
     assert experiment.why().cause == "leaving"
     assert sum(len(agent.used) for agent in client.agents()) == 2
     brake.unlink()
-    assert experiment.pause(timeout=150) is State.PAUSED
+    assert experiment.pause(timeout=None) is State.PAUSED
     assert not any(agent.used for agent in client.agents())
     experiment.activate()
-    assert experiment.wait(150) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
 
 
 def test_stuck_ranks_are_ended_at_once_and_the_trial_goes_on_later(
@@ -68,11 +68,11 @@ def test_stuck_ranks_are_ended_at_once_and_the_trial_goes_on_later(
     [remedy] = experiment.why().remedies
     assert remedy.verb == "pause_at_once"
     assert f"{BATCH} batches are lost, all that it has trained" in remedy.text
-    assert experiment.pause(timeout=150, at_once=True) is State.PAUSED
+    assert experiment.pause(timeout=None, at_once=True) is State.PAUSED
     assert not any(agent.used for agent in client.agents())
     brake.unlink()
     experiment.activate()
-    assert experiment.wait(150) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     assert experiment.trial.view.restarts == 0
 
 
@@ -89,9 +89,9 @@ def test_a_stuck_trial_that_has_to_make_room_can_be_ended_and_goes_on_later(
     assert experiment.state is State.ACTIVE
     [remedy] = experiment.why().remedies
     assert remedy.verb == "pause_at_once"
-    assert experiment.pause(timeout=150, at_once=True) is State.PAUSED
-    assert urgent.wait(150) is State.COMPLETED
+    assert experiment.pause(timeout=None, at_once=True) is State.PAUSED
+    assert urgent.wait() is State.COMPLETED
     brake.unlink()
     experiment.activate()
-    assert experiment.wait(150) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     assert experiment.trial.view.restarts == 0

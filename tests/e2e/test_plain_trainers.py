@@ -55,7 +55,7 @@ def test_it_is_said_at_submission_and_afterwards_and_the_button_mends_it(
         assert SAID in said
         first = int(said.rpartition("is ")[2])
         plain = Experiment(client, first)
-        assert plain.wait(150) is State.COMPLETED
+        assert plain.wait() is State.COMPLETED
         assert plain.view.trials[0].plain_trainer == "transformers.Trainer"  # the run saw it too
         with pytest.raises(NotFound, match=SAID):
             plain.best_checkpoint()
@@ -65,6 +65,6 @@ def test_it_is_said_at_submission_and_afterwards_and_the_button_mends_it(
         said = kernel.check(SUBMIT).all_text
         assert SAID not in said
         mended = Experiment(client, int(said.rpartition("is ")[2]))
-        assert mended.wait(150) is State.COMPLETED
+        assert mended.wait() is State.COMPLETED
         assert mended.view.plain_trainer == ""
         assert mended.best_checkpoint().steps_completed in (2, 4, 6)

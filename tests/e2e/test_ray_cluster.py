@@ -20,11 +20,9 @@ from tests.trials import slow, submit, wait_for_steps
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
 
-BUSY_S = 180.0  # what takes a second may take so long on a busy computer
 # Longer than any test takes.
 LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 10_000}}}
 
@@ -57,7 +55,7 @@ def joined(home: DetHome, cluster: RayCluster) -> Iterator[None]:
         with suppress(Conflict):
             client.add_cluster(settings(cluster, token_file=str(cluster.token_file)))
             break
-    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", BUSY_S)
+    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents")
     client.session.close()
     yield
     client = home.client()
@@ -106,9 +104,9 @@ def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
     (status,) = client.clusters()
     assert (status.state, status.num_nodes, status.num_slots) == ("connected", 2, 4)
     experiment = submit(client, slow(0.02))
-    wait_for_steps(experiment, 5, BUSY_S)
+    wait_for_steps(experiment, 5)
     assert agent_of(experiment) in agents_on_nodes(client)
-    experiment.wait(BUSY_S)
+    experiment.wait()
     assert experiment.view.state == "COMPLETED"
     with pytest.raises(Conflict, match="there is a cluster ray already, at"):
         client.add_cluster(settings(cluster))
@@ -119,14 +117,14 @@ def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
 def test_trials_run_on_while_bridge_and_master_are_replaced(client: Client, home: DetHome) -> None:
     agents = agents_on_nodes(client)
     experiment = submit(client, slow(0.1))
-    wait_for_steps(experiment, 5, BUSY_S)
+    wait_for_steps(experiment, 5)
     (bridge,) = bridges(client)
     bridge.send_signal(signal.SIGKILL)
     home.master().kill()
-    experiment.wait(BUSY_S)
+    experiment.wait()
     assert experiment.view.state == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0
-    wait_until(lambda: client.clusters()[0].state == "connected", "it is connected", BUSY_S)
+    wait_until(lambda: client.clusters()[0].state == "connected", "it is connected")
     assert agents_on_nodes(client) == agents
 
 
@@ -139,20 +137,20 @@ def test_a_trial_whose_node_leaves_goes_on_elsewhere(
     def on_the_node() -> list[str]:
         return [id for id in agents_on_nodes(client) if id.endswith(cluster.node_id[:6])]
 
-    wait_until(on_the_node, "the node has an agent", BUSY_S)
-    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents", BUSY_S)
+    wait_until(on_the_node, "the node has an agent")
+    wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents")
     (leaves,) = on_the_node()
     (stays,) = agents_on_nodes(client).keys() - {leaves}
     blocker = submit(client, slow(0.1, **LONG))  # one trial on each node
     moved = submit(client, slow(0.1, **LONG))
     for each in (blocker, moved):
-        wait_for_steps(each, 2, BUSY_S)
+        wait_for_steps(each, 2)
     if agent_of(moved) != leaves:
         blocker, moved = moved, blocker
     blocker.kill()
-    wait_until(lambda: blocker.view.state.is_terminal, "the other one has ended", BUSY_S)
+    wait_until(lambda: blocker.view.state.is_terminal, "the other one has ended")
     cluster.order(how)
-    wait_until(lambda: agent_of(moved) == stays, "it is elsewhere", BUSY_S)
+    wait_until(lambda: agent_of(moved) == stays, "it is elsewhere")
     assert moved.view.trials[0].restarts == 0
     moved.kill()
     if how == "kill":
@@ -163,7 +161,7 @@ def test_a_trial_whose_node_leaves_goes_on_elsewhere(
 def test_a_removed_cluster_leaves_no_agent_and_its_trial_waits(client: Client) -> None:
     pids = agents_on_nodes(client).values()
     experiment = submit(client, slow(0.1, **LONG))
-    wait_for_steps(experiment, 2, BUSY_S)
+    wait_for_steps(experiment, 2)
     with pytest.raises(NotFound, match="there is no cluster x; there are: ray"):
         client.remove_cluster("x")
     removed = client.remove_cluster("ray")
@@ -172,7 +170,7 @@ def test_a_removed_cluster_leaves_no_agent_and_its_trial_waits(client: Client) -
     assert client.clusters() == []
     assert agents_on_nodes(client) == {}
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    reason = wait_until(lambda: experiment.view.trials[0].waiting_for, "its trial waits", BUSY_S)
+    reason = wait_until(lambda: experiment.view.trials[0].waiting_for, "its trial waits")
     assert "2 slots" in reason
     assert experiment.view.trials[0].restarts == 0
     experiment.kill()

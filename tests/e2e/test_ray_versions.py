@@ -69,7 +69,7 @@ def problem_of(head: Head, folder: Path, token: str = TOKEN) -> str:
         engine="ray", address=f"127.0.0.1:{head.port}", token_file=str(folder / "token")
     )
     command = [sys.executable, "-m", "det_jupyter.engine.ray", config.model_dump_json(), "m1"]
-    done = subprocess.run(command, stdin=subprocess.PIPE, capture_output=True, timeout=120)
+    done = subprocess.run(command, stdin=subprocess.PIPE, capture_output=True)
     assert done.returncode == 1, done.stderr
     return BridgeReport.model_validate_json(done.stdout).problem
 

@@ -160,7 +160,7 @@ def test_consoles_work_again_when_the_master_was_killed(
     assert kernel.run("rank") == "0"
     master = home.master()
     master.kill()
-    master.wait(20)
+    master.wait()
     client = home.client()  # starts the next one
     node.wait_until_connected(client)
     client.session.close()
@@ -204,7 +204,7 @@ def test_killed_agent_ends_consoles_with_a_sentence(
             pass
     assert "rank 0 of trial 1 has ended: the trial " in server.log.read_text()
     wait_until(lambda: trains(training), "the trial goes on")
-    wait_until(lambda: not folder.exists(), "the sockets of the former run are removed", 5)
+    wait_until(lambda: not folder.exists(), "the sockets of the former run are removed")
     assert ranks(training)[1].execute("rank") == 1
 
 
@@ -213,7 +213,7 @@ def test_sockets_and_file_are_removed_with_the_run(training: Experiment) -> None
     assert rank.execute("rank") == 1
     folder = sockets_of(rank)[0].parent
     training.kill()
-    wait_until(lambda: not folder.exists(), "the sockets are removed", 5)
+    wait_until(lambda: not folder.exists(), "the sockets are removed")
     assert not Path(rank.connection_file).exists()
     with pytest.raises(Conflict, match="does not answer: it has ended"):
         rank.execute("rank")

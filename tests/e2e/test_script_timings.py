@@ -81,7 +81,7 @@ def ended(
         for kind in KINDS
     }
     for experiment in experiments.values():
-        assert experiment.wait(60) is State.COMPLETED
+        assert experiment.wait() is State.COMPLETED
     yield experiments
     client.session.close()
 

@@ -89,7 +89,7 @@ def printed(experiment: Experiment, rank: int = 0) -> list[str]:
 def fail(*args: Any, **options: Any) -> RankFailed:
     """Run what fails, and return how it is told."""
     with pytest.raises(RankFailed) as caught:
-        start(*args, **options).wait(60)
+        start(*args, **options).wait()
     return caught.value
 
 
@@ -118,7 +118,7 @@ if __name__ == "__main__":
 """
     files = {"train.py": script, "data.txt": "some data", "beside.py": "VALUE = 3"}
     experiment = start(client, tmp_path, "python3 train.py --epochs 3", files)
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     assert printed(experiment) == [
         "['train.py', '--epochs', '3'] some data 3 train.py",
         "True [0]",
@@ -150,7 +150,7 @@ with core.init(distributed=core.DistributedContext.from_torch_distributed()) as 
         print(context.distributed.local_rank, "of", context.distributed.size)
 """
     experiment = start(client, tmp_path, PER_SLOT + "train.py", {"train.py": script}, slots=2)
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     trial = experiment.view.trials[0]
     assert (trial.latest_metric, trial.steps_completed) == (2.0, 1)
     assert printed(experiment, rank=1) == ["1 of 2"]
@@ -163,7 +163,7 @@ def test_commands_are_for_the_shell_or_lists_and_python_is_the_experiments(
     piped = "echo a b | tr a-z A-Z && python3 show.py done"
     shell = start(client, tmp_path, piped, files)
     listed = start(client, tmp_path, ["nice", "python3", "show.py", "a b", "*"], files)
-    assert [shell.wait(60), listed.wait(60)] == [State.COMPLETED, State.COMPLETED]
+    assert [shell.wait(), listed.wait()] == [State.COMPLETED, State.COMPLETED]
     assert printed(shell) == ["A B", f"{sys.prefix} done"]
     assert printed(listed) == [f"{sys.prefix} a b *"]
 
@@ -204,7 +204,7 @@ def test_what_fails_says_where(
         files |= {"torch.py": "", "shadow.py": ""}
     experiment = start(client, tmp_path, entrypoint, files)
     with pytest.raises(RankFailed, match=re.escape(says)) as caught:
-        experiment.wait(60)
+        experiment.wait()
     failure = experiment.view.trials[0].failure
     assert failure is not None
     assert failure.where.startswith(where)
@@ -240,7 +240,7 @@ time.sleep(float(sys.argv[2]))
 """
     files = {"train.py": script}
     early = start(client, tmp_path, PER_SLOT + "train.py 0 0.2", files, slots=2)
-    assert early.wait(60) is State.COMPLETED
+    assert early.wait() is State.COMPLETED
     failure = fail(client, tmp_path, PER_SLOT + "train.py 3 1000", files, slots=2)
     assert "rank 1 ended with exit status 3" in str(failure)
 
@@ -272,7 +272,7 @@ def test_a_script_that_is_paused_goes_on_from_its_checkpoint(
     left_at = experiment.view.trials[0].steps_completed
     assert 3 <= left_at < 60
     experiment.activate()
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     assert printed(experiment) == ["from 0", f"left at {left_at}", f"from {left_at}"]
     trial = experiment.view.trials[0]
     assert (trial.steps_completed, trial.restarts) == (60, 0)
@@ -291,13 +291,13 @@ def test_all_that_a_command_has_started_ends_when_it_is_killed_or_its_agent_dies
     wait_until(lambda: lives(leftover), "it has started a process")
     experiment.kill()
     wait_until(lambda: not lives(leftover), "the process is gone")
-    assert experiment.wait(60) is State.CANCELED
+    assert experiment.wait() is State.CANCELED
     experiment = start(client, tmp_path, f"python3 train.py {leftover}", files)
     wait_for_steps(experiment, 3)
     (rank,) = experiment.view.trials[0].allocation.ranks  # type: ignore[union-attr]
     home.agent().send_signal(signal.SIGKILL)
     wait_until(lambda: not psutil.pid_exists(rank.pid), "the script is gone")
-    assert experiment.wait(60) is State.COMPLETED  # run again by the next agent
+    assert experiment.wait() is State.COMPLETED  # run again by the next agent
     assert not lives(leftover)
 
 
@@ -308,7 +308,7 @@ def test_variables_that_no_program_could_be_started_with_are_left_out(
     experiment = start(
         client, tmp_path, "python3 t.py", {"t.py": script}, hyperparameters={"x": "a" * 140_000}
     )
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     assert printed(experiment) == ["False"]
     notices = experiment.view.trials[0].notices
     assert any("DET_HPARAMS is left out" in notice for notice in notices)
@@ -343,7 +343,7 @@ def test_a_script_that_writes_for_tensorboard_has_each_value_once_after_a_restar
         max_restarts=1,
         searcher={"name": "single", "metric": "Loss", "max_length": {"batches": 6}},
     )
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     trial = experiment.view.trials[0]
     assert (trial.restarts, trial.best_metric, trial.steps_completed) == (1, 0.25, 6)
     assert [notice for notice in trial.notices if "TensorBoard" in notice]

@@ -51,7 +51,7 @@ def search(searcher: dict[str, Any], *, pause_s: float = 0.0, slots: int = 1) ->
 
 def run(client: Client, config: dict[str, Any]) -> Experiment:
     experiment = submit(client, config, SOURCE)
-    assert experiment.wait(120) is State.COMPLETED, experiment.view.message
+    assert experiment.wait() is State.COMPLETED, experiment.view.message
     return experiment
 
 
@@ -133,7 +133,7 @@ def test_a_search_survives_its_master(home: DetHome, client: Client, straight: E
     for batches in (60, 150):
         wait_until(lambda: trained(experiment) > batches, "the search goes on")  # noqa: B023
         home.master().send_signal(signal.SIGKILL)
-    assert experiment.wait(120) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     assert_same_metrics(experiment, straight)
     assert max(t.steps_completed for t in experiment.view.trials) == 90
 
@@ -145,7 +145,7 @@ def test_a_paused_search_goes_on_where_it_was(client: Client) -> None:
     experiment.pause()
     wait_until(lambda: not any(t.allocation for t in experiment.view.trials), "slots are free")
     experiment.activate()
-    assert experiment.wait(120) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     assert max(t.steps_completed for t in experiment.view.trials) == 90
 
 
@@ -163,7 +163,7 @@ UNRELIABLE = SOURCE.replace(
 
 def test_failing_and_invalid_trials_do_not_stop_a_search(client: Client) -> None:
     experiment = submit(client, search(RANDOM | SHORT) | {"max_restarts": 1}, UNRELIABLE)
-    assert experiment.wait(120) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     trials = experiment.view.trials
     lrs = {state: [t.hparams["lr"] for t in trials if t.state is state] for state in State}
     assert min(lrs[State.ERROR]) > 1e-2
@@ -180,7 +180,7 @@ def test_nan_counts_as_the_worst_and_stops_nothing(client: Client) -> None:
         "self.model(x), y)}",
     )
     experiment = submit(client, search(ASHA | {"num_rungs": 2, "max_trials": 6}), source)
-    assert experiment.wait(120) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     trials = experiment.view.trials
     farthest = [t for t in trials if t.steps_completed == 90]
     assert farthest
@@ -192,7 +192,7 @@ def test_the_winner_is_trained_on_as_if_it_had_not_stopped(
 ) -> None:
     short = run(client, search(RANDOM | {"max_length": {"batches": 40}, "max_trials": 1}))
     continued = short.trials[0].train_to({"batches": 90})
-    assert continued.wait(60) is State.COMPLETED
+    assert continued.wait() is State.COMPLETED
     assert_same_metrics(continued, straight)
     later = validations(continued)[0]
     assert max(later) == 90
@@ -204,7 +204,7 @@ def test_a_running_search_is_given_more_trials_and_one_is_killed(client: Client)
     wait_until(lambda: experiment.view.trials[0].steps_completed > 0, "it trains")
     experiment.change_search(max_trials=5)
     experiment.trials[0].kill()
-    assert experiment.wait(60) is State.COMPLETED
+    assert experiment.wait() is State.COMPLETED
     trials = experiment.view.trials
     assert len(trials) == 5
     assert trials[0].state is State.CANCELED

@@ -68,12 +68,12 @@ def test_nodes_of_a_job_are_agents_and_a_trial_goes_on_in_the_next_job(
     experiment = submit(client, slow(0.05))
     wait_for_steps(experiment, 25)
     cluster.run("scancel", first)
-    wait_until(lambda: first not in cluster.jobs(), "the first job is over", timeout_s=20)
+    wait_until(lambda: first not in cluster.jobs(), "the first job is over")
     wait_until(lambda: connected().keys().isdisjoint({"slurm-0", "slurm-1"}), "agents are gone")
     assert experiment.view.trials[0].restarts == 0
     assert not processes_below(nodes)
     second = submit_job()
-    experiment.wait(60)
+    experiment.wait()
     assert experiment.view.trials[0].restarts == 0
     cluster.run("scancel", second)
     wait_until(lambda: not processes_below(nodes), "no agent is left")

@@ -46,7 +46,7 @@ found = [
 ]
 for experiment in found:
     experiment.on_end(lambda ended_one: ended.append(ended_one.id))
-    print(experiment.id, experiment.wait(timeout=100))
+    print(experiment.id, experiment.wait())
 import time
 while len(ended) < 3:
     time.sleep(0.01)
@@ -60,7 +60,6 @@ def run_script(text: str, folder: Path, *line: str) -> subprocess.CompletedProce
         input=text,
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
 
@@ -90,7 +89,7 @@ def test_a_script_without_a_file_runs_and_a_notice_says_what_is_missing(
     client: Client, home: DetHome, tmp_path: Path
 ) -> None:
     script = f"import det_jupyter\n{TRIAL_SOURCE}\n{CONFIG}\nex = det_jupyter.submit(SmallTrial, "
-    script += "config)\nprint(ex.id, ex.wait(100))"
+    script += "config)\nprint(ex.id, ex.wait())"
     done = run_script(script, tmp_path, "-")
     assert done.returncode == 0, done.stderr
     assert "Note: SmallTrial: its source cannot be read" in done.stdout
@@ -118,6 +117,6 @@ def test_all_mistakes_are_refused_at_once_in_a_notebook_too(home: DetHome, tmp_p
         again = book.check(
             "for rate in (1, 2):\n"
             "    ex = det_jupyter.submit(SmallTrial, config, name=f'loop-{rate}')\n"
-            "    assert ex.wait(60) == 'COMPLETED'\nprint(repr(ex))"
+            "    assert ex.wait() == 'COMPLETED'\nprint(repr(ex))"
         )
         assert "loop-2" in again.text

@@ -38,7 +38,7 @@ def test_a_trial_has_system_metrics_and_its_machine_has_them_when_looked_at(
         assert missing["gpu", "gpu_util"] == "this agent has no GPU: its slots are CPU places"
     finally:
         experiment.kill()
-        experiment.wait(30)
+        experiment.wait()
 
     def memory() -> list[float]:
         series = client.agent_series(socket.gethostname(), SYSTEM).series

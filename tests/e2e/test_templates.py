@@ -121,7 +121,7 @@ def test_a_wrong_line_is_one_line(book: Notebook, line: str, part: str) -> None:
 def test_an_experiment_is_laid_over_its_template(book: Notebook) -> None:
     book.check(TEAM)
     book.check(CELL)
-    book.check("assert experiment.wait(60) == 'COMPLETED'")
+    book.check("assert experiment.wait() == 'COMPLETED'")
     book.check("%det template delete team")
     shown = book.check(
         "get_ipython().run_line_magic('det_experiment', f'config {experiment.id}')"
@@ -173,7 +173,7 @@ def test_what_has_no_effect_is_said_once(book: Notebook, tmp_path: Path) -> None
     for option in ("", "--dry-run "):
         text = book.check(CELL.replace("--template", f"{option}--template")).text
         assert text.count("Note: environment.image") == 1
-    book.check("experiment.wait(60)")
+    book.check("experiment.wait()")
 
 
 def test_a_variable_that_is_only_named_travels_and_is_kept_nowhere_in_plain_sight(
@@ -189,7 +189,7 @@ def test_a_variable_that_is_only_named_travels_and_is_kept_nowhere_in_plain_sigh
     ).text
     assert "NOT_SET is not set in this notebook" in text
     assert "HF_TOKEN is not set" not in text
-    book.check("assert experiment.wait(60) == 'COMPLETED'")
+    book.check("assert experiment.wait() == 'COMPLETED'")
     assert f"token: {token[::-1]}" in book.check("print(experiment.trial.logs())").text
     runs = home.path / "data" / "runs"
     wait_until(lambda: not list(runs.iterdir()), "the files of all runs are removed")

@@ -52,7 +52,7 @@ def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples:
 @pytest.mark.long
 def test_trials_that_are_made_to_be_limited_say_so(tmp_path: Path, examples: Path) -> None:
     _, text = run_notebook(
-        examples / "bottlenecks.ipynb", tmp_path, timeout_s=150
+        examples / "bottlenecks.ipynb", tmp_path
     )  # it asserts the verdicts itself
     sentences = dict(re.findall(r"^(\w+) +(.*\.)$", text, re.MULTILINE))
     assert "waiting for data" in sentences["input"]

@@ -114,7 +114,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
         "hyperparameters": arguments,
     }
     experiment = create(client, CONFIG, context=folder, changes=changes)
-    wait_for_line(experiment, "alone:", timeout_s=500 if arguments else 120)
+    wait_for_line(experiment, "alone:")
     wait_for_line(experiment, "step 7")
     assert pause(experiment) is State.PAUSED
     experiment.activate()

@@ -33,7 +33,7 @@ def training(client: Client, *configs: dict[str, Any]) -> Iterator[list[Experime
         for experiment in experiments:
             experiment.kill()
         for experiment in experiments:
-            experiment.wait(30)
+            experiment.wait()
 
 
 def settled(experiment: Experiment, fits: Callable[[Verdict], bool]) -> Verdict:
@@ -49,7 +49,7 @@ def settled(experiment: Experiment, fits: Callable[[Verdict], bool]) -> Verdict:
         return verdict if fits(verdict) else None
 
     with suppress(AssertionError):
-        return wait_until(find, "the verdict fits", timeout_s=90)
+        return wait_until(find, "the verdict fits")
     raise AssertionError(f"the last verdict was {seen}")
 
 

@@ -56,9 +56,9 @@ def told(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
         book.check("import det_jupyter\n%load_ext det_jupyter")
         book.check(TRIAL_SOURCE)
         book.check(CELL)
-        book.check("experiment.wait(60)")
+        book.check("experiment.wait()")
         book.check("before = [e.id for e in det_jupyter.experiments()]")
-        printed = book.check("found = experiment.verify_resume(timeout=120)", timeout_s=130).text
+        printed = book.check("found = experiment.verify_resume()").text
         told: dict[str, Any] = json.loads(book.check(TOLD).text)
         return told | {"printed": printed}
 
@@ -87,8 +87,8 @@ def test_in_a_notebook_it_runs_and_the_list_is_as_before(told: dict[str, Any]) -
 def test_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(client: Client) -> None:
     config = small_config(entrypoint="ForgetfulTrial")
     experiment = submit(client, config, FORGETFUL_SOURCE)
-    experiment.wait(60)
-    found = experiment.verify_resume(batches=12, pause_at=5, kill_at=9, timeout=120)
+    experiment.wait()
+    found = experiment.verify_resume(batches=12, pause_at=5, kill_at=9)
     assert not found
     assert found.steps_completed == 12
     lines = repr(found).splitlines()
@@ -119,7 +119,7 @@ def test_what_fails_or_takes_too_long_leaves_nothing_unless_asked(client: Client
 
 def test_what_cannot_be_tried_is_refused_with_all_reasons(client: Client) -> None:
     experiment = submit(client, small_config())
-    experiment.wait(60)
+    experiment.wait()
     with pytest.raises(ConfigError) as refused:
         experiment.verify_resume(pause_at=0, kill_at=60)
     assert said(refused.value.problems) == [

@@ -82,7 +82,7 @@ def test_a_flood_is_stored_whole_though_the_master_is_killed_in_it(
     again = home.client()
     try:
         experiment = Experiment(again, experiment.id)
-        assert experiment.wait(timeout=120) == "COMPLETED"
+        assert experiment.wait() == "COMPLETED"
         trial = experiment.view.trials[0]
     finally:
         again.session.close()
@@ -98,7 +98,7 @@ def test_all_that_a_rank_has_told_before_it_is_killed_is_stored(
     try:
         experiment = submit(client, config("dies"), SOURCE, cwd=tmp_path)
         with pytest.raises(RankFailed):
-            experiment.wait(timeout=60)
+            experiment.wait()
         trial = experiment.view.trials[0]
     finally:
         client.session.close()

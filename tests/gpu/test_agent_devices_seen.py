@@ -76,7 +76,7 @@ def test_memory_of_a_stranger_is_seen_and_is_gone_with_it(
         found = occupancy.read(time.time(), []).get(slot.id, [])
         return sum(process.memory_bytes for process in found) < GIB
 
-    wait_until(is_free, "the memory is free", timeout_s=20)
+    wait_until(is_free, "the memory is free")
 
 
 def test_who_computes_is_busy_where_the_driver_can_say(stranger: subprocess.Popen[bytes]) -> None:
@@ -86,4 +86,4 @@ def test_who_computes_is_busy_where_the_driver_can_say(stranger: subprocess.Pope
     assert stranger.stdin is not None
     stranger.stdin.write(b"\n")
     stranger.stdin.flush()
-    wait_until(lambda: probe.read(slot).busy_pids, "somebody is busy", timeout_s=20)
+    wait_until(lambda: probe.read(slot).busy_pids, "somebody is busy")

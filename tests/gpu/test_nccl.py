@@ -40,7 +40,7 @@ def run(client: Client, slots: int) -> list[RankView]:
             if trial.allocation is not None:
                 ranks.update({rank.rank: rank for rank in trial.allocation.ranks if rank.backend})
 
-    assert experiment.wait(120, on_tick=note) == "COMPLETED"
+    assert experiment.wait(on_tick=note) == "COMPLETED"
     return [ranks[rank] for rank in sorted(ranks)]
 
 
@@ -72,4 +72,4 @@ def test_a_cuda_tensor_travels_as_a_copy_on_the_cpu(home: DetHome) -> None:
     source = CUDA_SOURCE.replace("time.sleep(self.pause_s)", "assert held.sum() == 3")
     experiment = submit(home.client(), small_config(resources={"slots_per_trial": 1}), source)
     assert any("held" in notice for notice in experiment.view.capsule.notices)
-    assert experiment.wait(120) == "COMPLETED"
+    assert experiment.wait() == "COMPLETED"

@@ -97,7 +97,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
         for rank in range(2)
     ]
     try:
-        assert [rank.wait(150) for rank in ranks] == [0, 0]
+        assert [rank.wait() for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

@@ -185,10 +185,10 @@ class FakeMaster:
         """Close a run."""
         self.order(CloseRun(allocation_id=allocation_id))
 
-    def end_of(self, allocation_id: str, timeout_s: float = 30.0) -> GangExited:
+    def end_of(self, allocation_id: str) -> GangExited:
         """Wait for the end of a gang."""
         what = "the gang's end is told"
-        return wait_until(lambda: self.exited.get(allocation_id), what, timeout_s)
+        return wait_until(lambda: self.exited.get(allocation_id), what)
 
     def sampled(self, source: str, name: str) -> list[float]:
         """Return the values that have come of this name of this source."""
@@ -327,7 +327,7 @@ class AgentProcess:
     def __exit__(self, *exc_info: object) -> None:
         """Ask it to leave, if it lives."""
         self.process.terminate()
-        self.process.wait(timeout=20)
+        self.process.wait()
 
 
 @contextmanager
@@ -359,10 +359,10 @@ def remove_sockets(home: Path) -> None:
         shutil.rmtree(note.read_text(), ignore_errors=True)
 
 
-def assert_gone(home: Path, timeout_s: float = 20.0) -> None:
+def assert_gone(home: Path) -> None:
     """Fail if a process is left that was started under this home; end it."""
     try:
-        wait_until(lambda: not processes_of(home), "all processes are gone", timeout_s)
+        wait_until(lambda: not processes_of(home), "all processes are gone")
     finally:
         for process in processes_of(home):
             process.kill()

@@ -30,7 +30,7 @@ class Server:
     def stop(self) -> None:
         """End it, if it runs."""
         self._process.terminate()
-        self._process.wait(timeout=60)
+        self._process.wait()
 
     def attach(self, trial_id: int, rank: int) -> Kernel:
         """Start a kernel by the name of a rank."""
@@ -52,7 +52,7 @@ class Kernel:
         url = str(self.http.base_url).replace("http", "ws", 1) + f"{self.path}/channels"
         header = [f"Authorization: {self.http.headers['Authorization']}"]
         return websocket.create_connection(
-            url, header=header, timeout=60, origin=str(self.http.base_url).rstrip("/")
+            url, header=header, origin=str(self.http.base_url).rstrip("/")
         )
 
     def run(self, code: str) -> str:
@@ -109,7 +109,7 @@ def jupyter_server(folder: Path) -> Iterator[Server]:
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **places},
         )  # fmt: skip
     header = {"Authorization": f"token {token}"}
-    with httpx.Client(headers=header, timeout=30) as http:
+    with httpx.Client(headers=header, timeout=None) as http:
         server = Server(http, process, runtime, log)
         try:
             note = runtime / f"jpserver-{process.pid}.json"

@@ -53,11 +53,10 @@ def launch(
     launcher: str,
     *words: str | Path,
     env: Mapping[str, str] | None = None,
-    timeout_s: float = 60.0,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a launcher to its end; none of its processes is left."""
     process = start(launcher, *words, env=env)
-    out, err = process.communicate(timeout=timeout_s)
+    out, err = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

@@ -286,7 +286,7 @@ class FakeAgent:
 
     def next_command(self) -> dict[str, Any]:
         """Return the next command."""
-        return self.commands.get(timeout=20)[1]
+        return self.commands.get()[1]
 
     def report(self, *reports: AgentReport) -> httpx.Response:
         """Deliver a batch of reports."""
@@ -298,7 +298,7 @@ class FakeAgent:
         self._is_closed.set()
         for thread in (self._stream, self._beat):
             if thread is not None:
-                thread.join(timeout=20)
+                thread.join()
                 assert not thread.is_alive()
         self.http.close()
 
@@ -309,7 +309,6 @@ def make_client(info: MasterInfo) -> httpx.Client:
         base_url=f"{info.url}/api/v1",
         headers={"Authorization": f"Bearer {info.token}"},
         trust_env=False,
-        timeout=20,
     )
 
 
@@ -358,7 +357,7 @@ class MasterProcess:
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run a command to its end; return exit status and output."""
         process = self.spawn(*arguments)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate()
         return process.returncode, output.decode()
 
     def _info(self) -> MasterInfo | None:
@@ -385,7 +384,7 @@ class MasterProcess:
         """Return its exit status once it has ended."""
         assert self._process is not None
         process, self._process = self._process, None
-        status = process.wait(30)
+        status = process.wait()
         while self._agents:
             self._agents.pop().close()
         return status

@@ -17,14 +17,11 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from det_jupyter.rank import zygote
 from tests.forks import ForkSource, wait_for_all
-
-TIMEOUT_S = 90.0
 
 
 class RankRunner:
@@ -40,8 +37,7 @@ class RankRunner:
                 self._source.start(f"{__name__}:run_rank", folder, name, rank, ranks, args)
                 for rank in range(ranks)
             ]
-            with suppress(TimeoutError):  # the ranks that failed say more
-                wait_for_all(forks, TIMEOUT_S)
+            wait_for_all(forks)
             answers = [_answer(Path(folder, f"answer-{rank}"), rank) for rank in range(ranks)]
         failures = [text for is_good, text in answers if not is_good]
         assert not failures, "\n".join(failures)

@@ -32,5 +32,5 @@ class RankForks:
             environment={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
             outputs=(out, err),
         )
-        assert fork.wait(120) == 0, err.read_text()
+        assert fork.wait() == 0, err.read_text()
         return out.read_text()

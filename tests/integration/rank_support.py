@@ -51,6 +51,7 @@ from det_jupyter.contract.values.lengths import Length, parse_length
 from det_jupyter.front.notebook.capture.pickling import pack
 from det_jupyter.storage import reading
 from tests.forks import torch_source
+from tests.waiting import wait_until
 
 R = TypeVar("R")
 
@@ -75,7 +76,7 @@ class Zygote:
             ForkGang.of(specs, until=time.monotonic() + 60).model_dump_json().encode() + b"\n"
         )
         while True:
-            report = self._next(time.monotonic() + 30)
+            report = self._next()
             if isinstance(report, GangForked):
                 return report.pids
             assert isinstance(report, RankExited), report
@@ -83,14 +84,14 @@ class Zygote:
 
     def wait_ready(self) -> None:
         """Wait until everything is imported."""
-        report = self._next(time.monotonic() + 120)
+        report = self._next()
         assert isinstance(report, ZygoteReady), report
         assert report.unsafe == ""
 
-    def exit_codes(self, pids: list[int], deadline: float, *, enough: int) -> dict[int, int]:
+    def exit_codes(self, pids: list[int], *, enough: int) -> dict[int, int]:
         """Wait until so many of the ranks have ended, and return their exit codes."""
         while len(found := self._exit_codes.keys() & set(pids)) < enough:
-            report = self._next(deadline)
+            report = self._next()
             assert isinstance(report, RankExited), report
             self._exit_codes[report.pid] = report.exit_code
         return {pid: self._exit_codes[pid] for pid in found}
@@ -109,9 +110,8 @@ class Zygote:
         if self._keep_open >= 0:
             os.close(self._keep_open)
 
-    def _next(self, deadline: float) -> ZygoteReport:
+    def _next(self) -> ZygoteReport:
         while b"\n" not in self._buffer:
-            self._connection.settimeout(max(0.01, deadline - time.monotonic()))
             data = self._connection.recv(1 << 16)
             assert data, "the zygote is gone"
             self._buffer += data
@@ -165,20 +165,18 @@ class Gang:
         """Return the rank's records of one kind."""
         return [record for record in self.records(rank) if isinstance(record, kind)]
 
-    def wait(self, timeout_s: float = 90.0) -> list[int]:
+    def wait(self) -> list[int]:
         """Wait for the end and return the exit codes in the order of ranks."""
-        deadline = time.monotonic() + timeout_s
         codes: dict[int, int] = {}
         while len(codes) < len(self.pids):
-            codes = self._zygote.exit_codes(self.pids, deadline, enough=len(codes) + 1)
+            codes = self._zygote.exit_codes(self.pids, enough=len(codes) + 1)
             if any(codes.values()):
                 self.kill()
         return [codes[pid] for pid in self.pids]
 
-    def wait_for_all(self, timeout_s: float = 30.0) -> list[int]:
+    def wait_for_all(self) -> list[int]:
         """Wait for the end of every rank while nobody ends the others when one fails."""
-        deadline = time.monotonic() + timeout_s
-        codes = self._zygote.exit_codes(self.pids, deadline, enough=len(self.pids))
+        codes = self._zygote.exit_codes(self.pids, enough=len(self.pids))
         return [codes[pid] for pid in self.pids]
 
     def kill(self) -> None:
@@ -187,15 +185,15 @@ class Gang:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
 
-    def wait_until(self, condition: Callable[[], R], what: str, timeout_s: float = 60.0) -> R:
+    def wait_until(self, condition: Callable[[], R], what: str) -> R:
         """Return the first true value of `condition`."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if value := condition():
-                return value
-            assert not self.failures(), f"failed before {what}:\n{self.output()}"
-            time.sleep(0.01)
-        raise AssertionError(f"timed out waiting until {what}\n{self.output()}")
+
+        def value() -> R:
+            found = condition()
+            assert found or not self.failures(), f"failed before {what}:\n{self.output()}"
+            return found
+
+        return wait_until(value, what)
 
     def steps_completed(self) -> int:
         """Return how far the chief has journaled."""

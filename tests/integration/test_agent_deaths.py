@@ -235,7 +235,7 @@ def test_agent_that_is_told_to_leave_leaves_nothing_behind(tmp_path: Path, how: 
             agent.process.terminate()
         else:
             master.order(Leave())
-        assert agent.process.wait(timeout=60) == 0
+        assert agent.process.wait() == 0
         assert_gone(home)
         assert all(is_gone(rank.pid) for rank in started.ranks)
         assert not sockets.exists()
@@ -249,7 +249,7 @@ def test_second_agent_of_a_computer_leaves_at_once(
     agent, master = lasting
     registrations = len(master.registrations)
     with AgentProcess(agent.home, {}, []) as second:
-        assert second.process.wait(timeout=60) == 0
+        assert second.process.wait() == 0
     assert len(master.registrations) == registrations
     assert agent.process.poll() is None
 
@@ -263,7 +263,7 @@ def test_agent_without_a_master_stays_only_as_long_as_a_gang_lives(tmp_path: Pat
         with pytest.raises(psutil.TimeoutExpired):
             psutil.Process(agent.process.pid).wait(timeout=3)
         gate.touch()
-        assert agent.process.wait(timeout=60) == 0
+        assert agent.process.wait() == 0
         assert_gone(home)
         assert json.loads(files_of(home, "1.1.1").exit.read_text())["exit_codes"] == {
             "0": 0,
@@ -370,7 +370,7 @@ def test_what_a_killed_agent_has_left_is_named_by_status_and_ended_on_request(
             assert f"Processes run without a master (pid {daemon.pid});" in printed
             code, printed = command.run("stop", "--everything")
             assert (code, printed) == (0, "Ended: ranks without an agent. Nothing runs now.\n")
-            assert daemon.wait(timeout=30) == -signal.SIGKILL
+            assert daemon.wait() == -signal.SIGKILL
         finally:
             daemon.kill()
     assert "without a master" not in command.run("status")[1]

@@ -208,7 +208,7 @@ def test_chatty_rank_is_not_held_up_and_all_its_output_arrives(
 ) -> None:
     num_bytes = 50_000_000
     master.begin(make_plan("chatty", {"0": [["chat", num_bytes]], "1": [["journal", 3]]}))
-    ended = master.end_of("chatty", timeout_s=90)
+    ended = master.end_of("chatty")
     assert ended.exit_codes == {0: 0, 1: 0}
     text, file = master.text("chatty", "output-0"), files_of(agent.home, "chatty").output(0).stat()
     assert len(text.encode()) == file.st_size >= num_bytes

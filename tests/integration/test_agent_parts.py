@@ -119,7 +119,7 @@ def play(
             with tempfile.TemporaryDirectory(prefix="parts-") as root:
                 computers = Computers(Path(root), zygotes, lifeline, pair)
                 try:
-                    async with asyncio.timeout(40), computers.running():
+                    async with computers.running():
                         await scenario(computers)
                 finally:
                     for each in zygotes.values():

@@ -56,7 +56,7 @@ class Agents:
                     json=StoredFiles(files={}).model_dump() if method == "POST" else None,
                 )
 
-        return asyncio.run(asyncio.wait_for(request(), 20))
+        return asyncio.run(request())
 
 
 @pytest.fixture(scope="module")

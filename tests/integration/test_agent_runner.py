@@ -103,9 +103,8 @@ def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
 async def end_of_a_gang(runner: Runner, entrypoint: str = "") -> GangExited:
     plan = make_plan("1.1.1", [], config={"entrypoint": entrypoint})
     runner.carry_out(StartGang(plan=plan), agent_id="here")
-    async with asyncio.timeout(20):
-        while (ended := runner.runs_of("here")["1.1.1"].exited) is None:
-            await asyncio.sleep(0.01)
+    while (ended := runner.runs_of("here")["1.1.1"].exited) is None:
+        await asyncio.sleep(0.01)
     assert not runner.has_living_gangs
     return ended
 
@@ -243,9 +242,8 @@ def test_a_rank_that_is_stopped_is_named_once_in_its_own_journal(
         runner.carry_out(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
         folder = runner.runs_of("here")["1.1.1"].dir
         watching = asyncio.create_task(report_stopped(runner.living_gangs))
-        async with asyncio.timeout(20):
-            while not folder.journal(1).exists():
-                await asyncio.sleep(0.01)
+        while not folder.journal(1).exists():
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)  # ten looks, or a few
         await runner.abandon(0.0)
         watching.cancel()

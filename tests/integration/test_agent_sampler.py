@@ -35,6 +35,7 @@ from tests.benchmarks.sampler_cost import StandInRunner
 from tests.fake_nvml import SHAPE_VARIABLE
 from tests.integration.agent_support import make_plan, run_of
 from tests.processes import wait_until
+from tests.waiting import until
 
 Taken = list[GpuSample | str]
 WORKER = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
@@ -64,11 +65,10 @@ async def watch_until(enough: Callable[[Taken], bool], interval_s: float = 0.05)
     watch = GpuWatch(["GPU-0"], take=taken.append, start_s=60.0, silence_s=1.0)
     watch.start(interval_s)
     longest_s = 0.0
-    async with asyncio.timeout(90):
-        while not enough(taken):
-            began = time.monotonic()
-            await asyncio.sleep(0.01)
-            longest_s = max(longest_s, time.monotonic() - began)
+    while not enough(taken):
+        began = time.monotonic()
+        await asyncio.sleep(0.01)
+        longest_s = max(longest_s, time.monotonic() - began)
     assert longest_s < 20.0
     watch.stop()
     await ended()
@@ -78,7 +78,7 @@ async def watch_until(enough: Callable[[Taken], bool], interval_s: float = 0.05)
 async def ended() -> None:
     """Wait until the process that reads GPUs has ended, and its pipes are closed."""
     if others := asyncio.all_tasks() - {asyncio.current_task()}:
-        await asyncio.wait(others, timeout=60)
+        await asyncio.wait(others)
     await asyncio.sleep(0.1)
     assert not readers()
 
@@ -89,12 +89,6 @@ def readers() -> list[psutil.Process]:
         for child in psutil.Process().children()
         if child.status() != psutil.STATUS_ZOMBIE and "gpu_process" in " ".join(child.cmdline())
     ]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def reasons(taken: Taken) -> list[str]:
@@ -133,13 +127,11 @@ def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         taken: Taken = []
         watch = GpuWatch(["GPU-0"], take=taken.append)
         watch.start(600.0)
-        async with asyncio.timeout(60):
-            while not taken:
-                await asyncio.sleep(0.01)
+        while not taken:
+            await asyncio.sleep(0.01)
         watch.start(0.05)
-        async with asyncio.timeout(60):
-            while len(taken) < 10:
-                await asyncio.sleep(0.01)
+        while len(taken) < 10:
+            await asyncio.sleep(0.01)
         watch.stop()
         await ended()
 
@@ -156,7 +148,7 @@ def test_the_first_sample_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) ->
         sampler = asyncio.create_task(
             Sampler({"here": SampledAgent(box=box)}, runner=runner).run()
         )
-        await until(lambda: box.is_due(0.0))
+        await until(lambda: box.is_due(0.0), "the record is due")
         await asyncio.sleep(0.7)
         sampler.cancel()
         await asyncio.gather(sampler, return_exceptions=True)
@@ -173,7 +165,7 @@ def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
 
     def hang(self: HostReader, _: object) -> Reading:
         began.append(self)
-        goes_on.wait(60)
+        goes_on.wait(600)
         return Reading({"memory_free": 1.0})
 
     monkeypatch.setattr(HostReader, "read", hang)
@@ -186,12 +178,12 @@ def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
         sampler = asyncio.create_task(
             Sampler({"here": SampledAgent(box=box)}, runner=runner).run()
         )
-        await until(lambda: box.is_due(0.0))
+        await until(lambda: box.is_due(0.0), "the record is due")
         await asyncio.sleep(0.5)  # others would have begun by now
         before = box.take(-math.inf)
         assert len(began) == 1
         goes_on.set()
-        await until(lambda: box.is_due(0.0))
+        await until(lambda: box.is_due(0.0), "the record is due")
         sampler.cancel()
         await asyncio.gather(sampler, return_exceptions=True)
         return before, box.take(0.0)
@@ -235,7 +227,7 @@ def test_gpu_memory_is_that_of_the_rank_or_of_its_workers(monkeypatch: pytest.Mo
     async def run() -> None:
         agents = {"here": SampledAgent(box=box, gpus=["GPU-0"])}
         sampler = asyncio.create_task(Sampler(agents, runner=runner).run())
-        await until(is_enough)
+        await until(is_enough, "the record is due")
         sampler.cancel()
         await ended()
 

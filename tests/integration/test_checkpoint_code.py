@@ -126,7 +126,6 @@ def test_a_captured_trial_loads_in_another_place_without_the_data_folder(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
         check=False,
     )
     assert done.stderr == ""

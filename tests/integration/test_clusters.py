@@ -23,6 +23,7 @@ from det_jupyter.master.background.bridge import bridge_log
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.service.pools_file import read_pools
 from tests.integration.master_support import RUN, Bench, make_registration, make_request
+from tests.waiting import until
 
 PORT = 4711
 
@@ -76,20 +77,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def run(world: World, script: Callable[[Clusters], Awaitable[None]]) -> None:
     async def whole() -> None:
-        async with asyncio.timeout(60):
-            try:
-                await script(world.clusters)
-            finally:
-                await world.clusters.close(end_hosts=False)
+        try:
+            await script(world.clusters)
+        finally:
+            await world.clusters.close(end_hosts=False)
         assert not [each for each in psutil.Process().children() if each.is_running()
                     and "tests.fake_bridge" in each.cmdline()]  # fmt: skip
 
     asyncio.run(whole())
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
 
 
 def node(id: str, **others: Any) -> ClusterNode:
@@ -105,7 +100,7 @@ def test_each_node_gets_an_agent_with_a_token_of_its_own(world: World) -> None:
     async def script(clusters: Clusters) -> None:
         status = await clusters.add(world.request(pool="night"))
         assert (status.state, status.num_nodes, status.pool) == ("connected", 2, "night")
-        await until(lambda: len(world.orders()) == 2)
+        await until(lambda: len(world.orders()) == 2, "it has changed")
         given = [order["credentials"] for order in world.orders()]
         assert [each["agent"] for each in given] == ["ray-node-a-aaaaaa", "ray-node-b-bbbbbb"]
         assert [world.access.agent_of(each["token"]) for each in given] == [
@@ -163,10 +158,10 @@ def test_a_bridge_that_was_killed_is_started_again_and_finds_its_hosts(world: Wo
         (bridge,) = [each for each in psutil.Process().children()
                      if "tests.fake_bridge" in each.cmdline()]  # fmt: skip
         bridge.send_signal(signal.SIGKILL)
-        await until(lambda: clusters.statuses()[0].state == "not connected")
+        await until(lambda: clusters.statuses()[0].state == "not connected", "it has changed")
         (problem,) = clusters.statuses()[0].problems
         assert "exit status -9 of its bridge" in problem
-        await until(lambda: clusters.statuses()[0].state == "connected")
+        await until(lambda: clusters.statuses()[0].state == "connected", "it has changed")
         assert world.orders() == []
 
     run(world, script)
@@ -177,7 +172,7 @@ def test_removal_ends_the_agents_and_makes_their_tokens_void(world: World) -> No
 
     async def script(clusters: Clusters) -> None:
         await clusters.add(world.request())
-        await until(world.orders)
+        await until(world.orders, "it has changed")
         with pytest.raises(NotFound, match="there is no cluster x; there are: ray"):
             await clusters.remove("x")
         removed = await clusters.remove("ray")
@@ -293,7 +288,10 @@ def test_clusters_of_the_file_are_connected_when_the_master_starts(world: World)
 
     async def script(clusters: Clusters) -> None:
         running = asyncio.create_task(clusters.run())
-        await until(lambda: clusters.statuses() and clusters.statuses()[0].state == "connected")
+        await until(
+            lambda: clusters.statuses() and clusters.statuses()[0].state == "connected",
+            "it has changed",
+        )
         assert clusters.statuses()[0].problems == ["node node-a has 1 CPU, and an agent needs 2"]
         running.cancel()
 
@@ -308,7 +306,7 @@ def test_agents_of_a_cluster_that_is_not_in_the_file_any_more_cannot_connect(wor
 
     async def script(clusters: Clusters) -> None:
         running = asyncio.create_task(clusters.run())
-        await until(lambda: world.access.agents == ["b"])
+        await until(lambda: world.access.agents == ["b"], "it has changed")
         assert world.access.agent_of(token) is None
         running.cancel()
 

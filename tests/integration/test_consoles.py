@@ -29,6 +29,7 @@ from tests.integration.master_support import (
     make_request,
 )
 from tests.processes import socket_folders
+from tests.waiting import until
 
 KEY, OTHER_KEY = "0" * 64, "1" * 64
 
@@ -65,14 +66,6 @@ def play(bench: Bench, scenario: Callable[[Consoles], Awaitable[None]]) -> None:
             await consoles.close()
 
     asyncio.run(run())
-
-
-async def removed(file: Path) -> bool:
-    for _ in range(100):
-        if not file.exists():
-            return True
-        await asyncio.sleep(0.02)
-    return False
 
 
 def sockets(tmp_path: Path) -> list[Path]:
@@ -114,7 +107,7 @@ def test_kernel_gets_private_sockets_and_a_file_until_the_run_is_over(
         await consoles.open(AGENT, "first", kernel(1, OTHER_KEY))
         assert json.loads(file.read_text())["key"] == OTHER_KEY
         bench.report(gang_exited())
-        assert await removed(file)
+        await until(lambda: not file.exists(), "it is removed")
         assert sockets(tmp_path) == []
 
     play(bench, scenario)
@@ -154,7 +147,7 @@ def test_agent_that_is_not_connected_any_more_has_no_consoles_until_it_sends_the
         link = paths.console_file(RUN, 0)
         prefix = read_connection_file(link)["ip"]
         bench.service.links.drop(AGENT)
-        assert await removed(link)
+        await until(lambda: not link.exists(), "it is removed")
         assert sockets(tmp_path) == []
         bench.service.links.open(AGENT, "first")
         await consoles.open(AGENT, "first", kernel())
@@ -180,7 +173,7 @@ def test_next_master_removes_what_is_left_and_uses_the_same_paths(
     async def scenario(consoles: Consoles) -> None:
         assert list(paths.consoles_dir().iterdir()) == []
         await consoles.open(AGENT, "first", kernel())
-        assert await removed(before / "9.9.9")
+        await until(lambda: not (before / "9.9.9").exists(), "it is removed")
         assert len(sockets(tmp_path)) == 5
 
     play(bench, scenario)

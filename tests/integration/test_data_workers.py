@@ -44,7 +44,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def no_worker_is_left() -> Iterator[None]:
     yield
-    wait_until(lambda: not workers(), "all workers have ended", 5)
+    wait_until(lambda: not workers(), "all workers have ended")
 
 
 def workers() -> list[psutil.Process]:
@@ -265,7 +265,7 @@ def test_the_event_that_ends_workers_has_no_lock_that_a_killed_one_could_hold() 
     event = iterator._workers_done_event
     reader = torch.multiprocessing.get_context("fork").Process(target=read_watched, args=(event,))
     reader.start()
-    reader.join(60)
+    reader.join()
     assert reader.exitcode == 0
     assert not event.is_set()
     iterator._shutdown_workers()

@@ -107,7 +107,7 @@ def crowd_at(feeder: FeederProcess, size: int) -> Iterator[list[socket.socket]]:
     crowd: list[socket.socket] = []
     try:
         for _ in range(size):
-            crowd.append(socket.create_connection(("127.0.0.1", feeder.port), timeout=20))
+            crowd.append(socket.create_connection(("127.0.0.1", feeder.port)))
             crowd[-1].send(b"GET /socket HTTP/1.1\r\nHost: x\r\n")
         yield crowd
     finally:
@@ -188,7 +188,7 @@ def test_a_trial_is_followed_by_every_topic_until_it_is_over(client: Client, pag
     shown = page.last(5)["shown"]
     assert (shown["id"], shown["charts"][0]["series"][0]["kind"]) == (first.id, "line")
     first.kill()
-    page.until(lambda: lines_of(page)[second.id]["status"] == "completed", 60)
+    page.until(lambda: lines_of(page)[second.id]["status"] == "completed")
     page.until(lambda: page.last(5)["shown"]["status"] == "canceled")
     page.follow(6, "comparison", experiment_ids=[first.id, second.id])
     assert [side["id"] for side in page.last(6)["sides"]] == [first.id, second.id]
@@ -227,7 +227,7 @@ def test_a_page_that_does_not_acknowledge_is_not_flooded(
         page.drain(1.0)
         assert len(page.news[1]) == len(page.news[2]) == MOST_UNACKED
         page.send(op="ack", id=2, seq=page.seqs[2])
-        page.until(lambda: page.last(2)["shown"]["status"] == "completed", 5)
+        page.until(lambda: page.last(2)["shown"]["status"] == "completed")
         assert len(page.news[2]) == MOST_UNACKED + 1
 
 
@@ -263,7 +263,7 @@ def test_a_button_of_a_waiting_trial_carries_its_remedy_out(client: Client, page
     ]
     said = page.ask(1, waits.id, "command", command=pause["id"])
     assert said["error"] == ""
-    page.until(lambda: lines_of(page)[waits.id]["status"] == "completed", 60)
+    page.until(lambda: lines_of(page)[waits.id]["status"] == "completed")
     said = page.ask(2, waits.id, "command", command=pause["id"])
     assert "the queue has changed meanwhile" in said["error"]
     holds.kill()
@@ -294,7 +294,7 @@ def test_what_is_over_and_goes_on_is_followed_again(client: Client, page: Page) 
     page.until(lambda: page.last(1)["shown"]["name"] == "renamed")
     longer = {"name": "single", "metric": "error", "max_length": {"batches": 90}}
     done.continue_(config={"searcher": longer})
-    page.until(lambda: page.last(1)["shown"]["summary"] == ["step 90"], 60)
+    page.until(lambda: page.last(1)["shown"]["summary"] == ["step 90"])
 
 
 def test_topics_go_on_after_the_master_was_killed(home: DetHome, page: Page) -> None:
@@ -305,8 +305,8 @@ def test_topics_go_on_after_the_master_was_killed(home: DetHome, page: Page) -> 
     page.until(lambda: page.last(2)["shown"]["summary"])
     before = page.last(2)["shown"]["summary"]
     home.master().send_signal(signal.SIGKILL)
-    page.until(lambda: page.last(2)["shown"]["summary"] != before, 60)
-    page.until(lambda: lines_of(page)[trial.id]["status"] == "completed", 60)
+    page.until(lambda: page.last(2)["shown"]["summary"] != before)
+    page.until(lambda: lines_of(page)[trial.id]["status"] == "completed")
     page.until(lambda: [said["state"] for said in page.masters][-1:] in ([], ["running"]))
     client.session.close()
 
@@ -324,7 +324,7 @@ def test_a_stopped_master_is_not_revived_and_a_frozen_one_is_said_to_be(
     process.resume()
     page.until(lambda: page.masters[-1]["state"] == "running")
     home.stop()
-    process.wait(30)
+    process.wait()
     page.until(lambda: page.masters[-1]["state"] == "stopped")
     assert page.masters[-1]["problem"] == ""
     assert "no det_jupyter master runs" in page.ask(1, 1, "config")["error"]
@@ -350,7 +350,7 @@ def test_a_feeder_may_start_the_master_at_first_and_ends_with_everything(tmp_pat
         assert page.last(1)["num_slots"] in (0, 1)
         wait_until(find_master, "the master runs")
         assert end_everything()[0] == "the master"
-        assert feeder.process.wait(10) == 0
+        assert feeder.process.wait() == 0
 
 
 def test_a_feeder_ends_with_its_standard_input() -> None:
@@ -358,4 +358,4 @@ def test_a_feeder_ends_with_its_standard_input() -> None:
         process = psutil.Process(feeder.process.pid)
         assert feeder.process.stdin is not None
         feeder.process.stdin.close()
-        process.wait(60)
+        process.wait()

@@ -314,9 +314,8 @@ def settle(bench: Bench) -> None:
 
     async def run() -> None:
         task = asyncio.create_task(delete(bench.service))
-        async with asyncio.timeout(20):
-            while pending_deletions(bench.service.machine.state):
-                await asyncio.sleep(0.01)
+        while pending_deletions(bench.service.machine.state):
+            await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -160,7 +160,7 @@ def test_signals_reach_the_ranks_which_may_end_well(tmp_path: Path, number: int)
     process = start("torch_distributed", *TWO, script(tmp_path, saves))
     wait_for_files(tmp_path, "ready-0", "ready-1")
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate()
     assert process.returncode == 0
     wait_for_files(tmp_path, "saved-0", "saved-1")
 
@@ -174,7 +174,7 @@ def test_a_launcher_that_is_ended_says_so_and_not_that_a_rank_failed(tmp_path: P
     process = start("torch_distributed", *TWO, script(tmp_path, waits))
     pids = [int(text) for text in wait_for_files(tmp_path, "pid-0", "pid-1")]
     process.terminate()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert said == b"torch_distributed: ended after SIGTERM\n"
     wait_until_gone(*pids)

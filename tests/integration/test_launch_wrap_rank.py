@@ -72,7 +72,7 @@ def test_in_an_experiment_the_rank_is_the_process_that_was_started(tmp_path: Pat
         """,
     )
     process = start("wrap_rank", "1", sys.executable, shows, env=env)
-    process.communicate(timeout=60)
+    process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert (tmp_path / "run" / "output-1").read_text() == f"{process.pid} 1 1 2\n"
 
@@ -188,7 +188,7 @@ def test_a_reader_that_leaves_ends_the_command_as_without_a_wrapper() -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=60) == -signal.SIGPIPE
+    assert process.wait() == -signal.SIGPIPE
     assert process.stderr is not None
     process.stderr.close()
 

@@ -98,10 +98,10 @@ def test_all_that_a_stopped_agent_has_started_is_killed_and_it_is_notified(home:
     agent, ranks, watcher = start("hold")
     agent.send_signal(signal.SIGSTOP)
     assert alive(ranks) == ranks
-    wait_until(lambda: not alive(ranks), "the ranks are killed", 10)
+    wait_until(lambda: not alive(ranks), "the ranks are killed")
     assert is_frozen(agent.pid)
     agent.send_signal(signal.SIGCONT)
-    printed, errors = agent.communicate("go on\n", timeout=10)
+    printed, errors = agent.communicate("go on\n")
     assert printed.split() == ["True", str(-signal.SIGKILL)]
     assert "the master has not answered" in errors
     wait_until(lambda: not alive([watcher]), "the watcher ends")

@@ -260,7 +260,7 @@ def test_an_agent_that_hangs_up_is_noticed(info: MasterInfo) -> None:
             lines = answer.iter_raw()  # kept: dropping the iterator closes the answer
             assert next(lines) == b"\n"
             assert is_connected()
-        wait_until(lambda: not is_connected(), "the master has noticed", 20)
+        wait_until(lambda: not is_connected(), "the master has noticed")
         again = http.get("/agents/brief/commands", params=agent)
         assert_refused(again, 409, "Conflict", "register again")
 

@@ -47,7 +47,7 @@ def info(home: Path) -> Iterator[MasterInfo]:
 
 def connect(info: MasterInfo) -> socket.socket:
     host, _, port = info.url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)))
 
 
 def test_a_thousand_half_open_connections_do_not_stop_the_master(
@@ -167,8 +167,7 @@ async def hung_up(port: int, *parts: bytes, pause_s: float = 0.05) -> bool:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(pause_s)
-        async with asyncio.timeout(60):
-            return not await reader.read(1)
+        return not await reader.read(1)
     except ConnectionError:
         return True
     finally:

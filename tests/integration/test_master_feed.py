@@ -47,10 +47,9 @@ def lines_of(bench: Bench, *, after: int = 0, experiment: int | None = 1) -> Asy
 
 
 async def next_items(lines: AsyncIterator[bytes]) -> list[FeedItem]:
-    async with asyncio.timeout(60):
-        async for part in lines:
-            if part != b"\n":
-                return [FeedItem.model_validate(json.loads(line)) for line in part.splitlines()]
+    async for part in lines:
+        if part != b"\n":
+            return [FeedItem.model_validate(json.loads(line)) for line in part.splitlines()]
     return []
 
 

@@ -77,7 +77,7 @@ def test_of_many_starters_one_becomes_the_master(master: MasterProcess) -> None:
     assert [s.returncode for s in starters if s is not serving] == [0] * 4
     serving.terminate()
     for starter in starters:
-        starter.communicate(timeout=30)
+        starter.communicate()
     assert serving.returncode == 0
     assert not (master.home / "runtime" / "master.json").exists()
 
@@ -99,7 +99,7 @@ def test_a_removed_file_comes_back_and_makes_no_second_master(
     file = master.home / "runtime" / "master.json"
     wait_until(file.exists, "the master is found again")
     assert MasterInfo.model_validate_json(file.read_text()).pid == info.pid
-    second.communicate(timeout=30)
+    second.communicate()
     assert second.returncode == 0
 
 
@@ -144,7 +144,7 @@ def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
             session.get("/status")
         assert time.monotonic() - began < 15  # half of the timeout for its answer
         for starter in starters:
-            _, errors = starter.communicate(timeout=60)
+            _, errors = starter.communicate()
             assert starter.returncode == 1
             assert f"(process {info.pid}) is stopped" in errors
             assert f"`kill -CONT {info.pid}` lets it go on" in errors
@@ -166,7 +166,7 @@ def test_a_master_that_has_stopped_is_not_taken_for_the_next_one(
     paths.write_private(paths.master_file(), info.model_dump_json())
     held = take_lock(paths.master_lock(), timeout_s=0)  # as the next master does
     assert held is not None
-    monkeypatch.setattr(Session, "post", lambda *_: old.communicate(timeout=60))
+    monkeypatch.setattr(Session, "post", lambda *_: old.communicate())
     try:
         assert stopping.end_master() == info
     finally:
@@ -196,7 +196,7 @@ def test_a_damaged_database_is_named_with_a_remedy(master: MasterProcess) -> Non
     (master.home / "data" / "det.sqlite3").write_bytes(b"not a database" * 1000)
     starter = subprocess.run(
         [sys.executable, "-m", "det_jupyter.master", "serve", "--no-agent"],
-        env=master.environ, capture_output=True, text=True, timeout=30, check=False,
+        env=master.environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
     errors = starter.stderr
     assert starter.returncode == 1
@@ -213,13 +213,13 @@ def test_a_database_of_another_version_is_named_and_no_agent_stays(master: Maste
         db.execute("PRAGMA user_version = 99")
     starter = subprocess.run(
         [sys.executable, "-m", "det_jupyter.master", "serve"],
-        env=master.environ, capture_output=True, text=True, timeout=60, check=False,
+        env=master.environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert starter.returncode == 1
     assert "det.sqlite3" in starter.stderr
     assert "it belongs to another version of det_jupyter: use that one" in starter.stderr
     assert "Traceback" not in starter.stderr
-    wait_until(lambda: not processes_of(master.home), "the agent has left", 20)
+    wait_until(lambda: not processes_of(master.home), "the agent has left")
 
 
 def test_a_start_that_fails_for_any_reason_is_told_in_a_sentence_and_ends_its_agent(
@@ -231,7 +231,7 @@ def test_a_start_that_fails_for_any_reason_is_told_in_a_sentence_and_ends_its_ag
     engine.keep(())
     with pytest.raises(SystemExit, match=r"det.sqlite3 cannot be used \(KeyError: "):
         serve._open_service(engine)
-    wait_until(lambda: not engine.is_running(), "the agents have ended", 60)
+    wait_until(lambda: not engine.is_running(), "the agents have ended")
 
 
 def test_killed_in_the_middle_it_loses_and_doubles_nothing(master: MasterProcess) -> None:
@@ -304,7 +304,7 @@ def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> Non
     agent.report(gang_exited(code=-9, killed=True))
     assert agent.next_command()["kind"] == "close_run"
     assert agent.next_command()["kind"] == "leave"
-    stopping.communicate(timeout=30)
+    stopping.communicate()
     assert master.wait() == 0
 
 

@@ -18,6 +18,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from det_jupyter.contract.run.journal import BatchMetrics, RunEnded
 from tests.integration.rank_support import Gang, Lab
 from tests.integration.test_rank_failures import FRAIL, SLEEP, frail
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def client_of(gang: Gang, rank: int) -> Iterator[BlockingKernelClient]:
     client.load_connection_file(str(file))
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=20)
+        client.wait_for_ready()
         yield client
     finally:
         client.stop_channels()
@@ -38,7 +39,7 @@ def client_of(gang: Gang, rank: int) -> Iterator[BlockingKernelClient]:
 def execute(client: BlockingKernelClient, code: str) -> tuple[str, str]:
     """Return the value of the code's last expression as text, and what it printed."""
     outputs: list[dict[str, Any]] = []
-    reply = client.execute_interactive(code, timeout=20, output_hook=outputs.append)
+    reply = client.execute_interactive(code, output_hook=outputs.append)
     assert reply["content"]["status"] == "ok", reply["content"]
     contents = [(message["msg_type"], message["content"]) for message in outputs]
     values = [c["data"]["text/plain"] for kind, c in contents if kind == "execute_result"]
@@ -71,7 +72,7 @@ def test_a_rank_shows_live_values_and_its_stack_while_it_trains(lab: Lab) -> Non
         assert execute(client, "trial.model is model is context.models[0]")[0] == "True"
         assert execute(client, "len(batch), type(optimizer).__name__")[0] == "(2, 'SGD')"
         client.kernel_info()
-        banner = client.get_shell_msg(timeout=20)["content"]["banner"]
+        banner = client.get_shell_msg()["content"]["banner"]
         assert banner.startswith("Rank 1 of 2. It trains on while you look")
         names = banner.split("begins: ")[1].strip().split(", ")
         assert {"batch", "batch_idx", "loss", "model", "steps_completed", "trial"} <= {*names}
@@ -102,7 +103,7 @@ def test_a_client_can_neither_end_nor_interrupt_a_rank(lab: Lab) -> None:
     for request in ("interrupt_request", "shutdown_request"):
         with client_of(gang, 0) as client:
             client.control_channel.send(client.session.msg(request, {"restart": False}))
-            reply = client.control_channel.get_msg(timeout=10)
+            reply = client.control_channel.get_msg()
             assert reply["content"]["status"] == "ok"
             assert execute(client, "1 + 1")[0] == "2"
     assert ended(lab, gang).reason == "completed"
@@ -114,10 +115,10 @@ def test_a_cell_that_runs_for_ever_can_be_interrupted_and_the_training_goes_on(l
     with client_of(gang, 0) as client:
         # Else the kernel drops what comes in the moment after the error.
         client.execute("print('running')\nwhile True: pass", stop_on_error=False)
-        while client.get_iopub_msg(timeout=20)["msg_type"] != "stream":
+        while client.get_iopub_msg()["msg_type"] != "stream":
             pass
         client.control_channel.send(client.session.msg("interrupt_request", {}))
-        reply = client.get_shell_msg(timeout=20)
+        reply = client.get_shell_msg()
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         assert execute(client, "1 + 1")[0] == "2"
     assert ended(lab, gang).reason == "completed"
@@ -135,7 +136,7 @@ def test_leaving_a_console_leaves_the_kernel(lab: Lab) -> None:
     gang = lab.start(FRAIL, WAITING, ranks=1)
     with client_of(gang, 0) as client:
         for word in ("exit", "quit()"):
-            reply = client.execute_interactive(word, timeout=20, output_hook=lambda message: None)
+            reply = client.execute_interactive(word, output_hook=lambda message: None)
             (payload,) = reply["content"]["payload"]
             assert (payload["source"], payload["keepkernel"]) == ("ask_exit", True)
             time.sleep(0.3)  # IPython's kernel would end after 0.1 s
@@ -228,7 +229,7 @@ def test_a_rank_can_be_started_without_the_zygote(lab: Lab) -> None:
         process = subprocess.Popen(
             argv, stdin=stdin, env=lab.environment(DET_RANK_SPEC="/dev/stdin")
         )
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     assert folder.output(0).read_text() == "hello\n"
 
 
@@ -240,16 +241,14 @@ def test_without_a_rank_to_be_the_worker_is_an_ordinary_kernel(lab: Lab) -> None
         argv, env=lab.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 30
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(file.exists, "the kernel listens")
         client = BlockingKernelClient()
         client.load_connection_file(str(file))
         client.start_channels()
-        client.wait_for_ready(timeout=20)
+        client.wait_for_ready()
         assert execute(client, "6 * 7")[0] == "42"
         client.shutdown()
-        assert process.wait(20) == 0
+        assert process.wait() == 0
         client.stop_channels()
     finally:
         process.kill()

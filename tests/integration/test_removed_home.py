@@ -54,7 +54,7 @@ def test_programs_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> N
             f"Ended: the agent (pid {ours.pid}), the fork server (pid {server.pid}). "
             "Nothing runs now.\n",
         )
-        assert (ours.wait(30), server.wait(30)) == (-signal.SIGTERM, -signal.SIGTERM)
+        assert (ours.wait(), server.wait()) == (-signal.SIGTERM, -signal.SIGTERM)
         spared = (of_another_home, of_a_home_with_that_name, of_the_user)
         assert [process.poll() for process in spared] == [None, None, None]
         assert command.run("stop", "--everything") == (0, "Nothing runs.\n")

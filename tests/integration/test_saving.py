@@ -58,7 +58,7 @@ class GatedDraft(DirectoryDraft):
 
     def sync(self) -> None:
         self._gate.threads.append(threading.current_thread().name)
-        assert self._gate.opened.wait(30)
+        assert self._gate.opened.wait(600)
         if self._gate.problem is not None:
             raise self._gate.problem
         self._inner.sync()
@@ -164,7 +164,7 @@ def test_the_chief_sees_that_the_writing_is_over(lone: Lone) -> None:
     lone.saver.begin(steps_completed=1)
     for thread in threading.enumerate():
         if thread.name == "det-checkpoint":
-            thread.join(30)
+            thread.join()
     assert lone.saver.is_written
     lone.saver.finish()
     assert not lone.saver.is_written

@@ -41,7 +41,7 @@ class Ends:
 
     async def received(self, size: int = 65536) -> bytes:
         """Return what the program receives; b"" when the connection is closed."""
-        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.program, size), 5)
+        return await asyncio.get_running_loop().sock_recv(self.program, size)
 
 
 def play(scenario: Callable[[Ends, Tunnels], Awaitable[None]]) -> None:
@@ -54,7 +54,7 @@ def play(scenario: Callable[[Ends, Tunnels], Awaitable[None]]) -> None:
             tunnels.end_of(PLACE)
             ends.program.close()
             others = asyncio.all_tasks() - {asyncio.current_task()}
-            await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 5)
+            await asyncio.gather(*others, return_exceptions=True)
 
     asyncio.run(run())
 

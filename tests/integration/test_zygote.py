@@ -57,7 +57,7 @@ class Zygote:
     def close(self) -> None:
         self._lines.close()
         self.started.connection.close()
-        self.started.process.wait(timeout=10)
+        self.started.process.wait()
         for descriptor in (self.lifeline, self._write_end):
             os.close(descriptor)
 
@@ -152,7 +152,7 @@ def test_target_that_cannot_be_imported_is_the_reason_it_fails(tmp_path: Path) -
         failed = server.hear()
         assert failed["kind"] == "failed"
         assert failed["reason"] == "ModuleNotFoundError: No module named 'tests.no_such_module'"
-        assert server.started.process.wait(timeout=10) == 1
+        assert server.started.process.wait() == 1
 
 
 def test_threads_of_libraries_make_forking_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(600))
             item.add_marker(pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"))
 
 

@@ -60,5 +60,5 @@ class SharedTab:
 def new_context(browser: Browser) -> BrowserContext:
     """Return a browser profile of its own."""
     context = browser.new_context(viewport=VIEWPORT, reduced_motion="reduce")
-    context.set_default_timeout(120_000)
+    context.set_default_timeout(300_000)
     return context

@@ -81,7 +81,7 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(
         viewport={"width": 1200, "height": 2200}, reduced_motion="reduce"
     )
-    context.set_default_timeout(120_000)
+    context.set_default_timeout(300_000)
     yield context.new_page()
     context.close()
 

@@ -64,7 +64,7 @@ def test_tensorboard_opens_on_the_experiment_in_a_tab_of_the_browser(
     ui.run("det:open-experiment", experiment_id=training.id, tab="metrics")
     page = ui.experiment(training.id)
     button = page.panel.get_by_role("button", name="TensorBoard", exact=True)
-    with ui.page.context.expect_page(timeout=60_000) as opened:
+    with ui.page.context.expect_page() as opened:
         button.press("Enter")
     [board] = running_boards()
     try:

@@ -75,7 +75,7 @@ def _problems(world: World) -> list[str]:
     if view.trials[0].restarts:
         found.append(f"{view.trials[0].restarts} restarts were counted as the trial's failures")
     # Older checkpoints are deleted when the trial is over.
-    wait_until(lambda: _num_kept(world) == 1, "older checkpoints are deleted", 30)
+    wait_until(lambda: _num_kept(world) == 1, "older checkpoints are deleted")
     stored = read_experiment(world.database.parent, view.id, world.storage)
     (world.place.shared / "stored.pickle").write_bytes(pickle.dumps(stored))
     if [step for step, _ in stored.trials[0].batches] != list(range(1, STEPS + 1)):

@@ -54,7 +54,7 @@ def _node_lost(world: RayWorld) -> None:
 def _bridge_killed(world: RayWorld) -> None:
     world.kill_bridge()
     wait_until(lambda: world.cluster().state != "connected", "the bridge is missed")
-    wait_until(lambda: world.cluster().state == "connected", "it is connected", 120)
+    wait_until(lambda: world.cluster().state == "connected", "it is connected")
     time.sleep(5)  # another agent that is started without need must be seen
 
 
@@ -73,7 +73,7 @@ def _head_lost(seconds: float) -> Fault:
         master = world.place.master
         world.kill_program(master, "gcs_server")
         began = time.monotonic()
-        wait_until(lambda: world.cluster().state == "not connected", "it is missed", 120)
+        wait_until(lambda: world.cluster().state == "not connected", "it is missed")
         time.sleep(max(0.0, seconds - (time.monotonic() - began)))
         if seconds > 100:
             world.wait_for_reason("cluster ray: ")
@@ -89,7 +89,7 @@ def _head_lost(seconds: float) -> Fault:
 
 
 def _is_given_back(world: RayWorld) -> None:
-    wait_until(lambda: world.cluster().num_nodes == 1, "the node is given back", 120)
+    wait_until(lambda: world.cluster().num_nodes == 1, "the node is given back")
     wait_until(lambda: not world.place.agents[0].pids(), "its machine is off")
     assert world.cluster().num_asked == 0
 

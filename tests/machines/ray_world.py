@@ -71,7 +71,7 @@ class RayWorld(World):
         before = _num_starts(log)
         command = node_command(machine.address, *words)
         self.popen(name, machine, command, **SETTINGS)
-        wait_until(lambda: _num_starts(log) > before, f"{name} has started", _READY_S)
+        wait_until(lambda: _num_starts(log) > before, f"{name} has started")
 
     def stop_node(self, machine: Machine) -> None:
         """Stop a node in order, and wait until its processes have ended."""
@@ -81,7 +81,7 @@ class RayWorld(World):
     def wait_for_end(self, machine: Machine) -> None:
         """Wait until the programs of a node have ended, and with them its agent."""
         process = self._processes[_name_of(machine)]
-        wait_until(lambda: process.poll() is not None, f"{machine.name} has ended", _READY_S)
+        wait_until(lambda: process.poll() is not None, f"{machine.name} has ended")
 
     def kill_program(self, machine: Machine, name: str) -> None:
         """Kill a program of Ray: `raylet`, or `gcs_server`."""
@@ -111,7 +111,7 @@ class RayWorld(World):
             return all(word in reasons[-1] for word in words)
 
         try:
-            wait_until(has_words, "", _READY_S)
+            wait_until(has_words, "")
         except AssertionError:
             raise AssertionError(f"no reason with {words}; the last: {reasons[-1]}") from None
 

@@ -130,7 +130,7 @@ class World:
             assert not view.state.is_terminal, f"{view.state}: {view.message}"
             return bool(view.trials) and view.trials[0].steps_completed >= batch
 
-        wait_until(has_trained, f"batch {batch} is trained", 120)
+        wait_until(has_trained, f"batch {batch} is trained")
 
     def client(self) -> Client:
         return Client(connect())
@@ -139,7 +139,7 @@ class World:
         """Start the master, and wait until it answers."""
         command = [sys.executable, "-m", "det_jupyter.master", "serve", "--no-agent"]
         self.popen("master", self.place.master, command)
-        wait_until(find_master, "the master answers", 60)
+        wait_until(find_master, "the master answers")
 
     def start_agent(self, machine: Machine) -> None:
         """Start the machine's agent as a user does, with its credentials on stdin."""
@@ -197,7 +197,7 @@ class World:
         def is_connected() -> bool:
             return any(a.hostname == machine.name and a.connected for a in client.agents())
 
-        wait_until(is_connected, f"{machine.name} is connected", 90)
+        wait_until(is_connected, f"{machine.name} is connected")
         client.session.close()
 
     def cut(self, one: Machine, other: Machine) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,7 +45,7 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 receiver.received.append((self.path, json.loads(body)))
-                receiver.holds.wait(60)
+                receiver.holds.wait(600)
                 status, headers = receiver.answers.pop(0) if receiver.answers else (200, {})
                 self.send_response(status)
                 for name, value in headers.items():
@@ -114,13 +113,6 @@ def states(bench: Bench) -> list[tuple[str, int, str]]:
 
 async def refusing(addresses: Addresses, destination: Destination, news: AlertNews) -> Failure:
     return Failure(problem="it refuses")
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        await asyncio.sleep(0.01)
 
 
 class Flaky:

@@ -22,9 +22,9 @@ from tests.integration.alerts.support import (
     send_due,
     states,
     submit,
-    until,
 )
 from tests.integration.master_support import Bench, make_request
+from tests.waiting import until
 
 
 def test_an_alert_is_posted_to_each_destination_in_its_form(
@@ -144,12 +144,11 @@ def test_a_dead_receiver_delays_no_other_and_stops_nothing(
         for number in (1, 2):
             await bench.service.submit(make_request(alerts=both))
             complete(bench, number)
-            await until(partial(has_received, number))
+            await until(partial(has_received, number), "it is received")
         assert len(dead.received) <= 1, "it is tried again only after an attempt has ended"
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(30):
-                await task
+            await task
 
     try:
         asyncio.run(run())
@@ -230,7 +229,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(
     if pid.exists():  # a busy computer may not have come so far
 
         async def gone() -> None:
-            await until(lambda: not is_running(int(pid.read_text())))
+            await until(lambda: not is_running(int(pid.read_text())), "it has ended")
 
         asyncio.run(gone())
 

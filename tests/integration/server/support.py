@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from typing import Any
@@ -111,17 +108,7 @@ async def do(socket: WebSocketClientConnection, what: str, **fields: Any) -> Non
 
 async def heard(socket: WebSocketClientConnection) -> Any:
     """Return the next frame: JSON, bytes, or None at the end."""
-    message = await asyncio.wait_for(socket.read_message(), 20)
+    message = await socket.read_message()
     if message is None:
         socket.close()  # which it says it wants, also when it is over
     return json.loads(message) if isinstance(message, str) else message
-
-
-async def until(condition: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
-    """Return the first true value of `condition`."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"timed out waiting until {what}")

@@ -13,8 +13,9 @@ import pytest
 from tornado.websocket import WebSocketClientConnection
 
 from det_jupyter._version import __version__
-from tests.integration.server.support import Client, heard, until
+from tests.integration.server.support import Client, heard
 from tests.processes import DetHome, det_home
+from tests.waiting import until
 
 FEEDER = [sys.executable, "-m", "det_jupyter.front.pages"]
 

@@ -21,8 +21,9 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import PROTOCOL
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from tests.integration.server.master_stand_in import announce, master_stand_in, reply
-from tests.integration.server.support import Client, until
+from tests.integration.server.support import Client
 from tests.problems import refusal, sentences_of
+from tests.waiting import until
 
 LONG_BYTES = 4_000_000
 
@@ -101,7 +102,7 @@ async def test_a_long_answer_is_passed_on_part_by_part(client: Client) -> None:
         for part in (b"first", b"x" * LONG_BYTES, b"last"):
             request.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
             request.wfile.flush()
-            assert has_first.wait(10)
+            assert has_first.wait(600)
         request.wfile.write(b"0\r\n\r\n")
 
     came: list[bytes] = []
@@ -258,7 +259,7 @@ async def test_a_master_that_is_silent_holds_nothing_else_up(
     goes_on = threading.Event()
 
     def answer_late(request: BaseHTTPRequestHandler) -> None:
-        goes_on.wait(60)
+        goes_on.wait(600)
         reply(request, 200, {"fine": True})
 
     with master_stand_in() as master:

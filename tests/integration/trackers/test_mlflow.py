@@ -38,7 +38,6 @@ from tests.integration.trackers.recorded import Recorded, losses
 from tests.processes import find, wait_until
 
 pytestmark = [
-    pytest.mark.timeout(600),
     pytest.mark.skipif(
         None in (find_spec("mlflow"), find_spec("alembic")),  # Optuna needs alembic, too
         reason="no mlflow with its server",
@@ -47,7 +46,6 @@ pytestmark = [
 ]
 
 STEPS = 100
-_SERVER_S = 90.0
 
 
 class MlflowServer:
@@ -77,7 +75,7 @@ class MlflowServer:
                 start_new_session=True,
                 env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
             )  # fmt: skip
-        wait_until(self._answers, "MLflow answers", _SERVER_S)
+        wait_until(self._answers, "MLflow answers")
 
     def _answers(self) -> bool:
         with suppress(httpx.HTTPError):
@@ -96,7 +94,7 @@ class MlflowServer:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait()
             self._process = None
 
 
@@ -169,7 +167,7 @@ class Run:
     def sync(self) -> None:
         """Have everything sent now, and wait until it is."""
         self.http.post("/experiments/1/trackers", json={}).raise_for_status()
-        wait_until(lambda: self.tracker().is_current, "it is caught up", _SERVER_S)
+        wait_until(lambda: self.tracker().is_current, "it is caught up")
 
 
 @contextmanager
@@ -238,7 +236,7 @@ def test_an_idle_master_leaves_while_the_tracker_is_down_and_the_next_one_sends_
         assert find(tmp_path, "det_jupyter.trackers") is None
         server.start()
         run.start_master_again()
-        wait_until(lambda: run.tracker().is_current, "it is caught up", _SERVER_S)
+        wait_until(lambda: run.tracker().is_current, "it is caught up")
     assert steps_at(server, "batches/loss") == list(range(1, STEPS + 1))
 
 

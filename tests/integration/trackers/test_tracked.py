@@ -31,6 +31,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
+from tests.waiting import until
 
 SECRET = "QzSecretzQ"
 CAPSULE = make_request().capsule
@@ -67,18 +68,12 @@ class Processes:
         """Start what is due: one more process; return its order."""
         num = len(self.orders)
         await tracking.start_due()
-        await until(lambda: len(self.orders) > num)
+        await until(lambda: len(self.orders) > num, "it happens")
         return self.orders[-1]
 
     async def end(self, order: TrackerOrder, status: int = 0) -> None:
         self.ends[order.group].set_result(status)
         await asyncio.sleep(0.01)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not happened():
-            await asyncio.sleep(0.001)
 
 
 def play(bench: Bench, scene: Callable[[Tracking, Processes], Any]) -> None:
@@ -294,7 +289,7 @@ def test_experiments_of_one_place_share_a_process(bench: Bench, tmp_path: Path) 
 
     async def scene(tracking: Tracking, processes: Processes) -> None:
         await tracking.start_due()
-        await until(lambda: len(processes.orders) == 2)
+        await until(lambda: len(processes.orders) == 2, "it happens")
         works = {
             order.tracker.get("experiment"): [
                 work.experiment_id for work in tracking.work(order.group)
@@ -333,7 +328,7 @@ def orders_of(bench: Bench) -> dict[str, TrackerOrder]:
     async def scene(tracking: Tracking, processes: Processes) -> None:
         await tracking.start_due()
         num = len(list(bench.store.tracked.places))
-        await until(lambda: len(processes.orders) == num)
+        await until(lambda: len(processes.orders) == num, "it happens")
         orders.update({each.tracker["tracking_uri"]: each for each in processes.orders})
 
     play(bench, scene)
@@ -377,9 +372,12 @@ def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
             await send_to(bench, tracking, SendTo(variables=variables))
             await tracking.start_due()
             (row,) = bench.store.tracked.of(1)
-            await until(lambda: any(row.id in each.waiting for each in tracking._processes))
+            await until(
+                lambda: any(row.id in each.waiting for each in tracking._processes),
+                "it happens",
+            )
             place = bench.store.tracked.places.of(row.id)
-            await until(lambda: place is not None and place.group in processes.ends)
+            await until(lambda: place is not None and place.group in processes.ends, "it happens")
             assert place is not None
             assert [each for each in bench.store.tracked.places if each.waiting] == [place]
             (order,) = [each for each in processes.orders if each.group == place.group]

@@ -44,7 +44,7 @@ def test_the_tensorboard_that_runs_is_the_answer_and_else_one_that_ends_with_us(
 def test_a_slow_start_delays_no_other_experiment_and_is_not_repeated_for_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both, running = threading.Barrier(2, timeout=10), list[Board]()
+    both, running = threading.Barrier(2, timeout=600), list[Board]()
 
     def start(experiments: list[int], trials: list[int], *, parent: int) -> Board:
         both.wait()

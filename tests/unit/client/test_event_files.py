@@ -118,7 +118,7 @@ def test_files_follow_a_trial_that_trains(tmp_path: Path, monkeypatch: pytest.Mo
     files = write(master, tmp_path)
     master.steps, master.values, master.state = [10, 20, 30], [0.5, 0.25, 0.1], State.COMPLETED
     assert files._thread is not None
-    files._thread.join(10)
+    files._thread.join()
     assert not files._thread.is_alive()
     assert [step for step, *_ in read(tmp_path / "trial-3", "training/loss")] == [10, 20, 30]
     files.stop()

@@ -333,7 +333,7 @@ def test_follower_shows_slots_and_queue() -> None:
     follower = Follower(
         cast("Client", client), 1, lambda copy: seen.append(len(copy.reasons))
     ).start()
-    follower.thread.join(5)
+    follower.thread.join()
     assert follower.error is None
     assert client.asked == [ASKED, ASKED, ASKED]
     assert seen == [0, 1, 1, 1, 1, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from math import isnan
 from typing import Any
 
@@ -14,6 +13,7 @@ from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
 from det_jupyter.core import event_reading
 from det_jupyter.core.event_reading import EventReading, Logged
 from det_jupyter.core.journal import RecordList
+from tests.waiting import wait_until
 
 
 class Script:
@@ -71,9 +71,9 @@ def test_an_event_is_read_soon_without_another_call(
 ) -> None:
     monkeypatch.setattr(event_reading, "_HELD_S", 0.01)
     script.write(1, loss=0.5)
-    wait_until(script.metrics)
+    wait_until(script.metrics, "it is read")
     script.write(2, loss=0.25)
-    wait_until(lambda: len(script.metrics()) == 2)
+    wait_until(lambda: len(script.metrics()) == 2, "both are read")
     script.reading.stop()
 
 
@@ -175,10 +175,3 @@ def test_without_a_length_there_is_no_progress(script: Script) -> None:
     script.write(50, loss=0.5, epoch=2.0)
     script.reading.flush()
     assert script.of(Progress) == []
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

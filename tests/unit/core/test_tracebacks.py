@@ -241,7 +241,7 @@ def test_the_main_threads_stack_can_be_read_from_another_thread() -> None:
     entered, stacks = threading.Event(), []
 
     def look() -> None:
-        entered.wait(10)
+        entered.wait()
         stacks.append(names().main_stack())
 
     thread = threading.Thread(target=look)

@@ -44,7 +44,7 @@ def start(host: AgentHost, python: str, home: str = "m-ray-n-1", **more: str) ->
 
 
 def ended(host: AgentHost) -> dict[str, Any]:
-    wait_until(lambda: host.state()["code"] is not None, "the agent has ended", 30)
+    wait_until(lambda: host.state()["code"] is not None, "the agent has ended")
     return host.state()
 
 
@@ -102,10 +102,10 @@ def test_an_agent_leaves_in_order_when_ray_kills_what_the_actor_has_started(
     monkeypatch.setattr(subprocess, "Popen", start_and_keep)
     start(AgentHost(), sys.executable, PYTHONPATH=str(package.parent))
     folder = tmp_path / f"det-agent-{os.geteuid()}" / "m-ray-n-1"
-    wait_until((folder / "ready").exists, "the agent runs", 30)
+    wait_until((folder / "ready").exists, "the agent runs")
     started[0].kill()
     started[0].wait()
-    wait_until((folder / "left").exists, "it has left", 30)
+    wait_until((folder / "left").exists, "it has left")
 
 
 @pytest.mark.usefixtures("python")

@@ -18,7 +18,7 @@ class _Meeting:
     """Where the ranks exchange: values are pickled, as between processes."""
 
     def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=20)
+        self.barrier = threading.Barrier(size, timeout=600)
         self.values: list[bytes] = [b""] * size
         self.count = 0
 

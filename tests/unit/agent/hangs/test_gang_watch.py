@@ -45,9 +45,8 @@ def test_a_gang_that_waits_for_room_is_not_judged_and_its_watch_is_kept(
     async def watch() -> None:
         monkeypatch.setattr(gang_watch, "INTERVAL_S", 0.0)
         task = asyncio.create_task(gang_watch.watch_gangs(living, lambda: None))
-        async with asyncio.timeout(60):
-            while not closed:
-                await asyncio.sleep(0.02)
+        while not closed:
+            await asyncio.sleep(0.02)
         task.cancel()
 
     asyncio.run(watch())
@@ -62,7 +61,7 @@ def test_native_stacks_do_not_delay_the_watch(
     may_read = threading.Event()
 
     def slow_stacks(pid: int) -> str:
-        may_read.wait(60)
+        may_read.wait(600)
         return f"stack of {pid}"
 
     monkeypatch.setattr(keeping, "native_stacks", slow_stacks)

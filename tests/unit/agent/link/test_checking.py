@@ -40,7 +40,7 @@ def test_a_folder_that_does_not_answer_counts_as_none(
 
     def hang(_: Path) -> bool:
         threading.Timer(0.5, answers.set).start()
-        return answers.wait(30)
+        return answers.wait(600)
 
     monkeypatch.setattr(checking, "_take", hang)
     monkeypatch.setattr(checking, "_FOLDER_S", 0.05)

@@ -141,9 +141,8 @@ def test_an_agent_that_is_always_busy_removes_what_no_run_uses(
         for name, at in (("used", time.time() + 1), ("old", 1)):
             (folder / name).mkdir()
             os.utime(folder / name, (at, at))
-        async with asyncio.timeout(20):
-            while (folder / "old").exists():
-                await asyncio.sleep(0.01)
+        while (folder / "old").exists():
+            await asyncio.sleep(0.01)
         trimming.cancel()
 
     asyncio.run(play())
@@ -210,9 +209,8 @@ def test_requests_are_looked_up_again_after_no_file_could_be_opened(
 
     async def serve() -> None:
         task = asyncio.create_task(RunFiles(CREDENTIALS).serve_ranks({run.id: run}))
-        async with asyncio.timeout(10):
-            while not request.with_suffix(".done").exists():
-                await asyncio.sleep(0.01)
+        while not request.with_suffix(".done").exists():
+            await asyncio.sleep(0.01)
         task.cancel()
 
     monkeypatch.setattr(fetching, "_REQUESTS_S", 0.01)
@@ -275,7 +273,7 @@ def test_a_shared_folder_that_does_not_answer_does_not_hold_up_the_agent(
 
     def hang(_: Path) -> None:
         threading.Timer(0.5, answers.set).start()
-        answers.wait(30)
+        answers.wait(600)
 
     monkeypatch.setattr(Path, "unlink", hang)
     monkeypatch.setattr(fetching, "_FOLDER_S", 0.05)

@@ -187,9 +187,8 @@ def upload(uploads: OfRun, *lines: str) -> list[Record]:
 
     async def run() -> list[Record]:
         whole = chunk(*lines)
-        async with asyncio.timeout(10):
-            while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
-                await asyncio.sleep(0.01)
+        while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
+            await asyncio.sleep(0.01)
         await uploads.close()
         return [parse_line(line) for line in sent.text.splitlines()]
 
@@ -245,16 +244,15 @@ def test_copies_stay_until_the_run_is_closed_and_then_the_latest(
     async def run() -> None:
         uploads = OfRun()
         whole = chunk(*(save(own_folder, uuid, a=uuid) for uuid in ("u1", "u2", "u3")))
-        async with asyncio.timeout(10):
-            while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
-                uploads.remove_copies({"1.1.1"})
-                await asyncio.sleep(0.01)
-            assert sorted(path.name for path in own_folder.iterdir()) == ["u1", "u2", "u3"]
-            uploads.remove_copies(set())
-            while [path.name for path in own_folder.iterdir()] != ["u3"]:
-                await asyncio.sleep(0.01)
-            while uploads._tasks:
-                await asyncio.sleep(0.01)
+        while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
+            uploads.remove_copies({"1.1.1"})
+            await asyncio.sleep(0.01)
+        assert sorted(path.name for path in own_folder.iterdir()) == ["u1", "u2", "u3"]
+        uploads.remove_copies(set())
+        while [path.name for path in own_folder.iterdir()] != ["u3"]:
+            await asyncio.sleep(0.01)
+        while uploads._tasks:
+            await asyncio.sleep(0.01)
         known = (uploads._stored, uploads._notices, uploads._keys, uploads._uploaded)
         assert not any(known)  # an agent may run for months
 
@@ -356,9 +354,8 @@ def test_upload_goes_on_when_the_master_can_be_reached_again(
             assert uploads.of(whole) is None
             await asyncio.sleep(0.01)
         master.is_reachable = True
-        async with asyncio.timeout(10):
-            while uploads.of(whole) is None:
-                await asyncio.sleep(0.01)
+        while uploads.of(whole) is None:
+            await asyncio.sleep(0.01)
 
     asyncio.run(run())
     assert uploads.broken_off == []
@@ -411,14 +408,13 @@ def test_checkpoint_of_two_agents_is_sent_when_the_files_of_both_have_arrived(
             assert chief.of(whole) is None
             await asyncio.sleep(0.01)
         rest = chunk(share(theirs, 1, 2, b="b"), STEP)
-        async with asyncio.timeout(10):
-            while (sent := chief.of(whole)) is None:
-                other.of(rest)
-                await asyncio.sleep(0.01)
-            while (second := other.of(rest)) is None or second.text != STEP:
-                await asyncio.sleep(0.01)
-            while mine.exists() or theirs.exists():
-                await asyncio.sleep(0.01)
+        while (sent := chief.of(whole)) is None:
+            other.of(rest)
+            await asyncio.sleep(0.01)
+        while (second := other.of(rest)) is None or second.text != STEP:
+            await asyncio.sleep(0.01)
+        while mine.exists() or theirs.exists():
+            await asyncio.sleep(0.01)
         return sent.text.splitlines()
 
     first, second = map(parse_line, asyncio.run(run()))

@@ -187,7 +187,7 @@ def test_working_folder_that_does_not_answer_holds_no_start_up(
 
     def hang(_: str) -> str:
         threading.Timer(0.5, answers.set).start()
-        return "" if answers.wait(30) else "late"
+        return "" if answers.wait(600) else "late"
 
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     monkeypatch.setattr(paths, "find_missing_folder", hang)

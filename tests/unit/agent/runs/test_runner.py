@@ -236,10 +236,9 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
         await asyncio.sleep(0.01)
         if is_killed:
             runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
-        async with asyncio.timeout(5):
-            if not is_killed:
-                await runner.abandon(5)
-            await runner.news.wait()
+        if not is_killed:
+            await runner.abandon(5)
+        await runner.news.wait()
         return runner.runs_of("a")[ID]
 
     with pytest.MonkeyPatch.context() as patch:

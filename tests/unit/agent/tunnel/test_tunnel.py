@@ -111,8 +111,7 @@ class Parts:
 
 def run(scenario: Scenario) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(10):
-            await scenario()
+        await scenario()
 
     asyncio.run(limited())
 

@@ -149,7 +149,7 @@ def test_a_rank_that_outlived_its_agent_is_ended_after_a_step(
     write_records(run, {0: sleeper.pid})
     set_clock(monkeypatch, by_s)
     end_survivors(run)
-    assert sleeper.wait(timeout=60) == -signal.SIGKILL
+    assert sleeper.wait() == -signal.SIGKILL
 
 
 def test_records_of_an_older_version_end_nobody(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ sys.argv = ["det_jupyter.master", {verb!r}]
 runpy.run_module("det_jupyter.master", run_name="__main__")
 """
     command = subprocess.run(
-        [sys.executable, "-c", pretend], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", pretend], capture_output=True, text=True, check=False
     )
     assert command.returncode == 1
     assert command.stderr == (
@@ -328,7 +328,7 @@ def test_a_master_does_not_start_in_a_home_that_another_user_prepared(
     give_away(home)
     starter = subprocess.run(
         [sys.executable, "-m", "det_jupyter.master", "serve", "--no-agent"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert starter.returncode == 1
     assert starter.stderr.count("\n") == 1

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import MasterUnreachable
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -55,9 +55,7 @@ def test_a_process_of_another_computer_is_neither_looked_up_nor_signalled(
     assert (here.is_here, here.is_alive) == (True, True)
     assert (there.is_here, there.is_alive) == (False, False)
     os.kill(sleeper.pid, 19)  # SIGSTOP
-    deadline = time.monotonic() + 20
-    while not here.is_frozen and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: here.is_frozen, "it is stopped")
     assert (here.is_frozen, there.is_frozen) == (True, False)
     assert not there.end(0.0)
     assert sleeper.poll() is None

@@ -26,7 +26,7 @@ class Master:
         if not self.is_there:
             raise MasterUnreachable("it has ended")
         may_answer = self.may_answer
-        assert may_answer.wait(10)
+        assert may_answer.wait(600)
         return ImportanceView(metric="error", num_trials=self.num_asked)
 
 
@@ -49,7 +49,7 @@ def test_a_running_search_is_drawn_while_the_master_has_not_answered() -> None:
     importance.refresh(live(State.COMPLETED, State.COMPLETED, State.ACTIVE))  # too soon
     master.may_answer.set()
     assert importance._fetching is not None
-    importance._fetching.join(10)
+    importance._fetching.join()
     assert importance.latest is not None
     assert master.num_asked == 1
 
@@ -92,5 +92,5 @@ def test_a_slow_answer_does_not_replace_the_one_at_the_end() -> None:
     importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
     last = importance.latest
     is_slow.set()
-    slow.join(10)
+    slow.join()
     assert importance.latest is last

@@ -23,7 +23,7 @@ class Search:
 
     def __call__(self) -> MasterInfo | None:
         self.num += 1
-        assert self.may_return.wait(10)
+        assert self.may_return.wait(600)
         if self._errors:
             raise self._errors.pop(0)
         return None
