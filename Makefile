@@ -11,7 +11,7 @@ VENV := .venv$(if $(filter-out $(VERSION),$(THERE)),-$(VERSION))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray mutants soak check check-python check-frontend bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray skipped mutants soak check check-python check-frontend bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -42,16 +42,26 @@ test: setup
 test-pythons: setup
 	$(BIN)/python -m tests.interpreters --seconds $(or $(SECONDS),240)
 
-# The trainers and trackers of other libraries, all of them, in an environment of its own. DeepSpeed
-# compiles an extension when it is first used there: that needs g++ and minutes.
-INTEGRATIONS := build/integrations
+# The trainers and trackers of other libraries, in an environment of its own above $(VENV), whose
+# packages it sees. All of them; of those that CI tests, too: `make test-integrations EXTRAS=ci`.
+# DeepSpeed compiles an extension when it is first used there: that needs g++ and minutes.
+EXTRAS := integrations
+INTEGRATIONS := build/$(EXTRAS)$(patsubst .venv%,%,$(VENV))
+ABOVE := $(INTEGRATIONS)/bin/python
 test-integrations: setup
-	test -x $(INTEGRATIONS)/bin/python || $(BIN)/python -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,integrations]'
-	TORCH_EXTENSIONS_DIR=$(CURDIR)/build/torch_extensions PATH="$$PWD/$(INTEGRATIONS)/bin:$$PATH" \
-	$(INTEGRATIONS)/bin/python -m pytest tests/unit/integrations \
-	tests/integration/test_launch_programs.py tests/integration/trackers \
+	test -x $(ABOVE) || $(BIN)/python -m venv --without-pip $(INTEGRATIONS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	$$($(ABOVE) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+	$(ABOVE) -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	TORCH_EXTENSIONS_DIR=$(CURDIR)/build/torch_extensions \
+	PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$(CURDIR)/$(BIN):$$PATH" \
+	$(ABOVE) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10 \
+	tests/unit/integrations tests/integration/test_launch_programs.py tests/integration/trackers \
 	$(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed integration_notebooks)
+
+# What none of the runs that .ci/run has made has run, and why; fails if that is not all meant.
+skipped: setup
+	@$(BIN)/python -m tests.skips build/skipped
 
 # How many small faults in each part its unit tests notice: PARTS="searcher master/views" make mutants
 mutants: setup

@@ -17,7 +17,7 @@ from hypothesis import settings
 
 import det_jupyter
 from det_jupyter.contract.host import paths
-from tests import waiting
+from tests import skips, waiting
 from tests.homes import processes_below
 
 JOURNEYS = ("tests/browser/", "tests/lab/")
@@ -123,20 +123,27 @@ def _sendable(text: str) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many journeys through JupyterLab were made: without Chromium there are none."""
-    journeys = {
-        outcome: sum(report.nodeid.startswith(JOURNEYS) for report in reports if is_last(report))
+    """Say how many journeys through JupyterLab were made, and what was left out."""
+    reports = {
+        outcome: [each for each in terminalreporter.getreports(outcome) if is_last(each)]
         for outcome in ("passed", "failed", "skipped")
-        if (reports := terminalreporter.getreports(outcome))
+    }
+    journeys = {
+        outcome: sum(each.nodeid.startswith(JOURNEYS) for each in found)
+        for outcome, found in reports.items()
     }
     if any(journeys.values()):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in journeys.items() if count)
         terminalreporter.write_line(f"journeys through JupyterLab in a real browser: {counts}")
+    skipped = {each.nodeid: skips.reason_of(each) for each in reports["skipped"]}
+    if skipped:
+        terminalreporter.write_line(skips.left_out(skipped.values()))
+    skips.note(skipped, (each.nodeid for each in reports["passed"] + reports["failed"]))
 
 
-def is_last(report: pytest.TestReport) -> bool:
-    """Whether this is the report that says what became of a test."""
-    return report.when == "call" or report.outcome != "passed"
+def is_last(report: pytest.TestReport | pytest.CollectReport) -> bool:
+    """Whether this is the report that says what became of a test, or of a skipped module."""
+    return report.when in ("call", "collect") or report.outcome != "passed"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,139 @@
+"""What a run of the tests leaves out, why, and how to get it: the only list of skips.
+
+At the end of each run, one line has what was left out. Where `DET_TESTS_SKIPPED` names a folder,
+the run notes there what it skipped and what it ran:
+
+    python -m tests.skips FOLDER    of all runs noted there: what none has run, and why
+
+Its exit status is 1 for a skip that is not on this list. `.ci/run` ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+FOLDER_VARIABLE = "DET_TESTS_SKIPPED"
+
+
+def _always() -> bool:
+    return True
+
+
+def _may_not_install() -> bool:
+    return os.geteuid() != 0 or shutil.which("apt-get") is None
+
+
+@dataclass(frozen=True)
+class Known:
+    """A skip that is meant.
+
+    Args:
+        reasons: What such a skip says; a regular expression.
+        what: What is left out.
+        how: How to get it.
+        is_meant: Whether CI may skip it, on the computer that it runs on.
+    """
+
+    reasons: str
+    what: str
+    how: str
+    is_meant: Callable[[], bool] = _always
+
+
+KNOWN = (
+    Known(
+        "there is no Chromium", "what is drawn in a browser",
+        "as root: apt-get install chromium", is_meant=_may_not_install,
+    ),
+    Known(
+        "no mlflow|no wandb|keras|not an environment of all trainers",
+        "MLflow, W&B and Keras", "make test-integrations", is_meant=lambda: False,
+    ),
+    Known(
+        "deepspeed", "DeepSpeed, which compiles an extension for minutes",
+        "make test-integrations",
+    ),
+    Known("mpirun|mpi4py", "MPI", "apt-get install openmpi-bin; pip install mpi4py"),
+    Known("CUDA device|who computes", "GPUs", "make test-gpu, where there is one"),
+    Known("no Slurm", "Slurm", "apt-get install slurm-wlm munge"),
+    Known("another user|give files away", "other users", "run the tests as root"),
+    Known(
+        "no disk can be mounted|no control group|kernel's log cannot be read|mount namespaces",
+        "full disks, control groups and mounts", "root of a machine of its own, in no container",
+    ),
+    Known("no IPv6", "IPv6", "a computer with it"),
+    Known("looks at no running trials", "Optuna's GPSampler beside running trials", "Optuna 5"),
+    Known("reads /proc|asks /proc|no /proc|Linux", "what only Linux has", "Linux"),
+)  # fmt: skip
+
+
+def known(reason: str) -> Known | None:
+    """Return the entry of this list that a skip belongs to."""
+    return next((each for each in KNOWN if re.search(each.reasons, reason)), None)
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test or a module was skipped."""
+    _, _, reason = report.longrepr if isinstance(report.longrepr, tuple) else ("", 0, "")
+    return str(reason).removeprefix("Skipped: ")
+
+
+def left_out(reasons: Iterable[str]) -> str:
+    """Return in one line what was left out, and how to get it."""
+    counts = Counter(known(reason) for reason in reasons)
+    parts = [
+        f"{count} of {each.what} ({each.how})" if each else f"{count} others (see above)"
+        for each, count in counts.most_common()
+    ]
+    return f"left out: {'; '.join(parts)}; what takes longer (make test-long)"
+
+
+def note(skipped: Mapping[str, str], ran: Iterable[str]) -> None:
+    """Note what was skipped and what was run, where that is asked for."""
+    if folder := os.environ.get(FOLDER_VARIABLE):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"skipped": dict(skipped), "ran": sorted(ran)})
+        Path(folder, f"{time.time_ns()}.json").write_text(text)
+
+
+def never_run(folder: Path) -> dict[str, str]:
+    """Return what was skipped in one of the runs noted there, and run in none."""
+    notes = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    ran = {name for each in notes for name in each["ran"]}
+    ran |= {name.partition("::")[0] for name in ran}
+    skipped = {name: reason for each in notes for name, reason in each["skipped"].items()}
+    return {name: reason for name, reason in skipped.items() if name not in ran}
+
+
+def main(folder: str) -> int:
+    """Print what no run has run, and why; the exit status is 1 if that is not all known."""
+    if not list(Path(folder).glob("*.json")):
+        print(f"{folder} has no note of a run", file=sys.stderr)
+        return 1
+    skipped = never_run(Path(folder))
+    unknown = 0
+    for reason, count in Counter(skipped.values()).most_common():
+        each = known(reason)
+        is_known = each is not None and each.is_meant()
+        unknown += not is_known
+        print(f"skipped: {count}: {reason}" + ("" if is_known else "  <- not meant"))
+        if not is_known:
+            print(*(f"    {name}" for name in skipped if skipped[name] == reason), sep="\n")
+    print(f"skipped in all runs: {len(skipped)} tests and modules", end="")
+    print(f"; {unknown} reasons are not in tests/skips.py, or not meant here" if unknown else "")
+    return 1 if unknown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""What the tests leave out is on one list (tests/skips.py)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import skips
+
+NO_GPU = "there is no CUDA device"
+
+
+def test_the_line_names_what_is_left_out_and_how_to_get_it() -> None:
+    reasons = [NO_GPU, "no wandb", "needs keras", "something new"]
+    assert skips.left_out(reasons) == (
+        "left out: 2 of MLflow, W&B and Keras (make test-integrations); 1 of GPUs (make test-gpu, "
+        "where there is one); 1 others (see above); what takes longer (make test-long)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_meant"), [(NO_GPU, True), ("no wandb", False), ("something new", False)]
+)
+def test_a_skip_that_is_not_meant_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    reason: str, is_meant: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setenv(skips.FOLDER_VARIABLE, str(tmp_path))
+    skips.note({"tests/a.py::test_a": reason, "tests/b.py::test_b": "no wandb"}, [])
+    skips.note({}, ["tests/b.py::test_b"])  # the next run has what the first had not
+    assert skips.main(str(tmp_path)) == (0 if is_meant else 1)
+    said = capsys.readouterr().out
+    assert f"skipped: 1: {reason}" in said
+    assert ("tests/a.py::test_a" in said) is not is_meant
+    assert "tests/b.py" not in said
+
+
+def test_runs_of_which_there_is_no_note_fail(tmp_path: Path) -> None:
+    assert skips.main(str(tmp_path)) == 1
+
+
+TESTS = """
+import pytest
+def test_that_runs(): pass
+@pytest.mark.skip(reason="something new")
+def test_that_is_skipped(): pass
+"""
+MODULE = 'import pytest\npytest.importorskip("no_such_module")\ndef test_a(): pass\n'
+
+
+@pytest.mark.parametrize("options", [["-p", "no:xdist"], ["-n", "1"]], ids=["alone", "xdist"])
+def test_a_run_notes_the_tests_and_modules_that_it_skips(
+    tmp_path: Path, options: list[str]
+) -> None:
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test_some.py").write_text(TESTS)
+    (folder / "test_module.py").write_text(MODULE)
+    (folder / "conftest.py").write_text("from tests.conftest import pytest_terminal_summary\n")
+    notes = tmp_path / "notes"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *options, "--rootdir", str(tmp_path), str(folder)],
+        cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd(), skips.FOLDER_VARIABLE: str(notes)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "left out: 2 others (see above)" in run.stdout
+    assert skips.never_run(notes) == {
+        "tests/test_module.py": "could not import 'no_such_module': No module named "
+        "'no_such_module'",
+        "tests/test_some.py::test_that_is_skipped": "something new",
+    }
+    assert skips.main(str(notes)) == 1
