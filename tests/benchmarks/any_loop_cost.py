@@ -37,6 +37,8 @@ from det_jupyter.core.timings.any_loop import KEY, LoopTimings
 from det_jupyter.core.timings.rank_timings import Timings
 from det_jupyter.core.timings.torch_hooks import watch
 
+KEYS = {"benchmark", "cores", "load", "loops"}  # of the last line
+
 BATCH = torch.randn(4, 8)
 WRITTEN = 400  # steps of a record, less than a second
 _BEFORE: Any = optimizers._global_optimizer_pre_hooks

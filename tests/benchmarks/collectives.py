@@ -21,6 +21,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.quick import arguments
+
+QUICK = "--ranks 2 --rounds 1 --sizes 100"
+KEYS = {"benchmark", "cpus", "results"}  # of the last line
+
 SIZES = (10, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _BYTES_PER_ROUND = 20_000_000
 _MOST_CALLS = 200
@@ -32,7 +37,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     results = []
     for ranks in options.ranks:
         results += measure(ranks, options.rounds, options.sizes)

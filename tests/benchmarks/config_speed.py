@@ -1,6 +1,6 @@
 """How long it takes to check and merge a large configuration.
 
-    python -m tests.benchmarks.config_speed
+    python -m tests.benchmarks.config_speed [--quick]
 
 The configuration has 200 hyperparameters, 100 labels, 200 environment variables and 200 entries of
 data, half of them in a template. Reading its YAML is measured too, and is no part of the aim:
@@ -9,6 +9,7 @@ merging and checking together within 5 ms.
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import statistics
@@ -17,13 +18,17 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from det_jupyter.config import merge, notices, origins, parse_config, parse_yaml, to_yaml
 from det_jupyter.errors import ConfigError
+from tests.benchmarks.quick import arguments
+
+QUICK = "--repeats 3"
+KEYS = {"benchmark", "system", "ms"}  # of the last line
 
 AIM_MS = 5.0
-REPEATS = 200
 _IMPORT = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
 
 
@@ -48,10 +53,10 @@ def whole() -> dict[str, Any]:
     return make_document(100) | {"entrypoint": "MyTrial", "searcher": searcher}
 
 
-def median_ms(work: Callable[[], Any]) -> float:
+def median_ms(repeats: int, work: Callable[[], Any]) -> float:
     """Return the median time that the work takes."""
     times = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         start = time.perf_counter()
         work()
         times.append(1000 * (time.perf_counter() - start))
@@ -65,7 +70,7 @@ def import_ms(statement: str) -> float:
     return min(1000 * float(run.stdout) for run in runs)
 
 
-def measure() -> dict[str, float]:
+def measure(repeats: int) -> dict[str, float]:
     """Return all figures in milliseconds."""
     template, document = make_document(0), whole()
     merged = merge(template, document)
@@ -74,18 +79,17 @@ def measure() -> dict[str, float]:
     found = origins(document, template, effective)
     text = to_yaml(merged)
     wrong = merged | {"resourcs": {}, "max_restarts": "five"}
+    ms = partial(median_ms, repeats)
     return {
-        "merge": median_ms(lambda: merge(template, document)),
-        "check the whole": median_ms(lambda: parse_config(merged, default_seed=1)),
-        "merge and check": median_ms(
-            lambda: parse_config(document, default_seed=1, template=template)
-        ),
-        "check what a rank gets": median_ms(lambda: parse_config(effective)),
-        "find what is wrong": median_ms(lambda: _refuse(wrong)),
-        "effective document": median_ms(config.to_document),
-        "origins": median_ms(lambda: origins(document, template, effective)),
-        "notices": median_ms(lambda: notices(effective)),
-        "write YAML": median_ms(lambda: to_yaml(effective, found)),
+        "merge": ms(lambda: merge(template, document)),
+        "check the whole": ms(lambda: parse_config(merged, default_seed=1)),
+        "merge and check": ms(lambda: parse_config(document, default_seed=1, template=template)),
+        "check what a rank gets": ms(lambda: parse_config(effective)),
+        "find what is wrong": ms(lambda: _refuse(wrong)),
+        "effective document": ms(config.to_document),
+        "origins": ms(lambda: origins(document, template, effective)),
+        "notices": ms(lambda: notices(effective)),
+        "write YAML": ms(lambda: to_yaml(effective, found)),
         "read YAML (once)": _once_ms(lambda: parse_yaml(text)),
         "import det_jupyter.config": import_ms("import det_jupyter.config"),
         "import pydantic and yaml alone": import_ms(
@@ -108,7 +112,9 @@ def _once_ms(work: Callable[[], Any]) -> float:
 
 def main() -> None:
     """Print a table, then one line of JSON."""
-    figures = measure()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=200)
+    figures = measure(parser.parse_args(arguments(QUICK)).repeats)
     for name, figure in figures.items():
         print(f"{name:32} {figure:8.2f} ms")
     is_met = figures["merge and check"] <= AIM_MS

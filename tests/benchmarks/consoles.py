@@ -31,9 +31,22 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.rank import Rank
+from tests.benchmarks.quick import arguments
 from tests.e2e.test_remote_agents import Node
 from tests.processes import det_home, wait_until
 from tests.trials import slow, submit
+
+QUICK = "--rounds 2 --executes 3"
+KEYS = {
+    "attach_here_ms",
+    "attach_elsewhere_ms",
+    "execute_here_ms",
+    "execute_elsewhere_ms",
+    "stacks_here_ms",
+    "stacks_elsewhere_ms",
+    "output_here_mb_per_s",
+    "output_elsewhere_mb_per_s",
+}  # of the last line
 
 _LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}}
 _PRINTED_BYTES = 20_000_000
@@ -130,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--executes", type=int, default=300)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     found = measure(options.rounds, options.executes)
     result: dict[str, float] = {}
     print(f"{'console on a rank':28} {'here':>16} {'elsewhere':>16}   median (p95)")

@@ -20,9 +20,13 @@ from pathlib import Path
 from statistics import median
 
 from det_jupyter.client import Client
+from tests.benchmarks.quick import arguments
 from tests.e2e.crash_kinds import KINDS, Crash
 from tests.e2e.test_crash_kinds import submit
 from tests.processes import det_home
+
+QUICK = "--match train_batch"
+KEYS = {"kinds", "median_s", "longest_s", "over_2_s", "load"}  # of the last line
 
 LIMIT_S = 2.0
 PATIENCE_S = 120.0
@@ -53,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measure all kinds that are told, print a table and a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--match", default="", help="only kinds with this text in their names")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments(QUICK, words))
     kinds = [one for one in KINDS if (one.error or one.notice) and options.match in one.name]
     found: dict[str, float] = {}
     with (

@@ -1,7 +1,14 @@
-"""How long the master takes for the last lines that fit, of a million: `python -m` this module."""
+"""How long the master takes for the last lines that fit, of a million.
+
+    python -m tests.benchmarks.log_search [--lines 1000000]
+
+The last line is JSON.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -10,8 +17,11 @@ from det_jupyter.contract.messages import LogQuery
 from det_jupyter.contract.run.output_lines import parse_printed
 from det_jupyter.master.service.database import open_database, transaction
 from det_jupyter.master.service.stored_logs import Logs, read_page
+from tests.benchmarks.quick import arguments
 
-NUM_LINES = 1_000_000
+QUICK = "--lines 20000"
+KEYS = {"us_a_line", "ms"}  # of the last line
+
 NUM_RANKS = 8
 _CHUNK = 1000
 _RARE, _OFTEN = 100_000, 100  # every so many lines have a warning, or an error
@@ -24,31 +34,36 @@ QUERIES = {
     "a text in all": LogQuery(tail=100, search="step"),
     "a rare text": LogQuery(tail=100, search="needle"),
     "a regular expression": LogQuery(tail=100, search="/need.e$/"),
-    "nothing new": LogQuery(after=NUM_LINES),
 }
 
 
 def main() -> None:
     """Fill a database and print the times."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    num_lines = parser.parse_args(arguments(QUICK)).lines
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "det.sqlite3"
         db = open_database(path)
         logs = Logs(db, max_bytes=1 << 40)
         started = time.perf_counter()
-        for first in range(0, NUM_LINES, _CHUNK):
+        for first in range(0, num_lines, _CHUNK):
             printed = parse_printed("".join(map(_line, range(first, first + _CHUNK))))
             with transaction(db):
                 rank = first // _CHUNK % NUM_RANKS
                 logs.add(float(first), trial_id=1, run=1, rank=rank, printed=printed)
-        per_line_us = (time.perf_counter() - started) / NUM_LINES * 1e6
+        per_line_us = (time.perf_counter() - started) / num_lines * 1e6
         print(f"{'storing':24} {per_line_us:8.1f} µs a line, its level recognised")
-        for name, query in QUERIES.items():
+        for name, query in (QUERIES | {"nothing new": LogQuery(after=num_lines)}).items():
             read_page(path, [1], query, is_over=False)  # a regular expression is checked once
             started = time.perf_counter()
             page = read_page(path, [1], query, is_over=False)
             took_ms = (time.perf_counter() - started) * 1e3
+            found[name] = round(took_ms, 1)
             print(f"{name:24} {took_ms:8.1f} ms  {len(page.lines)} of {page.total}")
         db.close()
+    print(json.dumps({"us_a_line": round(per_line_us, 1), "ms": found}))
 
 
 def _line(number: int) -> str:

@@ -48,6 +48,7 @@ from det_jupyter.contract.run.journal import (
     TargetReached,
 )
 from det_jupyter.contract.values.lengths import Length
+from tests.benchmarks.quick import arguments
 from tests.integration.master_support import (
     FakeAgent,
     MasterProcess,
@@ -57,6 +58,9 @@ from tests.integration.master_support import (
     make_text_chunk,
     master_process,
 )
+
+QUICK = "--trials 8 --slots 4 --of 4"
+KEYS = {"benchmark", "cpus", "results"}  # of the last line
 
 _MIB = 1024 * 1024
 _MARKS = (0, 0.25, 0.5, 0.75, 1)
@@ -68,7 +72,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--of", type=int, default=50, help="trials of an experiment")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     rows = measure(options.trials, options.slots, options.of)
     _print_table(rows)
     print(json.dumps({"benchmark": "long_life", "cpus": os.cpu_count(), "results": rows}))

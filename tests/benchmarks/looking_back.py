@@ -1,14 +1,16 @@
 """How long it takes to list many experiments, and to take out the metrics of many trials.
 
-    python -m tests.benchmarks.looking_back
+    python -m tests.benchmarks.looking_back [--experiments 10000] [--trials 100]
 
 The lists are of 10,000 experiments, the metrics of 100 trials with 1,000 reports of 5 metrics. The
 master's part (the query, the JSON) and the client's part (reading it) are counted, the loopback
-connection is not.
+connection is not. The last line is JSON.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 import tempfile
 import time
@@ -33,10 +35,13 @@ from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
+from tests.benchmarks.quick import arguments
 from tests.unit.master.machine_world import CAPSULE, make_config
 
-EXPERIMENTS = 10_000
-TRIALS, REPORTS, METRICS = 100, 1_000, 5
+QUICK = "--experiments 200 --trials 1"
+KEYS = {"lists_ms", "metrics_s"}  # of the last line
+
+REPORTS, METRICS = 1_000, 5
 _CURVES = TypeAdapter(list[Curve])
 
 
@@ -50,32 +55,33 @@ def seconds(act: Callable[[], object], repeats: int = 5) -> float:
     return statistics.median(taken)
 
 
-def add_experiments(service: Service) -> None:
+def add_experiments(service: Service, num: int) -> None:
     """Give the master that many experiments, each over and with one trial."""
     state = service.machine.state
-    for number in range(1, EXPERIMENTS + 1):
+    for number in range(1, num + 1):
         config = make_config(f"digits {number}", labels=[f"week {number % 50}"])
         config["hyperparameters"] = {f"hparam_{i}": i / 7 for i in range(10)}
         state.experiments[number] = Experiment(
             id=number, config=config, capsule=CAPSULE, python="python", cwd="/home/a",
             notebook=f"/home/a/book{number % 20}.ipynb", state=State.COMPLETED,
-            trial_ids=[number], best_metric=number / EXPERIMENTS, created_at=float(number),
+            trial_ids=[number], best_metric=number / num, created_at=float(number),
         )  # fmt: skip
         state.trials[number] = Trial(
             id=number, experiment_id=number, hparams=config["hyperparameters"], seed=1,
-            state=State.COMPLETED, best_metric=number / EXPERIMENTS, created_at=float(number),
+            state=State.COMPLETED, best_metric=number / num, created_at=float(number),
         )  # fmt: skip
 
 
-def measure_lists(service: Service) -> None:
-    """Print how long lists take."""
+def measure_lists(service: Service, num: int) -> dict[str, float]:
+    """Print how long lists take; return the milliseconds."""
+    taken_ms = {}
 
     def found(**query: object) -> None:
         asked = ExperimentQuery.model_validate(query)
         answer = JsonResponse(service.views.find(asked)).body
         to_rows(ExperimentRows.model_validate_json(bytes(answer)).rows)
 
-    print(f"{EXPERIMENTS:,} experiments")
+    print(f"{num:,} experiments")
     for title, query in {
         "50 newest": {"limit": 50},
         "50 best": {"limit": 50, "sort": "metric"},
@@ -84,13 +90,15 @@ def measure_lists(service: Service) -> None:
         "all": {},
     }.items():
         taken = seconds(lambda query=query: found(**query))  # type: ignore[misc]
-        print(f"  {title:29}  {taken * 1000:8.0f} ms")
+        taken_ms[title] = round(1000 * taken, 1)
+        print(f"  {title:29}  {taken_ms[title]:8.0f} ms")
+    return taken_ms
 
 
-def measure_metrics(store: Store) -> None:
-    """Print how long it takes to have all metrics as a DataFrame."""
+def measure_metrics(store: Store, trials: int) -> float:
+    """Print how long it takes to have all metrics as a DataFrame; return the seconds."""
     with store.transaction():
-        for trial_id in range(1, TRIALS + 1):
+        for trial_id in range(1, trials + 1):
             for step in range(1, REPORTS + 1):
                 values = {f"metric_{i}": step / (i + 1) for i in range(METRICS)}
                 record = MetricsReported(
@@ -99,7 +107,7 @@ def measure_metrics(store: Store) -> None:
                 )  # fmt: skip
                 row = (float(step), 1, trial_id, step, step, to_line(record))
                 store.feed.add_metrics([row])
-    print(f"metrics of {TRIALS} trials, {REPORTS:,} reports, {METRICS} metrics")
+    print(f"metrics of {trials} trials, {REPORTS:,} reports, {METRICS} metrics")
     started = time.perf_counter()
     body = bytes(JsonResponse(list(to_curves(read_metrics(store.path, 1)))).body)
     answered = time.perf_counter()
@@ -110,17 +118,23 @@ def measure_metrics(store: Store) -> None:
     print(f"  master: rows to {len(body) / 1e6:.0f} MB of JSON  {answered - started:6.2f} s")
     print(f"  client: JSON to curves         {read - answered:6.2f} s")
     print(f"  client: curves to DataFrame    {done - read:6.2f} s  ({len(frame):,} rows)")
+    return done - started
 
 
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--experiments", type=int, default=10_000)
+    parser.add_argument("--trials", type=int, default=100)
+    options = parser.parse_args(arguments(QUICK))
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "det.sqlite3")
         service = Service(store)
-        add_experiments(service)
-        measure_lists(service)
-        measure_metrics(store)
+        add_experiments(service, options.experiments)
+        lists_ms = measure_lists(service, options.experiments)
+        metrics_s = measure_metrics(store, options.trials)
         service.close()
+    print(json.dumps({"lists_ms": lists_ms, "metrics_s": round(metrics_s, 3)}))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,11 @@ from typing import Any
 import psutil
 
 from tests.benchmarks.long_life import _MIB, _copy, _live, _print_table, _slots, _submit
+from tests.benchmarks.quick import arguments
 from tests.integration.master_support import FakeAgent, make_client, master_process
+
+QUICK = "--trials 100"
+KEYS = {"benchmark", "cpus", "results"}  # of the last line
 
 _RUN, _OF = 500, 50  # trials that run, in experiments of so many
 _IDLE_S = 2.0
@@ -31,7 +35,7 @@ _IDLE_S = 2.0
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, nargs="+", default=[_RUN, 10_000, 100_000])
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     with tempfile.TemporaryDirectory(prefix="det-many-") as folder:
         database = _database_of_some(Path(folder))
         rows = [_measure(num, database, Path(folder) / str(num)) for num in options.trials]

@@ -23,6 +23,10 @@ from det_jupyter.agent.tunnel.dialing import Dialer
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.messages import GangLink
 from det_jupyter.master.service.agent_access import AgentAccess
+from tests.benchmarks.quick import arguments
+
+QUICK = "--seconds 1 --agents 2"
+KEYS = {"percent_of_a_core"}  # of the last line
 
 _GANG = "1.1.1"
 
@@ -63,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--agents", type=int, nargs="+", default=[2, 8, 32])
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     found: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         pair = AgentAccess(Path(folder)).gang_certificate()

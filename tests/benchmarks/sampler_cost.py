@@ -34,8 +34,12 @@ from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.nvml_driver import FAKE_NVML_VARIABLE
 from det_jupyter.contract.messages import AgentReports
+from tests.benchmarks.quick import arguments as words_of
 from tests.fake_nvml import SHAPE_VARIABLE
 from tests.integration.agent_support import make_plan, run_of
+
+QUICK = "--ranks 2 --workers 1 --megabytes 1 --seconds 1"
+KEYS = {"benchmark", "idle_percent", "intervals"}  # of the last line
 
 _RANK = """
 import os, subprocess, sys, time
@@ -156,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--megabytes", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=20.0)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words_of(QUICK, arguments))
     paths.data_dir().mkdir(parents=True, exist_ok=True)
     os.environ |= {FAKE_NVML_VARIABLE: "tests.fake_nvml", SHAPE_VARIABLE: "8"}
     results: dict[str, dict[str, float]] = {}

@@ -26,6 +26,18 @@ from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.storage.directory import DirectoryStorage
+from tests.benchmarks.quick import arguments
+
+QUICK = "--mb 40"
+KEYS = {
+    "size_mb",
+    "at_once_s",
+    "begin_first_s",
+    "begin_s",
+    "finish_s",
+    "step_alone_ms",
+    "step_beside_ms",
+}  # of the last line
 
 _ROUNDS = 5
 _LAYER_MB = 10
@@ -61,7 +73,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--mb", type=int, default=400)
-    size_mb = parser.parse_args().mb
+    size_mb = parser.parse_args(arguments(QUICK)).mb
     with tempfile.TemporaryDirectory() as folder:
         saver, step = make_saver(Path(folder), size_mb)
         alone = statistics.median(timed(step) for _ in range(200))

@@ -29,8 +29,19 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, CreateExperiment, State
 from det_jupyter.contract.trial.context_dir import pack_context, plan_context
+from tests.benchmarks.quick import arguments
 from tests.benchmarks.start_latency import RIVAL, torchrun
 from tests.processes import det_home
+
+QUICK = "--warm 1 --rounds 1"
+KEYS = {
+    "forked_p50_s",
+    "launched_s",
+    "cold_s",
+    "torchrun_s",
+    "ratio",
+    "ratio_cold",
+}  # of the last line
 
 _LAUNCHER = "python3 -m det_jupyter.launch.torch_distributed"
 FORKED = f"{_LAUNCHER} script.py"
@@ -79,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--warm", type=int, default=9, help="warm submissions")
     parser.add_argument("--rounds", type=int, default=5, help="cold, launched and torchrun starts")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     forked, launched, colds, rivals = [], [], [], []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "context"

@@ -36,6 +36,7 @@ from det_jupyter.config import parse_config
 from det_jupyter.contract.messages import State
 from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.searcher import AskSampler, Close, ExitReason, Search, TrainTo
+from tests.benchmarks.quick import arguments
 from tests.benchmarks.search_worlds import (
     SEARCHERS,
     SPACE,
@@ -45,6 +46,9 @@ from tests.benchmarks.search_worlds import (
     make_section,
     metric_of,
 )
+
+QUICK = "--trials 300 --machine-trials 100 --optuna-trials 20"
+KEYS = {"pure", "machine", "optuna"}  # of the last line
 
 WINDOW = 900  # trials
 
@@ -198,7 +202,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1_000_000)
     parser.add_argument("--machine-trials", type=int, default=100_000)
     parser.add_argument("--optuna-trials", type=int, default=10_000)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments(QUICK))
     pure = [apart(run_pure, name, given.trials) for name in SEARCHERS]
     print_table(pure, "decision")
     machine = [

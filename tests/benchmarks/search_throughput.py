@@ -22,8 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.quick import arguments
 from tests.processes import det_home
 from tests.trials import submit
+
+QUICK = "--trials 4 --rivals"
+KEYS = {"det_jupyter_s_per_trial", "det_jupyter_busy"}  # of the last line
 
 SLOTS = 2
 BATCHES = 50
@@ -184,7 +188,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--rivals", nargs="*", choices=[*RIVALS], default=[*RIVALS])
     parser.add_argument("--ray-trials", type=int, default=20, help="fewer: it takes its time")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     measured = {"det_jupyter": (options.trials, *ours(options.trials))}
     for name in options.rivals:
         trials = options.ray_trials if name == "ray" else options.trials

@@ -42,8 +42,16 @@ import psutil
 from det_jupyter.client import Client, Experiment, Follower
 from tests.benchmarks import bare_fork_server as bare
 from tests.benchmarks.bare_fork_server import STAGES
+from tests.benchmarks.quick import arguments
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import capture_trial, create, submit
+
+QUICK = "--warm 1 --rounds 1"
+KEYS = {  # of the last line
+    "warm_p50_s", "floor_s", "ratio_floor", "stages", "cold_s", "torchrun_s", "ratio", "import_ms",
+    "master_idle_rss_mb", "rank_private_mb", "rank_shared_mb",
+}  # fmt: skip
+
 
 IN_RANKS = ("decide", "fork", "import", "group", "build")
 RIVAL = Path(__file__).with_name("first_step_script.py")
@@ -266,7 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--warm", type=int, default=15, help="warm submissions")
     parser.add_argument("--rounds", type=int, default=3, help="cold starts, and torchrun starts")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     colds, rivals, warms, floors = [], [], [], []
     with tempfile.TemporaryDirectory() as scratch:
         settings = {"DET_JUPYTER_CPU_SLOTS": "2"}

@@ -33,6 +33,10 @@ from det_jupyter.pytorch.training import planned_run
 from det_jupyter.pytorch.training.loop import Loop
 from tests.benchmarks.loop_ours import Trial, run
 from tests.benchmarks.loop_steps import STEPS, Stopwatch, make_dataset
+from tests.benchmarks.quick import arguments
+
+QUICK = "--batches 60"
+KEYS = {"benchmark", "tiny", "5ms"}  # of the last line
 
 
 class Turns(NamedTuple):
@@ -146,7 +150,7 @@ def show(step: str, found: dict[str, float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--batches", type=int, default=10_000, help="of each step")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments(QUICK))
     torch.set_num_threads(1)
     print(json.dumps({"benchmark": "timings_turns", **measure_steps(options.batches)}))
 

@@ -20,7 +20,8 @@ PER_BATCH = {
 LEVELS = {
     "cpu_util_simple": 46.0, "memory_free": 412e9, "disk_iops": 1800.0,
     "disk_throughput_read": 640e6, "disk_throughput_write": 12e6, "net_throughput_sent": 1.4e6,
-    "net_throughput_recv": 2.2e6, "gpu_util": 91.0, "gpu_free_memory": 21e9, "gpu_power": 512.0,
+    "net_throughput_recv": 2.2e6, "net_gang_sent": 0.9e6,
+    "net_gang_recv": 1.1e6, "gpu_util": 91.0, "gpu_free_memory": 21e9, "gpu_power": 512.0,
     "gpu_temperature": 61.0, "gpu_clock": 1755.0, "pcie_sent": 310e6, "pcie_received": 2.1e9,
     "nvlink_sent": 41e9, "nvlink_received": 41e9, "cpu_util": 118.0, "memory_rss": 6.2e9,
     "memory_pss": 3.1e9, "gpu_memory": 58e9, "disk_read": 80e6, "disk_write": 1.5e6,
