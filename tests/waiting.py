@@ -88,9 +88,12 @@ def _is_of_this_run(home: str) -> bool:
 
 def _seconds(pid: int) -> float:
     waited_ns = 0
-    with suppress(FileNotFoundError):  # a thread has just ended, or it is no Linux
-        for task in os.scandir(f"/proc/{pid}/task"):
-            waited_ns += int(Path(task.path, "schedstat").read_text().split()[1])
+    with suppress(FileNotFoundError):  # it has just ended, or it is no Linux
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):  # the thread has just ended
+                waited_ns += int(
+                    Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1]
+                )
     return sum(psutil.Process(pid).cpu_times()[:2]) + waited_ns / 1e9
 
 
