@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from det_jupyter.launch import workers as module
 from det_jupyter.launch.computers import Run
 from det_jupyter.launch.copies import Tail
 from det_jupyter.launch.workers import Worker, exit_code, run_workers
+from tests.waiting import wait_until_gone
 
 
 def shell(script: str, rank: int | None = 0, **facts: object) -> Worker:
@@ -154,18 +154,7 @@ def test_ctrl_c_stays_with_a_handler_that_is_not_pythons() -> None:
 def test_what_a_worker_leaves_behind_is_killed(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     assert run_workers([shell(f"sleep 600 & echo $! > {pid}")], "test") == 0
-    left = int(pid.read_text())
-    deadline = time.monotonic() + 60
-    while _lives(left) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not _lives(left)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_until_gone(int(pid.read_text()))
 
 
 def test_a_tail_has_the_last_ten_lines_as_a_terminal_shows_them() -> None:
