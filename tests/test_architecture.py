@@ -115,7 +115,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "reducers": {""},
         "steps": {"", "data", "parallel"},
         "trial": {"", "data", "parallel", "reducers", "steps"},
-        "checkpoints": {"", "parallel", "trial"},
+        "checkpoints": {"", "parallel", "steps", "trial"},
         "metrics": {"", "data", "parallel", "reducers", "trial"},
         "training": {
             "", "checkpoints", "data", "metrics", "parallel", "steps", "trial",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from det_jupyter.client.handle_text import describe_trial, flattened, ranked
+from det_jupyter.client.handle_text import describe_trial, ranked
 from det_jupyter.client.tables import Columns, Row, Rows
 from det_jupyter.contract.messages import (
     Curve,
@@ -15,6 +15,7 @@ from det_jupyter.contract.messages import (
     TimingsView,
     steps_per_epoch,
 )
+from det_jupyter.contract.schema.key_paths import flattened
 from det_jupyter.errors import Conflict, DetError
 
 STATISTICS = ("p50", "p95", "max")

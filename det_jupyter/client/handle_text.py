@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.contract.messages import CheckpointView, ExperimentView, TrialView
 from det_jupyter.contract.messages.status import STATUS_WORDS, UNUSUAL, api_name
+from det_jupyter.contract.schema.key_paths import flattened
 from det_jupyter.contract.values.text import count, hparam_text, number, shortened, size
 from det_jupyter.view.making.experiment_facts import status_of, status_word, trial_status
 
@@ -98,19 +99,6 @@ def ranked(view: ExperimentView) -> list[TrialView]:
 def describe_trial(trial: TrialView) -> str:
     """Return a trial's state as a word or two for users."""
     return UNUSUAL.get(trial.state) or status_word(trial, trial_status(trial, trial.state)).lower()
-
-
-def flattened(hparams: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of each hyperparameter.
-
-    >>> dict(flattened({"optimizer": {"lr": 0.1}, "depth": 2}))
-    {'optimizer.lr': 0.1, 'depth': 2}
-    """
-    for name, value in hparams.items():
-        if isinstance(value, Mapping) and value:
-            yield from flattened(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
 
 
 def varying(view: ExperimentView) -> list[str]:

@@ -19,7 +19,6 @@ from det_jupyter.contract.messages import (
     TrialChangeView,
     TrialView,
 )
-from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.values.text import size
 from det_jupyter.errors import ConfigError, Conflict
 
@@ -88,11 +87,10 @@ class TrialChange:
 
     def __repr__(self) -> str:
         view = self.view
-        what = view.text or to_text(view.change)
         if view.error:
-            return f"{what}: refused: {view.error}"
+            return f"{view.what}: refused: {view.error}"
         steps = view.steps_completed
-        return f"{what}, {'when it trains' if steps is None else f'from batch {steps}'}"
+        return f"{view.what}, {'when it trains' if steps is None else f'from batch {steps}'}"
 
 
 def record_profile(client: Client, request: ProfileTrial, timeout: float) -> Traces:

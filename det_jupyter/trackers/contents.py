@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from det_jupyter.client.handle_text import flattened
 from det_jupyter.contract.messages import (
     AllocationState,
     CheckpointView,
@@ -20,6 +19,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages.curves import points_of
+from det_jupyter.contract.schema.key_paths import flattened
 from det_jupyter.contract.values.text import shortened
 
 RunStatus = Literal["waiting", "running", "completed", "canceled", "failed"]
@@ -50,7 +50,8 @@ class RunFacts:
 
     Args:
         name: How the run is called.
-        params: Hyperparameters by dotted path.
+        params: Hyperparameters by dotted path: those that the trial began with. One that was
+            changed when the trial was continued is added as `lr after batch 100`.
         facts: Ids, state, verdict, places of checkpoints, and so on, by name; none is empty.
         labels: The user's.
         description: The user's.
@@ -96,6 +97,7 @@ def facts_of(
         "labels": ", ".join(experiment.labels),
         "metric": experiment.metric,
         "best_metric": "" if trial.best_metric is None else f"{trial.best_metric:.6g}",
+        "changes": "; ".join(filter(None, (change.sentence for change in trial.changes))),
         "verdict": trial.verdict.sentence if trial.verdict is not None else "",
         "failure": trial.failure.error if trial.failure is not None else "",
         "best_checkpoint": _place(_best(experiment, own)),
@@ -103,7 +105,7 @@ def facts_of(
     }
     return RunFacts(
         name=f"{experiment.name} {trial.id}",
-        params=dict(flattened(trial.hparams)),
+        params=_params(trial),
         facts={name: shortened(text, _LONGEST) for name, text in facts.items() if text},
         labels=experiment.labels,
         description=experiment.description,
@@ -112,6 +114,16 @@ def facts_of(
         began_at=trial.created_at,
         ended_at=trial.ended_at,
     )
+
+
+def _params(trial: TrialView) -> dict[str, Any]:
+    """Return the hyperparameters: trackers keep the first value of each name."""
+    params, later = dict(flattened(trial.hparams)), dict[str, Any]()
+    for change in reversed(trial.changes):
+        for path, former in change.former_hparams.items():
+            later[f"{path} after batch {change.steps_completed}"] = params.get(path, "none")
+            params[path] = former
+    return params | dict(reversed(later.items()))
 
 
 def _status(trial: TrialView) -> RunStatus:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from det_jupyter.client import Client, Experiment
+from det_jupyter.client import Client, Comparison, Experiment
+from det_jupyter.client.compare import fetch_experiments
 from det_jupyter.errors import DetError, NotFound, RankFailed
 from tests.ignored_keys import IGNORED, with_keys
 from tests.processes import DetHome, wait_until
@@ -67,6 +68,39 @@ def test_training_that_was_continued_ends_as_if_it_had_never_stopped(client: Cli
     assert losses(short) == losses(whole)
     expected, found = weights(whole, 60), weights(short, 60)
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+CONFIGURED = TRIAL_SOURCE.replace("lr=0.01", 'lr=context.get_hparam("lr")').replace(
+    '        return {"loss": loss}\n',
+    '        return {"loss": loss, "lr": self.optimizer.param_groups[0]["lr"]}\n',
+)
+
+
+def test_a_training_that_is_continued_with_another_rate_trains_at_it(client: Client) -> None:
+    hparams = small_config()["hyperparameters"] | {"lr": 0.01}
+    searcher = small_config()["searcher"] | {"max_length": {"batches": 30}}
+    first = submit(client, small_config(hyperparameters=hparams, searcher=searcher), CONFIGURED)
+    assert first.wait(60) == "COMPLETED"
+    changes = {"hyperparameters.lr": 0.002, "searcher.max_length.batches": 40}
+    first.continue_(changes)
+    assert first.wait(60) == "COMPLETED"
+    (rates,) = [c for c in first.curves() if (c.group, c.name) == ("batches", "lr")]
+    assert rates.values == [0.01] * 30 + [0.002] * 10
+    lines = [line.text.strip() for line in first.best_trial().logs()]
+    assert (
+        "training goes on at batch 30 with other hyperparameters: lr 0.01 → 0.002. "
+        "SGD: lr 0.01 → 0.002"
+    ) in lines
+    assert repr(first.best_trial().changes()) == "[lr 0.01 → 0.002, from batch 30]"
+    first.continue_({"searcher.max_length.batches": 50})  # nothing is said or changed
+    assert first.wait(60) == "COMPLETED"
+    (rates,) = [c for c in first.curves() if (c.group, c.name) == ("batches", "lr")]
+    assert rates.values == [0.01] * 30 + [0.002] * 20
+    assert len(first.best_trial().changes()) == 1
+    other = submit(client, small_config(hyperparameters=hparams, searcher=searcher), CONFIGURED)
+    assert other.wait(60) == "COMPLETED"
+    said = "was changed: lr 0.01 → 0.002 after batch 30."
+    assert said in repr(Comparison(fetch_experiments(client, [first.id, other.id])))
 
 
 def test_a_canceled_experiment_goes_on_under_its_number(client: Client) -> None:

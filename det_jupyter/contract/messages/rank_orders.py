@@ -6,7 +6,7 @@ out by ascending id. All ranks carry out an order after the same batch.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -109,16 +109,29 @@ class ProfileView(Wire):
 
 
 class TrialChangeView(Wire):
-    """A change of a trial while it trains."""
+    """A change of a trial while it trains, or as it was continued with other hyperparameters."""
 
     id: int
     at: Timestamp
-    change: Change
+    change: Change | None = None  # None: hyperparameters
     steps_completed: int | None = None  # batches completed when it took effect; None: not yet
     text: PrintableText = ""  # what it changed: `lr 0.1 → 0.05`
     error: PrintableText = ""  # why it was refused
+    former_hparams: dict[str, Any] = {}  # values before the change, by dotted name
     # False once a later configuration has another min_validation_period.
     keeps_period: bool = True
+
+    @property
+    def what(self) -> str:
+        """What it changes: `lr 0.1 → 0.05`, or before it has taken effect, `lr 0.05`."""
+        return self.text or ("" if self.change is None else to_text(self.change))
+
+    @property
+    def sentence(self) -> str:
+        """What it has changed and when; "" if it has not taken effect."""
+        if self.steps_completed is None or self.error:
+            return ""
+        return f"{self.what} after batch {self.steps_completed}"
 
 
 def to_text(change: Change) -> str:

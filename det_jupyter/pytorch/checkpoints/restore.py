@@ -18,6 +18,7 @@ import torch
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
+from det_jupyter.pytorch.checkpoints.configured import apply_configured, built_otherwise
 from det_jupyter.pytorch.checkpoints.state_snapshot import restore_arrays
 from det_jupyter.pytorch.checkpoints.training_state import FORMAT, STATE_FILE, Parts
 from det_jupyter.pytorch.rng import derive_seed, seed_everything, set_states
@@ -128,6 +129,37 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
         if name in state["parts"]:
             part.restore(state["parts"][name])
     _restore_rank(context, state)
+
+
+def apply_changed(parts: Parts, state: dict[str, Any], hparams: list[str]) -> None:
+    """Give restored optimizers and schedulers what the configuration has changed (configured.py).
+
+    The chief says so on stderr.
+
+    Args:
+        hparams: The hyperparameters that were changed, such as `lr 0.1 → 0.01`.
+    """
+    context, steps = parts.context, state["steps_completed"]
+    then, now = state.get("built"), parts.built
+    line = ""
+    if not hparams:
+        if then and now and (otherwise := built_otherwise(then, now)):
+            line = (
+                f"training goes on at batch {steps} with the optimizer of the checkpoint, though "
+                f"the trial makes it otherwise now ({', '.join(otherwise)}): no hyperparameter "
+                "was changed"
+            )
+    else:
+        line = f"training goes on at batch {steps} with other hyperparameters: "
+        line += f"{', '.join(hparams)}. "
+        if then is None or now is None:  # older checkpoints have none
+            line += "Optimizers and schedulers stay as the checkpoint has them: it is of an older "
+            line += "version, which did not say how they were made"
+        else:
+            changed = apply_configured(context, then, now)
+            line += "; ".join(changed) or "Optimizers and schedulers are made as before"
+    if line and context.distributed.is_chief:
+        sys.stderr.write(f"{line}\n")
 
 
 def _restore_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> None:

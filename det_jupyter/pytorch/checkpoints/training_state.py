@@ -5,6 +5,7 @@
                     own_callbacks, rng_states, gradients, exchanges, reducers, stop_requested: of
                     each rank
                     validation_due: the validation that is still due after the last batch
+                    built: optimizers and schedulers as the trial made them (configured.py)
                     arrays: paths of numpy's arrays and numbers
 
 `state_dict.pt` holds tensors and plain values only, so that `torch.load(weights_only=True)` reads
@@ -58,11 +59,13 @@ class Parts:
         context: Has the wrapped models, optimizers, schedulers and reducers.
         callbacks: The trial's.
         shared: Further objects by name, whose state is the same on all ranks.
+        built: Values of optimizers and schedulers as the trial made them (configured.py).
     """
 
     context: PyTorchTrialContext
     callbacks: Callbacks
     shared: Mapping[str, SharedPart] = field(default_factory=dict)
+    built: dict[str, Any] | None = None
 
 
 def collect_state(
@@ -92,6 +95,7 @@ def collect_state(
             "models": models,
             "optimizers": optimizers,
             "lr_schedulers": [item.scheduler.state_dict() for item in context.lr_schedulers],
+            "built": parts.built,
             "scaler": context.scaler.state_dict() if context.scaler is not None else None,
             "callbacks": parts.callbacks.state_dict(),
             "parts": {name: part.state() for name, part in parts.shared.items()},

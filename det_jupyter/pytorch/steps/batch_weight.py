@@ -104,7 +104,7 @@ class BatchWeight:
         if position.window_weights is None:
             return num_batches if averages else 1.0
         first, total = position.window_weights
-        whole = _or_one(total) / first
+        whole: Number = _or_one(total) / first
         return whole if averages else whole / num_batches
 
     def _add_to_window(self, own: Number, device: torch.device) -> None:

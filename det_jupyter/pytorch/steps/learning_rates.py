@@ -194,10 +194,10 @@ def change_rates(
         assert factor is not None
         before += [f"{float(group['lr']):g}" for group in optimizer.param_groups]
         for group in optimizer.param_groups:
-            _set(group, "lr", group["lr"] * factor if change.lr is None else change.lr)
+            set_rate(group, "lr", group["lr"] * factor if change.lr is None else change.lr)
             for name in _IN_GROUPS:
                 if name in group:
-                    _set(group, name, group[name] * factor)
+                    set_rate(group, name, group[name] * factor)
         for scheduler in _inner(schedulers):
             if getattr(scheduler, "optimizer", None) is optimizer:
                 _scale_scheduler(scheduler, factor)
@@ -221,7 +221,7 @@ def _scale_scheduler(scheduler: Any, factor: float) -> None:
     scheduler._last_lr = [r.clone() if isinstance(r, torch.Tensor) else r for r in rates]
 
 
-def _set(group: dict[str, Any], name: str, value: Any) -> None:
+def set_rate(group: dict[str, Any], name: str, value: Any) -> None:
     """Set a rate. A tensor is filled in place, because a compiled step reads this tensor."""
     if isinstance(group[name], torch.Tensor):
         group[name].fill_(value)

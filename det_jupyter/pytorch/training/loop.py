@@ -26,6 +26,7 @@ from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import Context
 from det_jupyter.core.timings.rank_timings import open_timings
+from det_jupyter.pytorch.checkpoints.configured import describe_built
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
@@ -308,7 +309,12 @@ class Loop:
             shared["changes"] = self._orders
         if self._tuner is not None:
             shared["bucket_tuner"] = self._tuner
-        return Parts(context=self.context, callbacks=self._callbacks, shared=shared)
+        context = self.context
+        if context.built is None:  # a second `fit` finds them trained
+            context.built = describe_built(context)
+        return Parts(
+            context=context, callbacks=self._callbacks, shared=shared, built=context.built
+        )
 
     def _tune(self, share: Share) -> None:
         """Let the tuner try sizes of buckets; report its decision."""

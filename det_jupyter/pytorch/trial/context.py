@@ -106,6 +106,7 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         self.accepts_any_loader = False
         self.has_searcher = True  # the configuration has a searcher metric
         self._claimed_by: object = None
+        self.built: dict[str, Any] | None = None  # by the loop, before it trains: configured.py
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
         self.stepping = Stepping(self.position, Precision(device, None), self.distributed)
         self._unmovable: set[type] = set()

@@ -169,11 +169,16 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
 
 
 def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
-    """Return sentences on trials that represent searches, other metrics and missing curves."""
+    """Return sentences on representatives, changes, other metrics and missing curves."""
     notes = [
         f"Experiment {one.experiment.id} is compared by {trial}."
         for one in compared
         if (trial := _representative(one))
+    ]
+    notes += [
+        f"{one.label} was changed: {'; '.join(changes)}."
+        for one in compared
+        if one.trial and (changes := [c.sentence for c in one.trial.changes if c.sentence])
     ]
     metrics = list(dict.fromkeys(metric_of(one.experiment) for one in compared))
     if len(metrics) > 1:

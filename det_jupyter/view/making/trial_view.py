@@ -16,7 +16,6 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages import Verdict as FoundVerdict
-from det_jupyter.contract.messages.rank_orders import to_text
 from det_jupyter.contract.values.text import experiment_title
 from det_jupyter.view.making.experiment_facts import (
     fraction,
@@ -77,7 +76,7 @@ def build_changes(trial: TrialView) -> list[Change]:
             id=change.id,
             trial_id=trial.id,
             steps_completed=change.steps_completed,
-            text=change.text or to_text(change.change),
+            text=change.what,
             error=change.error,
         )
         for change in trial.changes

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from det_jupyter.contract.messages import AllocationState, ExperimentView, FeedItem, State, Verdict
+from det_jupyter.contract.messages import (
+    AllocationState,
+    Change,
+    ExperimentView,
+    FeedItem,
+    State,
+    TrialChangeView,
+    Verdict,
+)
 from det_jupyter.trackers.contents import (
     Point,
     facts_of,
@@ -121,6 +129,7 @@ def test_a_run_has_parameters_and_what_the_trial_has_come_to() -> None:
     assert (facts.status, facts.began_at, facts.ended_at) == ("running", CREATED_AT, None)
 
 
+<<<<<<< HEAD
 def test_a_run_that_the_search_stopped_says_so() -> None:
     stopped = trial(state=State.COMPLETED, was_stopped=True, best_metric=0.123456789)
     facts = facts_of(sample(), stopped, [], computer="here")
@@ -128,6 +137,31 @@ def test_a_run_that_the_search_stopped_says_so() -> None:
     assert facts.facts["best_metric"] == "0.123457"
     assert "best_checkpoint" not in facts.facts
     assert facts_of(sample(), trial(), [], computer="here").facts["state"] == "ACTIVE"
+=======
+def test_a_hyperparameter_that_was_changed_is_there_twice_with_the_batch() -> None:
+    def changed(number: int, steps: int, before: float, after: float) -> TrialChangeView:
+        return TrialChangeView(
+            id=number,
+            at=CREATED_AT,
+            steps_completed=steps,
+            text=f"lr {before} → {after}",
+            former_hparams={"lr": before},
+        )
+
+    refused = TrialChangeView(id=3, at=CREATED_AT, change=Change(lr=1.0), error="no")
+    changes = [changed(1, 100, 0.1, 0.01), changed(2, 200, 0.01, 0.02), refused]
+    one = trial(hparams={"lr": 0.02, "width": 8}, changes=changes)
+    facts = facts_of(sample(), one, [], computer="here")
+    assert facts.params == {
+        "lr": 0.1,
+        "width": 8,
+        "lr after batch 100": 0.01,
+        "lr after batch 200": 0.02,
+    }
+    assert (
+        facts.facts["changes"] == "lr 0.1 → 0.01 after batch 100; lr 0.01 → 0.02 after batch 200"
+    )
+>>>>>>> 738974e6 (A continued training takes what its configuration has changed of optimizers)
 
 
 def test_a_run_ends_as_its_trial() -> None:

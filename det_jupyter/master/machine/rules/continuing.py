@@ -17,9 +17,14 @@ from typing import Any
 
 from det_jupyter.config import origins, parse_config
 from det_jupyter.config.storages import LOCATING
-from det_jupyter.contract.messages import State
+from det_jupyter.contract.messages import State, TrialChangeView
 from det_jupyter.contract.messages.status import in_words
-from det_jupyter.contract.schema.key_paths import join_words, look_up
+from det_jupyter.contract.schema.key_paths import (
+    describe_changes,
+    flattened,
+    join_words,
+    look_up,
+)
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.lifecycle import OVER, move
@@ -126,7 +131,7 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
         )
     _check_checkpoints(turn, incomplete)
     if not _is_search(config):
-        _update_hparams(incomplete[0], experiment.config, config)
+        _update_hparams(turn, incomplete[0], experiment.config, config)
     period = "min_validation_period"
     keep_period = config.get(period) == experiment.config.get(period)
     _apply_config(experiment, config)
@@ -197,19 +202,38 @@ def _check_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
         )
 
 
-def _update_hparams(trial: Trial, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Set the hyperparameters whose configuration has changed; the others keep their values."""
+def _update_hparams(
+    turn: Turn, trial: Trial, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> None:
+    """Set the hyperparameters whose configuration has changed; the others keep their values.
+
+    It is one of the trial's changes. What its optimizers take of it is decided as the checkpoint
+    is restored (pytorch/checkpoints/configured.py).
+    """
     if old["hyperparameters"] == new["hyperparameters"]:
         return
     settings = parse_config(new)
     (drawn,) = settings.searcher.sample(
         settings.hyperparameters, settings.reproducibility.experiment_seed, 1
     )
-    specs = old["hyperparameters"]
+    specs, former = old["hyperparameters"], trial.hparams
     trial.hparams = {
         name: trial.hparams[name] if name in specs and specs[name] == spec else drawn[name]
         for name, spec in new["hyperparameters"].items()
     }
+    if changes := describe_changes(former, trial.hparams):
+        checkpoint = usable_checkpoint(turn.state, trial.latest_checkpoint)
+        now = dict(flattened(trial.hparams))
+        view = TrialChangeView(
+            id=turn.state.seq,
+            at=turn.now,
+            steps_completed=checkpoint.steps_completed if checkpoint else 0,
+            text=", ".join(changes),
+            former_hparams={
+                path: value for path, value in flattened(former) if now.get(path) != value
+            },
+        )
+        trial.changes = [*trial.changes, view]
 
 
 def _apply_config(experiment: Experiment, config: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def changes_of(trial: Trial) -> list[ChangeOrder]:
 def _repeated_part(view: TrialChangeView) -> Change | None:
     """Return the part of a change that later runs repeat; None if there is none."""
     change = view.change
-    if view.keeps_period or change.min_validation_period is None:
+    if change is None or view.keeps_period or change.min_validation_period is None:
         return change
     if change.lr is None and change.lr_factor is None:
         return None

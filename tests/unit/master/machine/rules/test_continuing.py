@@ -23,6 +23,7 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import ContinueRequested, NewsSetAside
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.rules.continuing import changed_values
+from det_jupyter.master.machine.rules.trial_orders import changes_of
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -162,6 +163,10 @@ def test_the_hyperparameters_that_are_overridden_change_and_drawn_ones_stay() ->
     world.tell(again(world, hyperparameters={"lr": 0.5}))
     assert world.trial().hparams == {"global_batch_size": 8, "lr": 0.5, "momentum": momentum}
     assert world.trial().seed == seed
+    (change,) = world.trial().changes
+    assert change.sentence == "lr 0.1 → 0.5 after batch 0"
+    assert change.former_hparams == {"lr": 0.1}
+    assert changes_of(world.trial()) == []  # nothing that its ranks repeat
 
 
 def test_what_was_without_effect_before_is_in_nobody_s_way() -> None:

@@ -1,0 +1,152 @@
+"""What restored optimizers and schedulers take from the configuration, and what stays as saved.
+
+    built then    a value as the trial made it when the training of the checkpoint began
+    saved         as the checkpoint has it: after schedules, and changes by users
+    built now     as the trial has made it in this run
+
+One rule for all of them: if hyperparameters were changed since, a value that is built otherwise
+now than then is the one built now; every other is the saved one. The present learning rate is in
+the same proportion to its initial one as before, so a schedule goes on at the new rate. If no
+hyperparameter was changed, all is as saved (a rate may depend on the number of slots).
+
+    lr                             hyperparameter 0.1 → 0.01, StepLR has made 0.05 of it: 0.005
+    initial_lr, base_lrs, max_lr   built now
+    weight_decay, betas, gamma     built now, if they were changed
+    exp_avg, last_epoch, best      saved: they are equal when built
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from det_jupyter.pytorch.steps.learning_rates import set_rate
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+
+Built = dict[str, Any]
+
+
+def describe_built(context: PyTorchTrialContext) -> Built:
+    """Return the values of optimizers and schedulers, as the trial has made them."""
+    groups = [[_values(group) for group in each.param_groups] for each in context.optimizers]
+    schedulers = [item.scheduler.state_dict() for item in context.lr_schedulers]
+    return copy.deepcopy({"optimizers": groups, "lr_schedulers": schedulers})
+
+
+def apply_configured(context: PyTorchTrialContext, then: Built, now: Built) -> list[str]:
+    """Give restored optimizers and schedulers the values that are built otherwise now.
+
+    Args:
+        context: Has the optimizers and schedulers, with the state of the checkpoint.
+        then, now: Of `describe_built`.
+
+    Returns:
+        What has changed: `SGD: lr 0.1 → 0.01`.
+    """
+    scheduled = {id(item.scheduler.optimizer) for item in context.lr_schedulers}
+    described = []
+    both = zip(context.optimizers, then["optimizers"], now["optimizers"], strict=True)
+    for optimizer, before, after in both:
+        found: dict[str, None] = {}  # groups usually change alike
+        for group, was, made in zip(optimizer.param_groups, before, after, strict=True):
+            changes = _change_group(group, was, made, is_scheduled=id(optimizer) in scheduled)
+            found |= dict.fromkeys(changes)
+        described += _of(optimizer, found)
+    items = zip(context.lr_schedulers, then["lr_schedulers"], now["lr_schedulers"], strict=True)
+    for item, was, made in items:
+        changed, found = _changed_state(item.scheduler.state_dict(), was, made)
+        if changed is not None:
+            item.scheduler.load_state_dict(changed)
+        described += _of(item.scheduler, found)
+    for item in context.lr_schedulers:
+        _show_rates(item.scheduler)
+    return described
+
+
+def built_otherwise(then: Built, now: Built) -> list[str]:
+    """Return what is built otherwise now, though no hyperparameter was changed."""
+    groups = zip(then["optimizers"], now["optimizers"], strict=False)
+    return [
+        f"{name} {_text(was[name])} → {_text(made[name])}"
+        for before, after in groups
+        for was, made in list(zip(before, after, strict=False))[:1]
+        for name in made
+        if name in was and not _is_same(was[name], made[name])
+    ]
+
+
+def _change_group(
+    group: dict[str, Any], was: Built, made: Built, *, is_scheduled: bool
+) -> Iterator[str]:
+    names = [name for name in made if name not in was or not _is_same(was[name], made[name])]
+    rate = group.get("lr")
+    if "lr" in names and rate is not None:
+        initial: Any = group.get("initial_lr", was["lr"] if is_scheduled else rate)
+        own: Any = made.get("initial_lr", made["lr"])
+        new = own * (float(rate) / float(initial)) if float(initial) else own
+        yield f"lr {_text(rate)} → {_text(new)}"
+        set_rate(group, "lr", new)
+    for name in names:
+        if name != "lr" and name in group:
+            if name != "initial_lr":  # as the line on lr says
+                yield f"{name} {_text(group[name])} → {_text(made[name])}"
+            group[name] = copy.deepcopy(made[name])
+
+
+_OF_RATES = ("_last_lr", "base_lrs", "max_lrs")  # as the line on lr says
+
+
+def _changed_state(saved: Any, was: Any, made: Any) -> tuple[Any, dict[str, None]]:
+    """Return the scheduler's state with what is built otherwise, and its names; None: nothing."""
+    found: dict[str, None] = {}
+    changed: dict[str, Any] = {}
+    if not all(isinstance(each, Mapping) for each in (saved, was, made)):
+        return None, found
+    for name, value in made.items():
+        if name not in was or name not in saved or _is_same(was[name], value):
+            continue
+        if name == "_schedulers":  # of ChainedScheduler and SequentialLR
+            inner = [
+                _changed_state(*each) for each in zip(saved[name], was[name], value, strict=True)
+            ]
+            changed[name] = [
+                state if new is None else new
+                for state, (new, _) in zip(saved[name], inner, strict=True)
+            ]
+            found |= {each: None for _, names in inner for each in names}
+            continue
+        changed[name] = copy.deepcopy(value)
+        if name not in _OF_RATES:
+            found[f"{name} {_text(saved[name])} → {_text(value)}"] = None
+    return ({**saved, **changed} if changed else None), found
+
+
+def _show_rates(scheduler: Any) -> None:
+    """Let the scheduler, and those in it, have the present rates as the last ones."""
+    if hasattr(scheduler, "_last_lr"):
+        rates = [group["lr"] for group in scheduler.optimizer.param_groups]
+        scheduler._last_lr = [r.clone() if isinstance(r, torch.Tensor) else r for r in rates]
+    for inner in getattr(scheduler, "_schedulers", ()):
+        _show_rates(inner)
+
+
+def _of(owner: Any, changes: Mapping[str, None]) -> list[str]:
+    return [f"{type(owner).__name__}: {', '.join(changes)}"] if changes else []
+
+
+def _values(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name not in ("params", "param_names")}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return torch.equal(torch.as_tensor(one).cpu(), torch.as_tensor(other).cpu())
+    return bool(one == other)
+
+
+def _text(value: Any) -> str:
+    value = value.tolist() if isinstance(value, torch.Tensor) else value
+    return f"{value:g}" if isinstance(value, float) else str(value)
