@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     TimingsView,
     steps_per_epoch,
 )
-from det_jupyter.contract.schema.key_paths import flattened
+from det_jupyter.contract.values.nested import flattened
 from det_jupyter.errors import Conflict, DetError
 
 STATISTICS = ("p50", "p95", "max")

@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.contract.messages import CheckpointView, ExperimentView, TrialView
 from det_jupyter.contract.messages.status import STATUS_WORDS, UNUSUAL, api_name
-from det_jupyter.contract.schema.key_paths import flattened
+from det_jupyter.contract.values.nested import flattened
 from det_jupyter.contract.values.text import count, hparam_text, number, shortened, size
 from det_jupyter.view.making.experiment_facts import status_of, status_word, trial_status
 

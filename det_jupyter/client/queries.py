@@ -12,7 +12,7 @@ from det_jupyter.client.requests import When, make_request, to_moment
 from det_jupyter.client.tables import Row, Rows
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow
 from det_jupyter.contract.messages.status import STATUS_WORDS, api_name
-from det_jupyter.contract.schema.key_paths import flattened
+from det_jupyter.contract.values.nested import flattened
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import date as date_text
 from det_jupyter.errors import Conflict, NotFound

@@ -6,6 +6,7 @@ The chief stores them, or with `shard=True` all ranks together (sharded.py).
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 from det_jupyter.contract.run.journal import CheckpointDeleted
 from det_jupyter.contract.run.room import RoomGate
-from det_jupyter.contract.trial.origin import Origin
+from det_jupyter.contract.trial.origin import Origin, changed_hparams
 from det_jupyter.core.argument_checks import ContextPart, find_choice_problem
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata, versions
@@ -52,6 +53,7 @@ class CheckpointContext(ContextPart):
         wanted: The folder for requests to the agent (wanted.py); it may not exist.
         gate: Holds up the writing of checkpoints while the disk is full.
         latest: Uuid of the trial's last checkpoint: the next is taken to be as large.
+        hparams: The trial's hyperparameters; None: they are not compared with a checkpoint's.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class CheckpointContext(ContextPart):
         wanted: Path | None = None,
         gate: RoomGate | None = None,
         latest: str | None = None,
+        hparams: Mapping[str, Any] | None = None,
     ) -> None:
+        self._hparams = hparams
         self._gate = gate
         self._latest = latest
         self._last_bytes = 0  # of the last checkpoint that this process has stored
@@ -198,7 +202,20 @@ class CheckpointContext(ContextPart):
         """
         _check_mode("restore_path", download_mode)
         with self._reading("restore_path", storage_id, selector) as path:
+            self._note_other_hparams(storage_id, path)
             yield path
+
+    def _note_other_hparams(self, storage_id: str, path: Path) -> None:
+        """Say on the chief, once, that the trial continues with other hyperparameters."""
+        hparams, self._hparams = self._hparams, None
+        if not self._distributed.is_chief or storage_id != self._latest:
+            return
+        if changes := changed_hparams(path, hparams):
+            sys.stderr.write(
+                f"training goes on with other hyperparameters: {', '.join(changes)}. Optimizers "
+                "and schedulers that are restored from the checkpoint keep its values, unless "
+                "the code sets them after that\n"
+            )
 
     def download(
         self,

@@ -319,6 +319,7 @@ def managed_context(
         run.folder.wanted,
         journal.gate,
         info.latest_checkpoint,
+        info.hparams,
     )
     if _loop is not None:
         profiler.follow(_loop)

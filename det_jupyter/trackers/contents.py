@@ -19,7 +19,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages.curves import points_of
-from det_jupyter.contract.schema.key_paths import flattened
+from det_jupyter.contract.values.nested import flattened
 from det_jupyter.contract.values.text import shortened
 
 RunStatus = Literal["waiting", "running", "completed", "canceled", "failed"]

@@ -49,38 +49,6 @@ def look_up(document: Any, path: str) -> Any:
     return document
 
 
-def flattened(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of each value of nested mappings.
-
-    >>> dict(flattened({"optimizer": {"lr": 0.1}, "depth": 2}))
-    {'optimizer.lr': 0.1, 'depth': 2}
-    """
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from flattened(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
-
-
-def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the values that differ between two documents, by dotted path.
-
-    >>> describe_changes({"lr": 0.1, "net": {"depth": 2}}, {"lr": 0.01, "net": {"depth": 2}})
-    ['lr 0.1 → 0.01']
-    """
-    before, after = dict(flattened(old)), dict(flattened(new))
-    none = object()
-    return [
-        f"{path} {_value_at(before, path)} → {_value_at(after, path)}"
-        for path in dict.fromkeys([*before, *after])
-        if before.get(path, none) != after.get(path, none)
-    ]
-
-
-def _value_at(values: Mapping[str, Any], path: str) -> str:
-    return format_value(values[path]) if path in values else "none"
-
-
 def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a section of a document; an empty mapping if it is absent or no mapping."""
     found = document.get(name)

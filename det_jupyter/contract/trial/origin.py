@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from det_jupyter.contract.host.blobs import BlobStore, FlatBlobs
 from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.contract.messages import Capsule, GangPlan
 from det_jupyter.contract.trial.captured import blobs_of
+from det_jupyter.contract.values.nested import describe_changes
 from det_jupyter.contract.values.variables import without_values
 from det_jupyter.errors import CheckpointError
 
@@ -125,6 +127,18 @@ class Origin:
             raise CheckpointError(f"{path / LOAD_DATA_FILE}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error!r}") from None
+
+
+def changed_hparams(path: Path, hparams: Mapping[str, Any] | None) -> list[str]:
+    """Return the hyperparameters that differ from those in the folder of a checkpoint.
+
+    A checkpoint that does not say its own, or a training without any, has none that differ.
+    """
+    with suppress(CheckpointError):
+        saved = Origin.read(path).hparams
+        if saved is not None and hparams is not None:
+            return describe_changes(saved, json.loads(json.dumps(hparams, default=str)))
+    return []
 
 
 def name_of_class(trial_class: type) -> str:

@@ -22,7 +22,7 @@ from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths
 from det_jupyter.contract.messages import ExperimentView, SearchChangeView, State
 from det_jupyter.contract.messages.leaving_words import leaving_sentence
-from det_jupyter.contract.schema.key_paths import flattened
+from det_jupyter.contract.values.nested import flattened
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import count, date
 from det_jupyter.errors import Conflict, NotFound, UsageError

@@ -8,15 +8,12 @@ extended beyond its end is treated as if it had had the later end from the begin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.messages import CheckpointRef
-from det_jupyter.contract.schema.key_paths import describe_changes
-from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin
+from det_jupyter.contract.trial.origin import Origin, changed_hparams
 from det_jupyter.core import CheckpointContext
 from det_jupyter.pytorch.checkpoints.restore import (
     apply_changed,
@@ -79,7 +76,7 @@ class Savepoints:
             is_first = context.distributed.local_rank == 0  # each computer has a copy of its own
             with reading(checkpoint.path) as folder:
                 self._state = state = read_state(folder, is_checked=is_first)
-                changes = self._changed_hparams(folder)
+                changes = changed_hparams(folder, self._origin.hparams)
             self._parts.callbacks.on_checkpoint_load_start(state)
             restore_models(context, state, where)
             restore_training(self._parts, state, where)
@@ -88,14 +85,6 @@ class Savepoints:
             where = f"searcher: checkpoint {source.uuid}"
             with reading(source.path) as folder:
                 restore_models(context, read_state(folder), where)
-
-    def _changed_hparams(self, folder: Path) -> list[str]:
-        """Return the hyperparameters that were changed since the checkpoint was saved."""
-        own = self._origin.hparams
-        saved = Origin.read(folder).hparams if (folder / LOAD_DATA_FILE).is_file() else None
-        if own is None or saved is None:
-            return []
-        return describe_changes(saved, json.loads(json.dumps(own, default=str)))
 
     def restore_generators(self) -> str | None:
         """Set the generators. Call it last, since restoring other state may draw from them.

@@ -20,12 +20,11 @@ from det_jupyter.config.storages import LOCATING
 from det_jupyter.contract.messages import State, TrialChangeView
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.schema.key_paths import (
-    describe_changes,
-    flattened,
     join_words,
     look_up,
 )
 from det_jupyter.contract.values.lengths import parse_length
+from det_jupyter.contract.values.nested import describe_changes, flattened
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.lifecycle import OVER, move
 from det_jupyter.master.machine.model.state import Experiment, Trial
