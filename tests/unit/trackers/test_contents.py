@@ -129,7 +129,6 @@ def test_a_run_has_parameters_and_what_the_trial_has_come_to() -> None:
     assert (facts.status, facts.began_at, facts.ended_at) == ("running", CREATED_AT, None)
 
 
-<<<<<<< HEAD
 def test_a_run_that_the_search_stopped_says_so() -> None:
     stopped = trial(state=State.COMPLETED, was_stopped=True, best_metric=0.123456789)
     facts = facts_of(sample(), stopped, [], computer="here")
@@ -137,7 +136,8 @@ def test_a_run_that_the_search_stopped_says_so() -> None:
     assert facts.facts["best_metric"] == "0.123457"
     assert "best_checkpoint" not in facts.facts
     assert facts_of(sample(), trial(), [], computer="here").facts["state"] == "ACTIVE"
-=======
+
+
 def test_a_hyperparameter_that_was_changed_is_there_twice_with_the_batch() -> None:
     def changed(number: int, steps: int, before: float, after: float) -> TrialChangeView:
         return TrialChangeView(
@@ -161,7 +161,6 @@ def test_a_hyperparameter_that_was_changed_is_there_twice_with_the_batch() -> No
     assert (
         facts.facts["changes"] == "lr 0.1 → 0.01 after batch 100; lr 0.01 → 0.02 after batch 200"
     )
->>>>>>> 738974e6 (A continued training takes what its configuration has changed of optimizers)
 
 
 def test_a_run_ends_as_its_trial() -> None:
