@@ -21,6 +21,10 @@ _FAILED_DEVICE = re.compile(
     r"|an illegal memory access was encountered|uncorrectable ECC error encountered"
     r"|unknown error|GPU has fallen off the bus|no CUDA-capable device is detected)"
 )
+# Of torch without CUDA, and of CUDA without a GPU.
+_NO_DEVICE = re.compile(
+    r"Torch not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver"
+)
 _OF_CODE = (
     "device-side assert triggered",
     "an illegal memory access was encountered",
@@ -95,6 +99,12 @@ def more_about(error: BaseException) -> str:
     torch = sys.modules.get("torch")
     if torch is None:
         return ""
+    if isinstance(error, (AssertionError, RuntimeError)) and _NO_DEVICE.search(str(error)):
+        return (
+            "this rank has no GPU: its slot is a CPU; `x.to(context.device)` or "
+            "`context.to_device(x)` of a trial is right on every slot, as is "
+            '`x.to("cuda" if torch.cuda.is_available() else "cpu")` in other code'
+        )
     if not isinstance(error, RuntimeError) or not (found := _FAILED_DEVICE.search(str(error))):
         return ""
     if found["what"] in _OF_CODE:

@@ -130,3 +130,14 @@ def test_versions_of_torch_before_2_5_have_the_addition_too(
 
 def test_other_errors_have_no_addition() -> None:
     assert more_about(ValueError("CUDA error: unknown error")) == ""
+
+
+def test_a_tensor_that_is_sent_to_a_gpu_on_a_cpu_slot_says_what_to_use() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises((AssertionError, RuntimeError)) as caught:
+        torch.zeros(1).cuda()
+    assert more_about(caught.value).startswith(
+        "this rank has no GPU: its slot is a CPU; `x.to(context.device)` or "
+    )
+    assert more_about(RuntimeError("No CUDA GPUs are available")) != ""
