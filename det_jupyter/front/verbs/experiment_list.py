@@ -16,7 +16,6 @@ from det_jupyter.errors import NotFound
 from det_jupyter.front.verbs.cluster_tables import user_name
 from det_jupyter.front.verbs.grammar import Call, usage_errors
 from det_jupyter.front.verbs.listings import (
-    MOST_ROWS,
     Cell,
     Listing,
     form_of,
@@ -29,6 +28,7 @@ _HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "label
 _COLUMNS = ("ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended",
             "Resource Pool", "Best Metric", "Labels", "Archived")  # fmt: skip
 _LONGEST_NAME = 60
+_NEWEST = 20  # experiments, unless a line asks for more
 _MOST_NAMED = 5  # experiments, by their numbers
 
 
@@ -36,7 +36,7 @@ def list_experiments(call: Call) -> str:
     """Return the experiments that match the options, as a table, newest first, or as data."""
     given = call.options
     form = form_of(given)
-    limit = None if given.all or form or given.pages == "all" else MOST_ROWS
+    limit = None if given.all or form or given.pages == "all" else _NEWEST
     limit = limit if (page := page_of(given)) is None else page
     is_sorted = given.sort_by is not None or given.reverse  # the master cannot sort so
     with usage_errors(given):
@@ -63,7 +63,8 @@ def list_experiments(call: Call) -> str:
         return _as_data(found.rows, form)
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
     is_filtered = query != unfiltered or given.offset > 0
-    hint = "" if given.all else f"; {call.reader.experiment} list -a lists all"
+    command = f"{call.reader.experiment} list"
+    hint = "" if given.all else f"; {command} --limit 100 lists more, {command} -a all"
     table = found_text(found, hint=hint, is_filtered=is_filtered, in_columns=call.is_shell)
     return "\n".join([table, *(f"Note: {disk.sentence(call.reader)}" for disk in found.disks)])
 

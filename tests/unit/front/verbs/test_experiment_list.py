@@ -64,24 +64,24 @@ def test_a_list_is_a_table_with_the_best_value_and_what_it_is_found_by(
         f"9   digits  Queued  50%       error 0.25  2      {started}  -           train.ipynb",
         f"7   digits  Queued  50%       error 0.25  2      {started}  good, wide  train.ipynb",
     ]
-    assert master.queries == [ExperimentQuery(limit=50)]
+    assert master.queries == [ExperimentQuery(limit=20)]
 
 
 @pytest.mark.parametrize(
     ("line", "query"),
     [
-        ("", {"limit": 50}),
-        ("wide nets", {"text": "wide nets", "limit": 50}),
+        ("", {"limit": 20}),
+        ("wide nets", {"text": "wide nets", "limit": 20}),
         ("-a", {"archived": True}),
         ("--limit 3 --sort metric", {"limit": 3, "sort": "metric"}),
         ("--name dig* --notebook train.ipynb", {"name": "dig*", "notebook": "train.ipynb",
-                                                "limit": 50}),
-        ("--label good --label wide", {"label": ["good", "wide"], "limit": 50}),
+                                                "limit": 20}),
+        ("--label good --label wide", {"label": ["good", "wide"], "limit": 20}),
         ("--state running,queued --state paused", {"state": ["running", "queued", "paused"],
-                                                   "limit": 50}),
+                                                   "limit": 20}),
         ("--since 2026-01-31 --until 2026-01-31", {
             "since": datetime(2026, 1, 31).timestamp(),
-            "until": datetime(2026, 2, 1).timestamp(), "limit": 50}),
+            "until": datetime(2026, 2, 1).timestamp(), "limit": 20}),
         ("--csv", {}),
         ("--json --limit 7", {"limit": 7}),
     ],
@@ -95,10 +95,11 @@ def test_a_line_is_a_query_of_the_master(
 
 def test_what_is_not_listed_is_counted(master: Master, capsys: pytest.CaptureFixture[str]) -> None:
     master.found = rows_found(9, num_more=9_950, num_archived=1)
-    expected = "Not listed: 9,950 more, 1 archived; %det_experiment list -a lists all."
+    more = "%det_experiment list --limit 100 lists more, %det_experiment list -a all."
+    expected = f"Not listed: 9,950 more, 1 archived; {more}"
     assert listed(capsys, "list")[-1] == expected
     master.found = rows_found(num_archived=1)
-    assert listed(capsys, "list") == ["Not listed: 1 archived; %det_experiment list -a lists all."]
+    assert listed(capsys, "list") == [f"Not listed: 1 archived; {more}"]
 
 
 def test_none_yet_and_none_that_fits_are_told_apart(
