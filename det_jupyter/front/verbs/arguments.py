@@ -174,7 +174,12 @@ FOLLOW_LINKS = flag(
 AS_DATA = one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON"))
 FORMS = ("csv", "json", "yaml", "quiet")  # options of a listing, and methods of Listing
 _ROWS = (
-    argument("--limit", type=whole, metavar="N", help="how many rows (default: 50, experiments 20, as data all)"),
+    argument(
+        "--limit",
+        type=whole,
+        metavar="N",
+        help="how many rows (default: 50, experiments 20, as data all)",
+    ),
     argument("--offset", type=whole, default=0, metavar="N", help="leave out the first rows"),
     argument("--pages", choices=("1", "all"), help="1: one page, of 200 rows or --limit N"),
 )
