@@ -130,6 +130,12 @@ class EventReading:
         """Write what there is."""
         self._write(len(self._events))
 
+    def end(self) -> None:
+        """Write what there is, and that the last validation lacks the searcher metric."""
+        self.flush()
+        if self._is_on:
+            self._give_notice(self._validated.end(has_validated=True))
+
     def _read(self) -> None:
         while self._is_on:
             self._has_events.wait()
@@ -168,11 +174,15 @@ class EventReading:
             self._sink.write(Notice(at=time.time(), rank=0, text=NOTICE))
         # Only validations: what is written of training may count other steps.
         is_validation = record.group == "validation"
-        if is_validation and (text := self._validated.note("validation", steps, record.metrics)):
-            self._sink.write(Notice(at=time.time(), rank=0, text=text))
+        if is_validation:
+            self._give_notice(self._validated.note("validation", steps, record.metrics))
         if steps > self._steps:
             self._steps = steps
             self._on_steps(steps)
+
+    def _give_notice(self, text: str) -> None:
+        if text:
+            self._sink.write(Notice(at=time.time(), rank=0, text=text))
 
     def _write_progress(self, scalars: list[Scalar]) -> None:
         num_steps, num_epochs = self._length
@@ -199,7 +209,7 @@ def read_events(
         return
     _reading = EventReading(sink, on_steps, searcher_metric, epochs)
     os.register_at_fork(after_in_child=_reading.stop)
-    atexit.register(_reading.flush)
+    atexit.register(_reading.end)
     for name in _WRITERS:
         after_import(name, partial(wrap_writer, name, _reading), has="EventFileWriter")
     for name in _CSV_LOGGERS:
@@ -215,7 +225,7 @@ def stop_reading() -> None:
 def end_reading() -> None:
     """Write what was read. Called when the user's code has ended."""
     if _reading is not None:
-        _reading.flush()
+        _reading.end()
 
 
 def wrap_writer(name: str, reading: EventReading) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _VALIDATION = "validation"
+_PHASES = {"val", "valid", "validation", "eval"}
 
 
 class MetricNames:
@@ -62,5 +63,22 @@ class MetricNames:
         group = next((name for name in self._groups if self._metric in self._groups[name]), None)
         if group is not None:
             return f"{text}. {self._metric} is reported in the group {group}"
-        nearest = get_close_matches(self._metric, validated, n=1)
-        return f"{text}. Did you mean {nearest[0]}?" if nearest else text
+        nearest = _nearest(self._metric, validated)
+        return f"{text}. Did you mean {nearest}?" if nearest else text
+
+
+def _nearest(metric: str, names: Iterable[str]) -> str:
+    """Return the name that is meant by a metric; "" if none is like it.
+
+    >>> _nearest("val_loss", {"Loss", "acc"}), _nearest("accuracy", {"Accuracy/top1", "Loss"})
+    ('Loss', 'Accuracy/top1')
+    """
+    plain = {_plain(name): name for name in sorted(names)}
+    (near,) = get_close_matches(_plain(metric), plain, n=1) or [""]
+    return plain.get(near, "")
+
+
+def _plain(name: str) -> str:
+    """Return a name without case, separators and the word for validation."""
+    words = name.lower().replace("/", "_").split("_")
+    return "_".join(words[1:] if len(words) > 1 and words[0] in _PHASES else words)

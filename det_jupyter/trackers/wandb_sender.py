@@ -10,6 +10,8 @@ minute, or more seldom if it takes long; and at its end.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import time
@@ -21,6 +23,7 @@ os.environ["WANDB_ERROR_REPORTING"] = "false"  # it would report to W&B
 os.environ["WANDB_SILENT"] = "true"
 
 import wandb
+from wandb.proto.wandb_internal_pb2 import HistoryRecord
 
 from det_jupyter.contract.messages import Curve, TrackerProgress, TrackerWork
 from det_jupyter.contract.values.addresses import without_secrets
@@ -124,13 +127,14 @@ class WandbSender:
             dir=scratch,
             settings=_settings(),
         )
-        for step, row in rows_of(curves):
-            at = row.pop("_timestamp")
-            run.log({**row, "_timestamp": at, "_runtime": at - facts.began_at}, step=step)
+        _log(run, facts.began_at, curves)
         run.summary.update({f"det_jupyter/{name}": text for name, text in facts.facts.items()})
         _add_code(run, code)
         run.finish(exit_code=_EXIT_CODES.get(facts.status, 0))
         (made,) = scratch.glob("wandb/offline-run-*")
+        for path in made.rglob("*"):
+            if path.is_symlink():  # to a log of W&B's own process, in the user's home
+                path.unlink()
         began = time.strftime("%Y%m%d_%H%M%S", time.localtime(facts.began_at))
         target = self._folder / f"offline-run-{began}-{run_id}"
         former = scratch / "former"
@@ -138,6 +142,24 @@ class WandbSender:
             target.rename(former)
         made.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _log(run: Any, began_at: float, curves: Sequence[Curve]) -> None:
+    """Write the rows of a run, with the time since the trial's beginning as `_runtime`.
+
+    Not by `run.log`: there `_runtime` is the time that this process has been writing.
+    """
+    last: dict[str, float] = {}
+    for step, row in rows_of(curves):
+        whole = {**row, "_runtime": row["_timestamp"] - began_at, "_step": step}
+        record = HistoryRecord()
+        record.step.num = step
+        for name, value in whole.items():
+            text = json.dumps("NaN" if math.isnan(value) else value)
+            record.item.add(key=name, value_json=text)
+        run._interface._publish_history(record)
+        last |= whole
+    run.summary.update(last)
 
 
 def _settings() -> Any:
@@ -156,6 +178,7 @@ def _settings() -> Any:
         x_disable_machine_info=True,
         x_disable_meta=True,
         x_disable_stats=True,
+        symlink=False,
         x_save_requirements=False,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.messages import AllocationState, FeedItem, State
+from det_jupyter.contract.trial.context_dir.context_plan import plan_context
 from det_jupyter.trackers.service import Unreachable
 from tests.integration.trackers.recorded import Killed, Recorded, losses
 from tests.unit.view.view_samples import CREATED_AT, allocation, trial
@@ -72,12 +73,24 @@ def test_a_trial_is_a_run_with_its_metrics_parameters_code_and_end(tmp_path: Pat
         (1, 1, 1.0), (2, 2, 0.5), (3, 3, 1 / 3),
     ]  # fmt: skip
     assert rows[0]["training/top 5%"] == "NaN"
+    assert [row["_runtime"] for row in rows] == [step - CREATED_AT for step in (1, 2, 3)]
     (end,) = records_of(tmp_path, "exit")
     assert end["exit_code"] == 1
     (run_folder,) = tmp_path.glob("offline-run-*")
     assert (run_folder / "files" / "code" / "Cell_In_5_").read_text() == "print()\n"
     summary = [each["update"] for each in records_of(tmp_path, "summary")]
     assert any(each.get("det_jupyter/state") == "ERROR" for each in summary)
+    assert any(each.get("training/loss") == 1 / 3 for each in summary)
+
+
+def test_a_folder_in_a_context_does_not_block_the_next_submission(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()\n")
+    source = Recorded(losses(1, range(1, 4)))
+    source.trial = trial(state=State.COMPLETED, allocation=None)
+    send(tmp_path / "wandb", source)
+    plan = plan_context(tmp_path)
+    assert plan.problems == []
+    assert not [each for each in plan.entries.values() if each.kind == "link"]
 
 
 def test_a_run_stays_whole_and_single_when_the_process_is_killed(tmp_path: Path) -> None:

@@ -139,6 +139,18 @@ def test_a_searcher_metric_that_is_not_written_is_named_with_those_that_are() ->
     )
 
 
+def test_after_one_validation_the_name_that_is_meant_is_offered_at_the_end() -> None:
+    script = Script()
+    script.write(1, **{"Error/val": 0.5, "Loss/train": 0.25})
+    script.reading.end()
+    script.reading.end()
+    _, notice = script.of(Notice)
+    assert notice.text == (
+        "searcher.metric is error, and validations have: Error; so no checkpoint is the best one. "
+        "Did you mean Error?"
+    )
+
+
 def test_a_searcher_metric_that_is_written_is_not_named(script: Script) -> None:
     for step in (1, 2, 3):
         script.write(step, val_loss=0.5)
