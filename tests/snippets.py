@@ -1,0 +1,53 @@
+"""The code blocks of README and docs: each runs in a test, or its page says why not.
+
+A comment before a block marks one that no test runs:
+
+    <!-- not run: tests/e2e/test_diagnose.py does the same -->
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<why>[^\n]*) -->\n\n?)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A block of a page. `why_not` is empty if it has to run."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    why_not: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def snippets(*languages: str) -> list[Snippet]:
+    """Return the blocks in these languages; without languages, all of them."""
+    return [each for each in _all() if not languages or each.language in languages]
+
+
+def _all() -> Iterator[Snippet]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found in _BLOCK.finditer(text):
+            yield Snippet(
+                page.relative_to(ROOT).as_posix(),
+                text.count("\n", 0, found.start("text")),
+                found["language"],
+                found["text"],
+                found["why"] or "",
+            )
