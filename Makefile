@@ -57,7 +57,7 @@ test-integrations: setup
 	PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$(CURDIR)/$(BIN):$$PATH" \
 	$(ABOVE) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10 \
 	tests/unit/integrations tests/integration/test_launch_programs.py tests/integration/trackers \
-	$(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed integration_notebooks plain_trainers snippets)
+	$(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed integration_notebooks snippets)
 
 # What none of the runs that .ci/run has made has run, and why; fails if that is not all meant.
 skipped: setup

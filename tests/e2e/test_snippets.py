@@ -167,11 +167,10 @@ loader, loss = [(torch.zeros(1), torch.zeros(1))] * 3, 0.5
 }
 
 
+@pytest.mark.skipif(find_spec("keras") is None, reason="not an environment of all trainers")
 @pytest.mark.timeout(900)  # a library's import takes minutes where many others compute
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_snippet_of_a_library_trains(library: str, tmp_path: Path) -> None:
-    if find_spec(library) is None:
-        pytest.skip(f"{library} is absent")
     before, call = LIBRARIES[library]
     word = "SummaryWriter(" if library == "tensorboard" else f"integrations.{library} "
     (snippet,) = (
