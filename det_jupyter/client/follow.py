@@ -213,8 +213,14 @@ def wait_for_end(
         return view.state
     if is_paused(view):
         raise Conflict(f"experiment {experiment_id} is paused; activate() lets it go on")
+    hangs = [
+        f"trial {trial.id}: {trial.hang.sentence(time.time())}"
+        for trial in view.trials
+        if trial.hang is not None
+    ]
+    goes_on = f"hangs: {'; '.join(hangs)}" if hangs else "goes on"
     raise WaitTimeout(
-        f"experiment {experiment_id} is {state_word(view)} after {timeout or 0:g} s and goes on"
+        f"experiment {experiment_id} is {state_word(view)} after {timeout or 0:g} s and {goes_on}"
     )
 
 

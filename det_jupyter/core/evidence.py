@@ -3,12 +3,12 @@
     a thread that wakes once a second    the page's beats and counts; on request the stacks of all
                                          threads, into the file `stacks-<rank>`, and the flight
                                          recorder of torch, into the file `recorder-<rank>`
-    a signal handler in C                the stacks too. It needs no GIL, so it works when the
-                                         interpreter hangs; but a signal may end a wait of a C
-                                         library, so it is sent only then
+    one in each process that is forked   on request its stacks, into `stacks-<rank>.<pid>`
+      by multiprocessing
     a hook of torch's process groups     the last collective that Python code has begun
 
-The thread imports nothing, since a process that is forked during an import waits for it for ever.
+No signal asks for stacks: it would end waits of C libraries. The threads import nothing, since a
+process that is forked during an import waits for it for ever.
 [m] A beat takes 0.15 ms, and the hook 4 µs for each collective that is begun from Python; DDP
 begins its own in C++.
 """
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
+from multiprocessing.util import register_after_fork
 from typing import Any
 
 from det_jupyter.contract.host.own_threads import own_thread_ids, start_own
@@ -85,13 +85,14 @@ class _Evidence:
         self.pid = os.getpid()
         self._page = page
         self._rank = rank
+        self._folder = folder
         self._recorder = folder.recorder(rank)
         self._num_entered = 0
         self._texts: dict[Any, bytes] = {}
         self._is_hooked = False
         self._stacks = os.open(folder.stacks(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        page.set(rank, "signal", _write_stacks_on_signal(self._stacks))
         page.set(rank, "pid", self.pid)
+        register_after_fork(self, _Evidence.follow_in_child)
         self._hook()
 
     def beat(self) -> None:
@@ -110,6 +111,23 @@ class _Evidence:
                 self._write_stacks()
                 page.set(rank, "answered", wanted)
             time.sleep(_BEAT_S)
+
+    def follow_in_child(self) -> None:
+        """Answer requests for stacks in a process that multiprocessing has forked."""
+        start_own(threading.Thread(target=self._answer_in_child, name="evidence"))
+
+    def _answer_in_child(self) -> None:
+        answered = self._page.get(self._rank, "children")
+        path = self._folder.stacks(self._rank, os.getpid())
+        while True:
+            time.sleep(_BEAT_S)
+            if (wanted := self._page.get(self._rank, "children")) != answered:
+                answered = wanted
+                with suppress(OSError):
+                    draft = path.with_name(f"{path.name}.new")
+                    with draft.open("w") as file:
+                        faulthandler.dump_traceback(file, all_threads=True)
+                    draft.replace(path)
 
     def note_entered(self, name: str, arguments: tuple[Any, ...]) -> None:
         if os.getpid() != self.pid:
@@ -195,22 +213,3 @@ def _sequence_number() -> int | None:
     with suppress(Exception):  # torch's, of a private function
         return int(group._get_sequence_number_for_group())
     return None
-
-
-def _write_stacks_on_signal(descriptor: int) -> int:
-    """Have stacks written when a signal arrives; return its number, 0 if that is not possible.
-
-    It is a real-time signal, which no program uses by chance, and faulthandler restarts the
-    system call that it interrupts where that is possible.
-
-    Args:
-        descriptor: Of a file that stays open until the process ends: a handler must open none.
-    """
-    number = getattr(signal, "SIGRTMAX", 0) - 3
-    if sys.platform != "linux" or number < 1:
-        return 0
-    try:
-        faulthandler.register(number, file=descriptor, all_threads=True)
-    except (OSError, ValueError, RuntimeError):
-        return 0
-    return int(number)

@@ -3,9 +3,9 @@
     --load 10     beside so many busy processes
     --only NAME   only the kinds whose names contain this
 
-Two ranks with gloo on the CPU. Ten kinds of stall: the time from the stall until `why()` says what
-it is, or from the stall until the error does, where the ranks fail by themselves. Eight kinds that
-only look like a stall, for 12 s: nothing may be said. Prints a table and one line of JSON:
+Two ranks with gloo on the CPU. Kinds of stall: the time from the stall until `why()` says what it
+is, or from the stall until the error does, where the ranks fail by themselves. Kinds that only
+look like a stall, for 12 s: nothing may be said. Prints a table and one line of JSON:
 
     named         stalls of which the expected sentence was said
     missed        the others
@@ -22,9 +22,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -32,6 +34,7 @@ from typing import NamedTuple
 import psutil
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import AllocationView, State
 from tests.benchmarks.hang_kinds import AT, CELL, LOOK_ALIKES, STALLS, Kind
 from tests.placed_trial import submit_cell
 from tests.processes import DetHome, det_home
@@ -72,7 +75,7 @@ def watch(experiment: Experiment, kind: Kind) -> Said:
         trial = view.trials[0] if view.trials else None
         if trial is not None:
             run = trial.allocation
-            if run is not None and stalled_at is None and _has_reached(run.id, experiment):
+            if run is not None and stalled_at is None and _has_begun(run, experiment, kind):
                 stalled_at = time.monotonic()
             sentence = trial.failure.error if trial.failure else ""
             if run is not None and run.hang is not None:
@@ -88,6 +91,10 @@ def watch(experiment: Experiment, kind: Kind) -> Said:
             break
         time.sleep(_POLL_S)
     return Said(last if is_stall else "", None)
+
+
+def _has_begun(run: AllocationView, experiment: Experiment, kind: Kind) -> bool:
+    return bool(run.ranks) if kind.is_at_start else _has_reached(run.id, experiment)
 
 
 def _has_reached(run_id: str, experiment: Experiment) -> bool:
@@ -107,11 +114,7 @@ def _has_reached(run_id: str, experiment: Experiment) -> bool:
 
 def freeze(experiment: Experiment, kind: Kind, home: DetHome) -> None:
     """Stop processes for 12 s: the ranks, or the agent and what is below it."""
-    while True:
-        run = experiment.view.trials[0].allocation if experiment.view.trials else None
-        if run is not None and run.ranks and _has_reached(run.id, experiment):
-            break
-        time.sleep(_POLL_S)
+    run = _await_batch(experiment)
     pids = [rank.pid for rank in run.ranks]
     if kind.freezes == "all":
         parent = psutil.Process(pids[0]).parent()
@@ -126,21 +129,39 @@ def freeze(experiment: Experiment, kind: Kind, home: DetHome) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
+def _await_batch(experiment: Experiment) -> AllocationView:
+    """Wait until a rank is in the batch AT; return the run."""
+    while True:
+        run = experiment.view.trials[0].allocation if experiment.view.trials else None
+        if run is not None and run.ranks and _has_reached(run.id, experiment):
+            return run
+        time.sleep(_POLL_S)
+
+
 def measure(client: Client, kind: Kind, home: DetHome) -> Said:
     """Run the trial of a kind, and return what was said."""
     experiment = submit(client, kind)
     try:
         if kind.freezes:
             freeze(experiment, kind, home)
-        return watch(experiment, kind)
+        if kind.cell:
+            _await_batch(experiment)
+            execute = partial(experiment.trial.ranks[1].execute, timeout=_PATIENCE_S)
+            threading.Thread(target=execute, args=(kind.cell,), daemon=True).start()
+        said = watch(experiment, kind)
+        if kind.lasts_s:
+            _await_end(experiment, kind.lasts_s + _PATIENCE_S)
+            if experiment.view.state is not State.COMPLETED:
+                return Said(f"was disturbed: {experiment.view.message}", None)
+        return said
     finally:
         with suppress(Exception):
             experiment.kill()
         _await_end(experiment)
 
 
-def _await_end(experiment: Experiment) -> None:
-    deadline = time.monotonic() + 30
+def _await_end(experiment: Experiment, patience_s: float = 30.0) -> None:
+    deadline = time.monotonic() + patience_s
     while not experiment.view.state.is_terminal and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from det_jupyter.agent.hangs.looking import spy
 from tests.placed_trial import placed
 
 AT = 30  # the batch in which it happens
@@ -26,6 +28,12 @@ def train(context):
         dist.all_reduce(torch.ones(4))
         if rank == 0:
             context.train.report_training_metrics(step, {{"loss": 1.0}})
+
+
+def make_model(context):
+    if context.distributed.rank == 1:
+        time.sleep(1000)
+    nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
 """
 
 
@@ -38,8 +46,12 @@ class Kind:
         by: The rank that runs it; None: both.
         item: Code of the data set's `__getitem__`.
         workers: Processes of each data loader.
+        places: Code at other places of tests/placed_trial.py.
         words: What has to be said, all of it; (): nothing may be said.
         entrypoint: The class, or the function.
+        lasts_s: A stall that ends after so long, and must not have been disturbed.
+        is_at_start: Whether it happens before batch AT.
+        cell: Code that the benchmark runs in the kernel of rank 1.
         freezes: What the benchmark stops for 12 s: "gang", or "all" with the agent.
     """
 
@@ -48,8 +60,12 @@ class Kind:
     by: int | None = 1
     item: str = "pass"
     workers: int = 0
+    places: dict[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
     entrypoint: str = "PlacedTrial"
+    lasts_s: float = 0.0
+    is_at_start: bool = False
+    cell: str = ""
     freezes: str = ""
     config: dict[str, Any] = field(default_factory=dict)
 
@@ -61,12 +77,22 @@ class Kind:
             "each batch": "time.sleep(0.02)",
             "train_batch": self.act,
             "record": self.item,
+            **self.places,
         }
         return placed(code, batch=AT, rank=self.by, workers=self.workers, size=512)
 
 
+_HAS_PY_SPY = bool(spy(os.getpid()))
 _WAITS = ("rank 0 waits for it in all_reduce", f"batch {AT}")
+_LOCK = "lock = threading.Lock()\nlock.acquire()\nlock.acquire()"
+_CHILD_WAKES = "import time\nwhile True:\n time.sleep(0.3)\n sum(range(20000))"
 _IN_WORKER = "if self.rank == 1 and self.num == 300:\n "
+
+
+def _held(call: str) -> str:
+    """Return where C code is said to hold the GIL: without py-spy its line is not known."""
+    return f"rank 1 has been in `{call}` (cell 12, line " if _HAS_PY_SPY else "in C code"
+
 
 STALLS = [
     Kind(
@@ -97,11 +123,17 @@ STALLS = [
     Kind(
         name="GIL held",
         act="library, (end, _) = ctypes.PyDLL(None), os.pipe()\nlibrary.read(end, bytes(1), 1)",
+        words=(_held("library.read(end, bytes(1), 1)"), "holds the GIL", *_WAITS),
+    ),
+    Kind(
+        name="GIL held in a poll of C",
+        act="answer = ctypes.PyDLL(None).poll(None, 0, 20000)\nassert answer == 0, answer",
         words=(
-            "rank 1 has been in `library.read(end, bytes(1), 1)` (cell 12, line ",
+            _held("answer = ctypes.PyDLL(None).poll(None, 0, 20000)"),
             "holds the GIL",
             *_WAITS,
         ),
+        lasts_s=20,
     ),
     Kind(
         name="SIGSTOP of one rank",
@@ -129,9 +161,110 @@ STALLS = [
         act="one, other = socket.socketpair()\none.recv(1)",
         words=("rank 1 has been in `one.recv` (cell 12, line ", *_WAITS),
     ),
+    Kind(
+        name="polls a file",
+        act="while not os.path.exists('/no/such/file'):\n time.sleep(0.5)",
+        words=("rank 1 has been in `time.sleep` (cell 12, line ", *_WAITS),
+    ),
+    Kind(
+        name="polls a file often",
+        act="while not os.path.exists('/no/such/file'):\n time.sleep(0.005)",
+        words=("rank 1 has been in `time.sleep` (cell 12, line ", *_WAITS),
+    ),
+    Kind(
+        name="polls an event",
+        act="event = threading.Event()\nwhile not event.wait(1):\n pass",
+        words=("rank 1 has been in `event.wait` (cell 12, line ", *_WAITS),
+    ),
+    Kind(
+        name="polls a queue",
+        act=(
+            "import queue\nitems = queue.Queue()\nwhile True:\n try:\n  items.get(timeout=0.2)\n"
+            "  break\n except queue.Empty:\n  continue"
+        ),
+        words=("rank 1 has been in `items.get` (cell 12, line ", *_WAITS),
+    ),
+    Kind(
+        name="lock beside a prefetch thread",
+        act=(
+            "import queue\nitems = queue.Queue(1)\ndef prefetch():\n while True:\n  try:\n"
+            "   items.put(1, timeout=0.1)\n  except queue.Full:\n   pass\n"
+            f"threading.Thread(target=prefetch, daemon=True).start()\n{_LOCK}"
+        ),
+        words=("rank 1 has been in `lock.acquire` (cell 12, line ", *_WAITS),
+    ),
+    Kind(
+        name="lock beside a child that wakes",
+        act=f"subprocess.Popen([sys.executable, '-c', {_CHILD_WAKES!r}])\n{_LOCK}",
+        words=("rank 1 has been in `lock.acquire` (cell 12, line ", *_WAITS),
+    ),
+    Kind(
+        name="waits beside a busy thread",
+        by=None,
+        act=(
+            "if self.rank == 0:\n threading.Thread(target=busy, args=(60,), daemon=True).start()\n"
+            "else:\n time.sleep(1000)"
+        ),
+        words=("rank 1 has been in `time.sleep` (cell 12, line ", *_WAITS),
+    ),
+    Kind(
+        name="stall before DDP is made",
+        places={"init": "if context.distributed.rank == 1: time.sleep(1000)"},
+        words=(
+            "rank 1 has been in `time.sleep` (cell 12, line ",
+            "rank 0 waits for it in all_gather",
+        ),
+        is_at_start=True,
+    ),
+    Kind(
+        name="stall before DDP is made, in a function",
+        entrypoint="make_model",
+        words=(
+            "rank 1 has been in `time.sleep` (cell 12, line ",
+            "rank 0 waits for it in all_gather",
+        ),
+        is_at_start=True,
+    ),
+    Kind(
+        name="stopped loader worker",
+        item=f"{_IN_WORKER}os.kill(os.getpid(), signal.SIGSTOP)",
+        workers=1,
+        words=(
+            "rank 1 has been waiting for its data loader, whose worker (process ",
+            ") is stopped by a signal or a debugger",
+            "rank 0 waits for it",
+        ),
+    ),
 ]
 
 _S = 12  # seconds that each of these takes
+_PYTHON = "[sys.executable, '-c', {!r}]"
+_SERVES = (
+    "import socket,sys,time\n"
+    "server = socket.create_server(('127.0.0.1', 0))\n"
+    "print(server.getsockname()[1], flush=True)\n"
+    "there, _ = server.accept()\n"
+    f"for i in range({_S * 4}):\n time.sleep(0.25)\n there.sendall(bytes(1000))\n"
+)
+_FETCHES = (
+    f"p = subprocess.Popen({_PYTHON.format(_SERVES)}, stdout=subprocess.PIPE)\n"
+    "here = socket.create_connection(('127.0.0.1', int(p.stdout.readline())))\n"
+    "here.settimeout(5)\n"
+)
+_FILE_GROWS = (
+    "def fetch(done):\n"
+    " with tempfile.TemporaryFile(buffering=0) as file:\n"
+    f"  for i in range({_S * 4}):\n   time.sleep(0.25)\n   file.write(bytes(1000))\n"
+    " done.set()\n"
+    "done = threading.Event()\n"
+    "threading.Thread(target=fetch, args=(done,)).start()\n"
+    "done.wait()"
+)
+_CHILD_COPIES = (
+    "import tempfile,time\nfile = tempfile.TemporaryFile(buffering=0)\n"
+    f"for i in range({_S * 4}):\n time.sleep(0.25)\n file.write(bytes(1000))\n"
+)
+_CHILD_BUSY = "import time\nend = time.time() + {}\nwhile time.time() < end: sum(range(1000))"
 _SENDS = (
     "import time,sys\\nfor i in range(36):\\n time.sleep({} / 36)\\n sys.stdout.write('x' * 1000)"
     "\\n sys.stdout.flush()"
@@ -149,6 +282,11 @@ _WRITES = (
     "[(f.seek(0), f.write(bytes(1 << 20)), f.flush(), os.fsync(f.fileno())) "
     "for _ in iter(lambda: time.time() < end, False)]"
 )
+# The compiler is C code that holds the GIL.
+_COMPILES_HERE = (
+    f"end = time.time() + {_S}\nwhile time.time() < end:\n"
+    " compile('x = [i + 1 for i in range(9)]\\n' * 60000, 'cell', 'exec')"
+)
 _DEBUGS = (
     "r, w = os.pipe(); "
     f"threading.Timer({_S}, lambda: os.write(w, b'c\\n')).start(); "
@@ -164,4 +302,60 @@ LOOK_ALIKES = [
     Kind(name="slow loader", item=f"{_IN_WORKER}busy({_S})", workers=1),
     Kind(name="computer suspended", freezes="all"),
     Kind(name="whole gang stopped by a user", freezes="gang"),
+    Kind(
+        name="polls a child that computes",
+        act=(
+            f"p = subprocess.Popen({_PYTHON.format(_CHILD_BUSY.format(_S))})\n"
+            "while p.poll() is None:\n time.sleep(0.5)"
+        ),
+    ),
+    Kind(
+        name="many short children",
+        act=(
+            f"end = time.time() + {_S}\n"
+            f"while time.time() < end:\n subprocess.run({_PYTHON.format(_CHILD_BUSY.format(0.2))})"
+        ),
+    ),
+    Kind(name="download by a thread to a file", act=_FILE_GROWS),
+    Kind(
+        name="download from a socket",
+        act=f"{_FETCHES}while here.recv(100):\n pass",
+    ),
+    Kind(
+        name="download by another thread",
+        act=(
+            f"{_FETCHES}def fetch():\n while here.recv(100):\n  pass\n"
+            "thread = threading.Thread(target=fetch)\nthread.start()\n"
+            "while thread.is_alive():\n thread.join(0.5)"
+        ),
+    ),
+    Kind(
+        name="child that copies",
+        act=f"p = subprocess.Popen({_PYTHON.format(_CHILD_COPIES)})\nassert p.wait() == 0",
+    ),
+    Kind(
+        name="slow fetch before the first batch",
+        places={"build training": "if self.rank == 1: time.sleep(15)"},
+        is_at_start=True,
+    ),
+    Kind(
+        name="slow first batch",
+        places={"each batch": "if batch_idx == 0 and self.rank == 1: time.sleep(15)"},
+        is_at_start=True,
+    ),
+    Kind(
+        name="long validation",
+        places={"evaluate_batch": f"busy({_S} / 16)"},
+        config={"min_validation_period": {"batches": AT}},
+    ),
+    Kind(name="big compile", act=_COMPILES_HERE),
+    Kind(
+        name="sleeping rank kernel",
+        places={"each batch": "time.sleep(0.2)"},
+        cell=f"import time; time.sleep({_S})",
+    ),
+    Kind(
+        name="prints while it waits",
+        act=f"for i in range({_S}):\n print('waiting', i, flush=True)\n time.sleep(1)",
+    ),
 ]

@@ -12,6 +12,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.rundir import run_dir
 from det_jupyter.contract.messages import ExperimentQuery, HangReport, Reason
 from det_jupyter.contract.run.evidence_page import EvidencePage
+from det_jupyter.errors import WaitTimeout
 from tests.e2e.test_scripts import start
 from tests.processes import wait_until
 from tests.trials import TRIAL_SOURCE, small_config, submit, wait_for_steps
@@ -101,6 +102,8 @@ def test_a_rank_that_stands_still_is_named_until_it_goes_on(
     assert reason.sentence.startswith("rank 1 has been in ")
     assert "; rank 0 waits for it in all_reduce, batch 7" in reason.sentence
     assert "in train_batch" in experiment.trial.hang_report(tmp_path / "hang.md")
+    with pytest.raises(WaitTimeout, match=r"hangs: trial \d+: rank 1 has been in "):
+        experiment.wait(4)
 
     def alarms() -> list[str]:
         rows = client.find(ExperimentQuery()).rows

@@ -23,13 +23,14 @@ from det_jupyter.agent.hangs.looking import (
     evidence_lines,
     waits_for_loader,
 )
-from det_jupyter.agent.hangs.process_facts import OtherFacts, ThreadFacts, read_others
+from det_jupyter.agent.hangs.process_facts import OthersReader, ThreadFacts, state_of
 from det_jupyter.agent.hangs.recorder import Recorded, pending
 from det_jupyter.agent.hangs.stacks import collective_of
 from det_jupyter.agent.hangs.stall_watch import (
     INTERVAL_S,
     Finding,
     Kind,
+    OthersSample,
     RankSample,
     StallWatch,
 )
@@ -78,7 +79,7 @@ async def watch_gangs(
         )
         if any(reported):
             news()
-        await asyncio.sleep(max(0.1, began + INTERVAL_S - time.monotonic()))
+        await asyncio.sleep(max(INTERVAL_S / 2, began + INTERVAL_S - time.monotonic()))
 
 
 def _open(run: Run) -> GangWatch | None:
@@ -115,12 +116,17 @@ class GangWatch:
         self._control = ControlPage(run.dir.control)
         self._page = EvidencePage(run.dir.evidence)
         num_others = run.world_size - len(run.ranks)
-        self._watch = StallWatch(after_s, others_wait=num_others > 0)
+        self._watch = StallWatch(
+            after_s,
+            first_batch=run.plan.steps_completed + 1,
+            others_wait=num_others > 0,
+        )
         self._looker = Looker(run, self._page)
         self._code = Code(run)
         self._finding = Finding()
         self._seen: dict[int, Seen] = {}
-        self._children: dict[int, tuple[int, ...]] = {}
+        folder = os.path.realpath(run.dir.path)
+        self._others = {rank: OthersReader(folder) for rank in run.ranks}
         self._found: dict[int, int] = {}  # workers of a launcher, by rank
         self._found_at = float("-inf")
         self._is_reported = False
@@ -135,14 +141,14 @@ class GangWatch:
         processes = self._processes(gang, now)
         if processes is None:
             return False
-        facts = {rank: ThreadFacts.read(pid, pid) for rank, pid in processes.items()}
         looked: dict[int, Seen] = {}
         if self._finding.wants_look:
             looked = self._looker.look(
-                {rank: pid for rank, pid in processes.items() if facts[rank].state not in "Tt"}
+                {rank: pid for rank, pid in processes.items() if state_of(pid) not in "Tt"}
             )
             self._seen |= looked
-            now = time.monotonic()
+            now = time.monotonic()  # of what is read below: a look takes up to 1.6 s
+        facts = {rank: ThreadFacts.read(pid, pid) for rank, pid in processes.items()}
         spins = any(slot.kind == "cuda" for slot in self._run.plan.slots)
         samples = [
             self._sample(rank, pid, facts[rank], looked.get(rank), spins=spins)
@@ -197,22 +203,23 @@ class GangWatch:
         spins: bool,
     ) -> RankSample:
         evidence = self._page.read(rank)
-        others: OtherFacts | None = None
+        others: OthersSample | None = None
         if self._finding.quiet_s > _OTHERS_AFTER_S:
-            others = read_others(pid, evidence.own_threads)
-            self._children[rank] = others.children
+            others = self._others[rank].read(pid, evidence.own_threads)
         batch = self._control.batch_of(rank)
         return RankSample(
             rank=rank,
-            progress=(0 if batch is None else batch + 1, *evidence.counts),
+            batch=0 if batch is None else batch + 1,
+            collectives=evidence.counts,
             state=facts.state,
             cpu_s=facts.cpu_s,
             core_wait_s=facts.core_wait_s,
             wakes=facts.wakes,
-            others=None if others is None else others.sample,
+            reads=facts.reads,
+            others=others,
             beats=evidence.beats or None,
             spins=spins,
-            look=None if seen is None else seen.look(spins=spins),
+            look=None if seen is None else seen.look(self._code.is_users, spins=spins),
         )
 
     def _report(self, finding: Finding, processes: dict[int, int]) -> None:
@@ -247,7 +254,7 @@ class GangWatch:
                 collective, number = evidence.collective, evidence.entered
         child = ""
         if kind == "still" and waits_for_loader(frames):
-            child = self._looker.child_in(rank, self._children.get(rank, ()), self._code)
+            child = self._looker.child_in(rank, self._others[rank].children, self._code)
         return RankStall(
             rank=rank,
             kind=kind,

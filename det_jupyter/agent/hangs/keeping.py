@@ -10,19 +10,20 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from det_jupyter.agent.hangs.looking import native_stacks
+from det_jupyter.agent.hangs.looking import spy
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.host import paths
 
 logger = logging.getLogger(__name__)
 
 _MOST_FOLDERS = 20  # the newest are kept
+_MOST_TEXT = 20_000
 
 
 def keep_files(run: Run, pids: Mapping[int, int]) -> Path | None:
-    """Copy stacks and flight recorders of the ranks; native stacks follow in another thread.
+    """Copy stacks and flight recorders of the ranks; what py-spy reads follows in another thread.
 
-    py-spy takes up to 10 s for each rank, in which all gangs would not be watched.
+    It takes up to 5 s for each rank, in which all gangs would not be watched.
 
     Returns:
         The folder; None if it cannot be written.
@@ -39,16 +40,16 @@ def keep_files(run: Run, pids: Mapping[int, int]) -> Path | None:
     except OSError as error:
         logger.warning("allocation=%s: %s cannot be written: %s", run.id, folder, error)
         return None
-    keep = partial(_keep_native, folder, dict(pids))
-    threading.Thread(target=keep, name="native stacks", daemon=True).start()
+    keep = partial(_keep_spied, folder, dict(pids))
+    threading.Thread(target=keep, name="py-spy", daemon=True).start()
     return folder
 
 
-def _keep_native(folder: Path, pids: Mapping[int, int]) -> None:
+def _keep_spied(folder: Path, pids: Mapping[int, int]) -> None:
     for rank, pid in pids.items():
-        if text := native_stacks(pid):
+        if text := spy(pid):
             with suppress(OSError):  # the disk is full
-                paths.write_private(folder / f"native-{rank}.txt", text)
+                paths.write_private(folder / f"py-spy-{rank}.txt", text[:_MOST_TEXT])
 
 
 def _remove_oldest(folder: Path) -> None:

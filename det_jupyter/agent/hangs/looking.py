@@ -1,25 +1,31 @@
 """Looks at ranks that seem to stand still: their stacks, and the flight recorders of torch.
 
-a thread of the rank writes both, if its interpreter runs
-else a handler in C writes the stacks on a signal, which is sent only to processes that have the
-    handler, and once while they stand still, since a signal may end a wait of a C library
-in any case the function of the kernel that the main thread waits in is read
+No signal is sent: it ends the waits of C libraries (poll, epoll, nanosleep), whose authors may not
+expect it.
+
+    a thread of the rank writes both, if its interpreter runs; so does one of each process that it
+        has forked through multiprocessing, as torch's data loader does
+    else py-spy reads the stacks from outside, without a stop, if it is installed and may do so
+    else no stack is known until the rank can answer
+    in any case the function of the kernel that the main thread waits in is read
 """
 
 from __future__ import annotations
 
+import json
 import linecache
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
-from det_jupyter.agent.hangs.process_facts import catches, is_traced, kernel_wait
+from det_jupyter.agent.hangs.process_facts import is_traced, kernel_wait, state_of
 from det_jupyter.agent.hangs.recorder import Recorded, pending, read_recorder
 from det_jupyter.agent.hangs.stacks import (
     Frame,
@@ -34,14 +40,13 @@ from det_jupyter.agent.hangs.stacks import (
 )
 from det_jupyter.agent.hangs.stall_watch import Look
 from det_jupyter.agent.runs.run import Run
+from det_jupyter.contract.messages.hangs import stopped_text
 from det_jupyter.contract.run.evidence_page import EvidencePage, RankEvidence
 
-_STACKS_S = 1.0  # for the stacks of a process
-_SETTLED_S = 0.03  # a file of stacks is complete if it has not grown for so long
-_RECORDER_S = 1.6  # a little longer than from one beat of a rank to the next
-_POLL_S = 0.01
+_ANSWER_S = 1.6  # a little longer than from one beat of a rank to the next
+_POLL_S = 0.05
 _MOST_CHILDREN = 8
-_NATIVE_S = 5.0
+_PY_SPY_S = 5.0
 _OF_LOADERS = "/torch/utils/data/"
 
 
@@ -54,18 +59,22 @@ class Seen:
     recorded: list[Recorded] = field(default_factory=list)
     kernel: str = ""  # the function of the kernel that it waits in
     is_traced: bool = False
+    is_answered: bool = True  # whether its stack is known, as far as that is possible
 
-    def look(self, *, spins: bool) -> Look:
+    def look(self, is_users: Callable[[Frame], bool], *, spins: bool) -> Look:
         """Return what stall_watch.py needs of it."""
         open_one = pending(self.recorded) if spins else None
         # On CUDA the main thread is in the backward pass while another compiles or computes it.
         is_of_stack = bool(collective_of(self.frames)) and not (spins and is_backward(self.frames))
-        frames = tuple(self.frames)
+        # A loop that polls is in changing lines of libraries below one line of the user's.
+        users = [n for n, frame in enumerate(self.frames) if is_users(frame)]
+        frames = tuple(self.frames[users[0] if users else 0 :])
         return Look(
             position=frames or self.kernel,
             waits=is_of_stack or open_one is not None,
             entered=open_one,
             is_debugged=self.is_traced or is_debugged(self.frames),
+            is_answered=self.is_answered,
         )
 
 
@@ -75,8 +84,8 @@ class Looker:
     def __init__(self, run: Run, page: EvidencePage) -> None:
         self._run = run
         self._page = page
-        # By rank: process and beats at the last signal, and the stack that it wrote.
-        self._signalled: dict[int, tuple[tuple[int, int], list[Frame]]] = {}
+        # By rank: process and beats when it did not answer, and what py-spy has read.
+        self._spied: dict[int, tuple[tuple[int, int], list[Frame]]] = {}
 
     def look(self, pids: Mapping[int, int]) -> dict[int, Seen]:
         """Return each rank as it is now.
@@ -86,28 +95,26 @@ class Looker:
         """
         for rank in pids:
             self._page.set(rank, "wanted", self._page.get(rank, "answered") + 1)
-        deadline = time.monotonic() + _RECORDER_S
-        while any(map(self._is_open, pids)) and time.monotonic() < deadline:
-            time.sleep(5 * _POLL_S)
+        _wait_while(lambda: any(map(self._is_open, pids)))
         seen = {}
         for rank, pid in pids.items():
             data, frames = b"", list[Frame]()
-            beats, signalled = self._page.get(rank, "beats"), self._signalled.get(rank)
-            if beats and not self._is_open(rank):
+            beats, is_open = self._page.get(rank, "beats"), self._is_open(rank)
+            if beats and not is_open:
                 with suppress(OSError):
                     data = self._run.dir.recorder(rank).read_bytes()
-                frames = main_thread(self._read_stacks(rank))
-            elif signalled is not None and signalled[0] == (pid, beats):
-                frames = signalled[1]
+                frames = main_thread(_text_of(self._run.dir.stacks(rank)))
             else:
-                frames = main_thread(self._signal(rank, pid))
-                self._signalled[rank] = ((pid, beats), frames)
+                if self._spied.get(rank, (None,))[0] != (pid, beats):
+                    self._spied[rank] = (pid, beats), spied_stack(pid)
+                frames = self._spied[rank][1]
             seen[rank] = Seen(
                 pid=pid,
                 frames=frames,
                 recorded=read_recorder(data) if data else [],
                 kernel=kernel_wait(pid),
                 is_traced=is_traced(pid),
+                is_answered=not is_open or bool(frames),
             )
         return seen
 
@@ -117,43 +124,37 @@ class Looker:
             return False
         return self._page.get(rank, "wanted") != self._page.get(rank, "answered")
 
-    def _signal(self, rank: int, pid: int) -> str:
-        """Return the stacks that a process writes on the signal; "" if it has no handler.
-
-        Args:
-            rank: Into whose file it writes.
-            pid: Of the rank, or of a process that it has forked.
-        """
-        number, path = self._page.get(rank, "signal"), self._run.dir.stacks(rank)
-        try:
-            if not (0 < number < 65 and catches(pid, number)):
-                return ""
-            os.truncate(path, 0)
-            os.kill(pid, number)
-        except OSError:
-            return ""
-        deadline = time.monotonic() + _STACKS_S
-        size, settled_at = 0, deadline
-        while time.monotonic() < min(deadline, settled_at):
-            time.sleep(_POLL_S)
-            with suppress(OSError):
-                if (now := path.stat().st_size) != size:
-                    size, settled_at = now, time.monotonic() + _SETTLED_S
-        return self._read_stacks(rank)
-
-    def _read_stacks(self, rank: int) -> str:
-        try:
-            return self._run.dir.stacks(rank).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-
     def child_in(self, rank: int, children: Iterable[int], code: Code) -> str:
-        """Return in which call of the user's a process of the rank's data loader is; or ""."""
-        for pid in list(children)[:_MOST_CHILDREN]:
-            frames = main_thread(self._signal(rank, pid))
-            if any(is_users(frame, code.labels, code.folders) for frame in frames):
+        """Return where a process of the rank's data loader hangs; "" if none is found."""
+        pids = list(children)[:_MOST_CHILDREN]
+        for pid in pids:
+            with suppress(OSError):  # it has ended
+                if state_of(pid) in "Tt":
+                    return f"(process {pid}) is {stopped_text(pid)}"
+        files = {pid: self._run.dir.stacks(rank, pid) for pid in pids}
+        for path in files.values():
+            path.unlink(missing_ok=True)
+        self._page.set(rank, "children", self._page.get(rank, "children") + 1)
+        _wait_while(lambda: not all(path.exists() for path in files.values()))
+        for pid, path in files.items():
+            frames = main_thread(_text_of(path)) or spied_stack(pid)
+            path.unlink(missing_ok=True)
+            if any(map(code.is_users, frames)):
                 place = code.place(frames)
                 return f"(process {pid}) is in `{place.call}` ({place.place})"
+        return ""
+
+
+def _wait_while(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _ANSWER_S
+    while holds() and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return ""
 
 
@@ -190,6 +191,10 @@ class Code:
         linecache.checkcache(file)
         return linecache.getline(file, line)
 
+    def is_users(self, frame: Frame) -> bool:
+        """Return whether a frame is of the user's code."""
+        return is_users(frame, self.labels, self.folders)
+
     def place(self, frames: Sequence[Frame]) -> Place:
         """Return where a thread with these frames is."""
         return find_place(frames, self.labels, self.folders, self.source)
@@ -199,23 +204,35 @@ class Code:
         return stack_text(frames, self.labels, self.source)
 
 
-def native_stacks(pid: int) -> str:
-    """Return the stacks of a process with its native frames, if py-spy is here and may read it."""
+def spied_stack(pid: int) -> list[Frame]:
+    """Return the frames of a process's main thread; [] if py-spy is not here or may not read it.
+
+    py-spy reads the memory of the process, which is neither stopped nor woken.
+    """
+    try:
+        threads = json.loads(spy(pid, "--json"))
+        main = next((each for each in threads if each["os_thread_id"] == pid), None)
+        frames = main["frames"] if main is not None else []
+        return [Frame(each["filename"], each["line"], each["name"]) for each in frames]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def spy(pid: int, *options: str) -> str:
+    """Return what py-spy tells of a process; "" if it is not installed, or may not read it."""
     beside = os.path.dirname(sys.executable)  # the environment may not be activated
     program = shutil.which("py-spy", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
         return ""
-    for options in (["--native"], []):
-        with suppress(OSError, subprocess.SubprocessError):
-            ended = subprocess.run(
-                [program, "dump", "--pid", str(pid), *options],
-                capture_output=True,
-                text=True,
-                timeout=_NATIVE_S,
-                stdin=subprocess.DEVNULL,
-            )
-            if ended.returncode == 0:
-                return ended.stdout[:20_000]
+    with suppress(OSError, subprocess.SubprocessError):
+        ended = subprocess.run(
+            [program, "dump", "--nonblocking", "--pid", str(pid), *options],
+            capture_output=True,
+            text=True,
+            timeout=_PY_SPY_S,
+            stdin=subprocess.DEVNULL,
+        )
+        return ended.stdout if ended.returncode == 0 else ""
     return ""
 
 

@@ -1,39 +1,51 @@
-"""Reads from /proc what the threads of a rank do, for stall_watch.py. Linux only.
+"""Reads from /proc what the threads and processes of a rank do, for stall_watch.py. Linux only.
 
-It works for a process that is stopped, or whose interpreter cannot run. Threads of runtimes, which
-wake by themselves, are left out: those of gloo, NCCL and torch by their names, this package's by
-the evidence page. The main thread takes 0.05 ms to read, all threads 0.02 ms each; so the others
-and the descendants are read only while a gang makes no progress.
+It works for a process that is stopped, or whose interpreter cannot run, and disturbs none. Threads
+of runtimes, which wake by themselves, are left out: those of gloo, NCCL and torch by their names,
+this package's by the evidence page. The main thread takes 0.05 ms to read, other threads 0.02 ms
+each; so these and the descendants are read only while a gang makes no progress.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from det_jupyter.agent.hangs.growth import Growth
 from det_jupyter.agent.hangs.stall_watch import OthersSample
 
 # How the names of threads begin that wake by themselves, or wait for other ranks.
 _OF_RUNTIMES = (
-    "gloo", "pt_gloo", "pt_nccl", "pt_tcpstore", "NCCL", "nccl", "ZMQbg", "cuda-", "cuda0",
-    "CUDA", "python-tensor",
+    b"gloo", b"pt_gloo", b"pt_nccl", b"pt_tcpstore", b"NCCL", b"nccl", b"ZMQbg", b"cuda-",
+    b"cuda0", b"CUDA", b"python-tensor",
 )  # fmt: skip
 _MOST_DESCENDANTS = 200
 # Where the kernel waits for the program of a file system such as sshfs or gcsfuse: that is a disk,
 # though signals can end the wait.
 _OF_FUSE = "request_wait_answer"
+# Numbers of the system calls read, readv, recvfrom, recvmsg: they return when data have come.
+_READS = {
+    "x86_64": frozenset({b"0", b"19", b"45", b"47"}),
+    "aarch64": frozenset({b"63", b"65", b"207", b"212"}),
+}.get(platform.machine(), frozenset())
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadFacts:
-    """The state of a thread and its counts since its start; state D: it waits for a disk."""
+    """The state of a thread and its counts since its start; state D: it waits for a disk.
+
+    `reads` is the file descriptor that it waits to read from, without a time limit; else None.
+    """
 
     state: str
     cpu_s: float
     core_wait_s: float
     wakes: int
+    reads: bytes | None = None
 
     @classmethod
     def read(cls, pid: int, thread: int) -> ThreadFacts:
@@ -43,47 +55,105 @@ class ThreadFacts:
             OSError: It has ended.
         """
         folder = f"/proc/{pid}/task/{thread}"
-        stat = _read(f"{folder}/stat")
-        state = stat[stat.rindex(b")") + 2 :][:1].decode()
+        wakes = 0
+        state = _stat(f"{folder}/stat")[0].decode()
         if state == "S" and kernel_wait(pid, thread) == _OF_FUSE:
             state = "D"
-        cpu_ns = wait_ns = 0
-        with suppress(OSError, ValueError):
-            cpu_ns, wait_ns = map(int, _read(f"{folder}/schedstat").split()[:2])
-        wakes = 0
+        cpu_s, core_wait_s = _scheduled(folder)
         for line in _read(f"{folder}/status").splitlines():
             if line.startswith(b"voluntary_ctxt_switches"):
                 wakes = int(line.split()[1])
-        return cls(state, cpu_ns / 1e9, wait_ns / 1e9, wakes)
+        reads = None
+        with suppress(OSError):  # a kernel without it
+            words = _read(f"{folder}/syscall").split()
+            reads = words[1] if words[0] in _READS else None
+        return cls(state, cpu_s, core_wait_s, wakes, reads)
 
 
-@dataclass(frozen=True, slots=True)
-class OtherFacts:
-    """The other threads of a process in sum, and its descendants."""
+class OthersReader:
+    """Reads the other threads of a rank and its descendants, as counts that only grow.
 
-    sample: OthersSample
-    children: tuple[int, ...]  # pids
+    Args:
+        run_folder: Files directly in it do not count, since this package writes them.
+    """
+
+    def __init__(self, run_folder: str | None = None) -> None:
+        self._growth = Growth(run_folder)
+        self._pid = 0
+        self._last: dict[str, float] = {}
+        self._sums = dict.fromkeys(("cpu", "wait", "child", "child wait"), 0.0)
+        self.children: tuple[int, ...] = ()  # as last read
+
+    def read(self, pid: int, own_threads: Collection[int]) -> OthersSample:
+        """Return the sums over the threads that are not the main one, nor of a runtime or ours.
+
+        Raises:
+            OSError: The process has ended.
+        """
+        if pid != self._pid:
+            self._pid, self._last = pid, {}
+        self.children = tuple(descendants(pid))
+        seen = {"cpu": 0.0, "wait": 0.0, "child": _ended_cpu_s(pid), "child wait": 0.0}
+        for thread in {*_threads(pid)} - {pid, *own_threads}:
+            folder = f"/proc/{pid}/task/{thread}"
+            with suppress(OSError):  # it ends just now
+                if not _read(f"{folder}/comm").startswith(_OF_RUNTIMES):
+                    cpu_s, core_wait_s = _scheduled(folder)
+                    seen["cpu"] += cpu_s
+                    seen["wait"] += core_wait_s
+        at_disk = False
+        for child in self.children:
+            with suppress(OSError, ValueError):
+                at_disk |= state_of(child) == "D"
+                seen["child"] += _ended_cpu_s(child)
+                for thread in _threads(child):
+                    cpu_s, core_wait_s = _scheduled(f"/proc/{child}/task/{thread}")
+                    seen["child"] += cpu_s
+                    seen["child wait"] += core_wait_s
+        for name, value in seen.items():  # one that has ended takes its time with it
+            self._sums[name] += max(0.0, value - self._last.get(name, value))
+        self._last = seen
+        num_bytes, num_printed = self._growth.read(pid, self.children)
+        return OthersSample(
+            cpu_s=self._sums["cpu"] + self._sums["child"],
+            core_wait_s=self._sums["wait"] + self._sums["child wait"],
+            num_bytes=num_bytes,
+            num_printed=num_printed,
+            at_disk=at_disk,
+        )
 
 
-def read_others(pid: int, own_threads: Collection[int]) -> OtherFacts:
-    """Return the sums over the threads that are not the main one, nor of a runtime or ours.
+def _scheduled(folder: str) -> tuple[float, float]:
+    """Return how long a thread has used a core, and how long it has waited for one."""
+    with suppress(OSError, ValueError):
+        cpu_ns, wait_ns = _read(f"{folder}/schedstat").split()[:2]
+        return int(cpu_ns) / 1e9, int(wait_ns) / 1e9
+    return 0.0, 0.0
+
+
+def _threads(pid: int) -> list[int]:
+    return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+
+
+def _stat(path: str) -> list[bytes]:
+    """Return the fields of a `stat` file after the name, which may contain spaces."""
+    stat = _read(path)
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _ended_cpu_s(pid: int) -> float:
+    """Return the CPU time of children that have ended, whom the process has waited for."""
+    fields = _stat(f"/proc/{pid}/stat")
+    return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S
+
+
+def state_of(pid: int) -> str:
+    """Return the state of a process's main thread, as in /proc; T or t: it is stopped.
 
     Raises:
-        OSError: The process has ended.
+        OSError: It has ended.
     """
-    cpu_s, wakes = 0.0, 0
-    for name in os.listdir(f"/proc/{pid}/task"):
-        thread = int(name)
-        if thread == pid or thread in own_threads:
-            continue
-        with suppress(OSError, ValueError):  # it ends just now
-            comm = _read(f"/proc/{pid}/task/{name}/comm").decode(errors="replace")
-            if not comm.startswith(_OF_RUNTIMES):
-                facts = ThreadFacts.read(pid, thread)
-                cpu_s, wakes = cpu_s + facts.cpu_s + facts.core_wait_s, wakes + facts.wakes
-    children = tuple(descendants(pid))
-    child_cpu_s = sum(map(_cpu_s, children))
-    return OtherFacts(OthersSample(cpu_s=cpu_s, wakes=wakes, child_cpu_s=child_cpu_s), children)
+    return _stat(f"/proc/{pid}/stat")[0].decode()
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -92,23 +162,12 @@ def descendants(pid: int) -> Iterator[int]:
     while unread and num < _MOST_DESCENDANTS:
         parent = unread.pop()
         with suppress(OSError):
-            for thread in os.listdir(f"/proc/{parent}/task"):
+            for thread in _threads(parent):
                 with suppress(OSError):
                     for child in _read(f"/proc/{parent}/task/{thread}/children").split():
                         num += 1
                         unread.append(int(child))
                         yield int(child)
-
-
-def _cpu_s(pid: int) -> float:
-    """Return how long a process's threads have used a core, or waited for one."""
-    total = 0.0
-    with suppress(OSError, ValueError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError, ValueError):
-                cpu_ns, wait_ns = _read(f"/proc/{pid}/task/{thread}/schedstat").split()[:2]
-                total += (int(cpu_ns) + int(wait_ns)) / 1e9
-    return total
 
 
 def is_traced(pid: int) -> bool:
@@ -117,15 +176,6 @@ def is_traced(pid: int) -> bool:
         for line in _read(f"/proc/{pid}/status").splitlines():
             if line.startswith(b"TracerPid:"):
                 return int(line.split()[1]) != 0
-    return False
-
-
-def catches(pid: int, signal: int) -> bool:
-    """Return whether a process has a handler for this signal; without one it would end it."""
-    with suppress(OSError, ValueError):
-        for line in _read(f"/proc/{pid}/status").splitlines():
-            if line.startswith(b"SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (signal - 1) & 1)
     return False
 
 

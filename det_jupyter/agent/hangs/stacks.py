@@ -85,8 +85,8 @@ def collective_of(frames: Sequence[Frame]) -> str:
             break
         names.append(frame.name)
     public = [n for n in names if not n.startswith("_") and n not in ("wrapper", "poll", "inner")]
-    if not public:
-        return ""
+    if not public:  # as while DDP compares and sends the parameters when it is made
+        return "DistributedDataParallel" if "__init__" in names else ""
     return "all_reduce" if public[-1] == "reduce_" else public[-1].rstrip("_")
 
 

@@ -1,21 +1,23 @@
 """Decides whether the ranks of a gang here make no progress, and what each of them does. Pure.
 
     progress    a rank's batch, or a count of its collectives, has grown
-    moving      its main thread uses a core or waits for one, is woken again and again (data
-                arrives), or is in a read of a disk; another thread or a process of it uses a
-                core. Such a rank is slow, and its gang does not hang
-    waits       its main thread is in a collective, or its device is (NCCL): whatever cores it uses
-    idle        neither of these
+    moving      its main thread computes (or waits for a core), waits for a disk, or gets data; or
+                what it may wait for does: other threads and processes of it compute, or their
+                files and connections grow. Such a rank is slow, and its gang does not hang
+    waits       its main thread is in a collective, or its device is (NCCL): whatever else the
+                process does
+    idle        neither of these, however often the main thread is woken: it polls
 
-    every rank waits or is idle for LOOK_AFTER_S    -> look: stacks and flight recorders are read
-    and two looks found each of them at the         -> the ranks are stalled
-      same place, and it lasts for the limit
-    progress, or an idle rank moves again           -> they are not
+    no progress, and no main thread moves     -> look: stacks and flight recorders are read
+    every rank waits or is idle, two looks    -> the ranks are stalled
+      found each of them at the same place,
+      and it lasts for the limit
+    progress, or an idle rank moves again     -> they are not
 
 The limit is `after_s`, if a rank waits in a collective. It is longer if none does, since a rank
 that sleeps by itself holds up no other; if the devices of all have entered the same one, since
-they may still compute what was begun before it; before the first sign of progress, when things
-are being fetched; and where the ranks stood still before and then went on (twice as long).
+they may still compute what was begun before it; until the first batch is over, when things are
+being fetched; and where the ranks stood still before and then went on (twice as long).
 
 Times are monotonic, so those in which the computer was suspended do not count; nor does an
 interval in which this process was held up itself. Ranks in a debugger are not judged, nor gangs
@@ -24,25 +26,29 @@ all of whose processes are stopped: a user did that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 INTERVAL_S = 1.0  # between two samples
 LOOK_AFTER_S = 3.0
-_LOOKS_APART_S = (2.0, 30.0)  # between looks: at first, and after many
+_LOOKS_APART_S = (2.0, 30.0)  # between looks: at first, and after many, or while a rank moves
 _ALONE_S = 60.0  # the limit if no rank waits for others
-_FIRST = 3.0  # times the limit before the first progress
+_FIRST = 3.0  # times the limit until the first batch is over
 _GAP_S = 5.0  # a longer interval between samples says nothing about the ranks
 _DISK_S = 60.0  # a wait for a disk that takes longer is no movement
 _BEAT_S = 4.0  # without a beat for so long, the interpreter's lock is held
+_LOOKS = 4  # two of so many at the same place are enough: a loop that polls may have several lines
+_STARTING = 100  # collectives with which a run without batches is past its start
 
-# What counts as movement, per second.
-_CPU_S = 0.005
-_OTHER_CPU_S = 0.02
-_WAKES = 3.0
-_STEADY_WAKES = 4  # of the last _RECENT intervals: data that arrive slowly
-_RECENT = 6
+# What counts as movement, in seconds or bytes per second. Polling every ms takes 4 % of a core
+# [m], and background processes such as those of trackers a few percent.
+_MAIN_CPU = 0.05
+_OTHER_CPU = 0.1
+_STARVED = 0.5  # computes, but gets no core
+_BYTES = 1000.0
+_POLLS = 20.0  # wakes
 
 Kind = Literal["waits", "still", "stopped", "held"]
 
@@ -56,25 +62,33 @@ class Look:
         waits: Whether it is in a collective, by its stack or the flight recorder.
         entered: The collective that its device is in, by the flight recorder; None: unknown.
         is_debugged: Whether a debugger holds it.
+        is_answered: Whether its stack is known; it is not while the rank cannot answer.
     """
 
     position: Hashable
     waits: bool
     entered: Hashable = None
     is_debugged: bool = False
+    is_answered: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OthersSample:
     """The other threads of a rank, without those of runtimes, and its descendants.
 
-    `cpu_s` is the time that the threads have used a core or waited for one, `child_cpu_s` that of
-    the descendants; `wakes` is how often the threads were woken.
+    Args:
+        cpu_s: CPU time of both, also of descendants that have ended.
+        core_wait_s: Time for which they waited for a core.
+        num_bytes: By how much their files and connections have grown.
+        num_printed: By how much what the rank prints has grown.
+        at_disk: Whether a descendant waits for a disk.
     """
 
     cpu_s: float = 0.0
-    wakes: int = 0
-    child_cpu_s: float = 0.0
+    core_wait_s: float = 0.0
+    num_bytes: int = 0
+    num_printed: int = 0
+    at_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +96,13 @@ class RankSample:
     """A rank at one time; counts grow from the start of its process.
 
     Args:
-        progress: What grows with its progress.
+        batch: How many batches it has begun; 0: unknown.
+        collectives: Counts of the collectives that it has begun.
         state: Of its main thread, as in /proc: R, S, D, T, t.
         cpu_s: CPU time of its main thread.
         core_wait_s: Time for which this thread waited for a core.
         wakes: How often this thread was woken.
+        reads: What this thread reads from, without a time limit: then data wake it; None: nothing.
         others: Its other threads and its descendants; None: they were not read.
         beats: Of the evidence page; None: unknown.
         spins: Whether waiting for other ranks may use a core (NCCL).
@@ -94,15 +110,22 @@ class RankSample:
     """
 
     rank: int
-    progress: tuple[int, ...]
+    batch: int = 0
+    collectives: tuple[int, ...] = ()
     state: str = "S"
     cpu_s: float = 0.0
     core_wait_s: float = 0.0
     wakes: int = 0
+    reads: Hashable = None
     others: OthersSample | None = None
     beats: int | None = None
     spins: bool = False
     look: Look | None = None
+
+    @property
+    def progress(self) -> tuple[int, ...]:
+        """What grows with its progress."""
+        return self.batch, *self.collectives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,54 +148,46 @@ class _RankWatch:
 
     def __init__(self, sample: RankSample, now: float) -> None:
         self.last = sample
-        self.idle_since = now
-        self.disk_since: float | None = None
-        self.beat_at = now
-        self.recent: list[bool] = []  # whether it was woken in each of the last intervals
-        self.looks: list[tuple[float, Look]] = []  # the last two
+        self.begin(now)
+
+    def begin(self, now: float) -> None:
+        """Forget what was seen before."""
+        self._main_idle_since = self._idle_since = self._beat_at = now
+        self._not_at_disk_at = now
+        self.looks: list[Look] = []  # the last _LOOKS
 
     def step(self, sample: RankSample, now: float, gap_s: float) -> bool:
         """Take a sample; return whether the rank has moved since the one before."""
         before, self.last = self.last, sample
         if sample.beats != before.beats:
-            self.beat_at = now
-        if sample.look is not None:
-            self.looks = [*self.looks[-1:], (now, sample.look)]
-        has_moved = self._has_moved(before, sample, now, gap_s)
-        if has_moved:
-            self.idle_since = now
-        return has_moved
+            self._beat_at = now
+        if sample.look is not None and (sample.look.is_answered or self.is_held(now)):
+            self.looks = [*self.looks[1 - _LOOKS :], sample.look]
+        others = sample.others or OthersSample()
+        is_at_disk = sample.state == "D" or others.at_disk
+        if not is_at_disk:
+            self._not_at_disk_at = now
+        moves_disk = is_at_disk and now - self._not_at_disk_at < _DISK_S
+        main_moves = _main_moves(before, sample, gap_s)
+        if main_moves or (moves_disk and sample.state == "D"):
+            self._main_idle_since = self._idle_since = now
+        elif moves_disk or _others_move(before.others, sample.others, gap_s):
+            self._idle_since = now
+        return self._idle_since == now
 
-    def _has_moved(self, before: RankSample, after: RankSample, now: float, gap_s: float) -> bool:
-        self.disk_since = (self.disk_since or now) if after.state == "D" else None
-        if self.disk_since is not None and now - self.disk_since < _DISK_S:
-            return True
-        # Reading its stack wakes it, too.
-        wakes = max(0, after.wakes - before.wakes - 3 * (after.look is not None))
-        self.recent = [*self.recent[1 - _RECENT :], wakes > 0]
-        return (
-            self._others_move(before.others, after.others, now, gap_s)
-            or after.cpu_s - before.cpu_s >= _CPU_S * gap_s * (1 + 3 * (after.look is not None))
-            or after.core_wait_s - before.core_wait_s >= _CPU_S * gap_s
-            or wakes >= _WAKES * gap_s
-            or sum(self.recent) >= _STEADY_WAKES
-        )
+    def idle_s(self, now: float) -> float:
+        """Return for how long it has been idle, or has waited for other ranks."""
+        if self.is_stopped or (self.last.spins and self.waits):
+            return math.inf
+        return now - (self._main_idle_since if self.waits else self._idle_since)
 
-    def _others_move(
-        self, before: OthersSample | None, after: OthersSample | None, now: float, gap_s: float
-    ) -> bool:
-        if before is None or after is None:
-            return False
-        wakes = after.wakes - before.wakes
-        return (
-            after.cpu_s - before.cpu_s >= _OTHER_CPU_S * gap_s
-            or (wakes >= _WAKES * gap_s and not self.is_held(now))  # else they try to get the lock
-            or after.child_cpu_s - before.child_cpu_s >= _CPU_S * gap_s
-        )
+    def main_idle_s(self, now: float) -> float:
+        """Return for how long its main thread has not moved."""
+        return math.inf if self.is_stopped else now - self._main_idle_since
 
     def is_held(self, now: float) -> bool:
         """Whether the interpreter cannot run, though the process is not stopped."""
-        return bool(self.last.beats) and now - self.beat_at > _BEAT_S
+        return bool(self.last.beats) and now - self._beat_at > _BEAT_S
 
     @property
     def is_stopped(self) -> bool:
@@ -181,26 +196,16 @@ class _RankWatch:
     @property
     def look(self) -> Look | None:
         """The last look."""
-        return self.looks[-1][1] if self.looks else None
+        return self.looks[-1] if self.looks else None
 
     @property
     def waits(self) -> bool:
         return self.look is not None and self.look.waits and not self.is_stopped
 
-    def forget_looks(self) -> None:
-        self.looks = []
-
-    def is_idle_for(self, seconds: float, now: float) -> bool:
-        """Return whether it has been idle, or waiting on its device, for so long."""
-        if now - self.idle_since >= seconds or self.is_stopped:
-            return True
-        return self.last.spins and self.waits
-
     def stays(self) -> bool:
         """Whether two looks have found it at the same place, or none is possible."""
-        if self.is_stopped:
-            return True
-        return len(self.looks) == 2 and self.looks[0][1].position == self.looks[1][1].position
+        positions = [look.position for look in self.looks]
+        return self.is_stopped or positions[-1:] in ([each] for each in positions[:-1])
 
     def kind(self, now: float) -> Kind:
         if self.is_stopped:
@@ -210,20 +215,48 @@ class _RankWatch:
         return "held" if self.is_held(now) else "still"
 
 
+def _main_moves(before: RankSample, after: RankSample, gap_s: float) -> bool:
+    wakes = after.wakes - before.wakes
+    if wakes > 0 and after.reads is not None and after.reads == before.reads:
+        return True
+    core_wait_s = after.core_wait_s - before.core_wait_s
+    if wakes > _POLLS * gap_s:  # it waits for a core at each of them
+        core_wait_s = 0.0
+    return _computes(after.cpu_s - before.cpu_s, core_wait_s, _MAIN_CPU, gap_s)
+
+
+def _others_move(before: OthersSample | None, after: OthersSample | None, gap_s: float) -> bool:
+    if before is None or after is None:
+        return False
+    return (
+        after.num_printed > before.num_printed
+        or after.num_bytes - before.num_bytes >= _BYTES * gap_s
+        or _computes(
+            after.cpu_s - before.cpu_s, after.core_wait_s - before.core_wait_s, _OTHER_CPU, gap_s
+        )
+    )
+
+
+def _computes(cpu_s: float, core_wait_s: float, share: float, gap_s: float) -> bool:
+    return cpu_s >= share * gap_s or cpu_s + core_wait_s >= _STARVED * gap_s
+
+
 class StallWatch:
     """Watches the ranks of a gang that are on this computer.
 
     Args:
         after_s: The limit if a rank waits for others.
+        first_batch: The number of the run's first batch.
         others_wait: Whether the gang has ranks elsewhere, which may wait for these.
     """
 
-    def __init__(self, after_s: float, *, others_wait: bool = False) -> None:
+    def __init__(self, after_s: float, *, first_batch: int = 1, others_wait: bool = False) -> None:
         self._after_s = after_s
         self._others_wait = others_wait
         self._ranks: dict[int, _RankWatch] = {}
         self._progress: tuple[tuple[int, ...], ...] = ()
-        self._has_begun = False
+        self._first_batch = first_batch
+        self._is_past_start = False
         self._since = self._now = 0.0
         self._looked_at = float("-inf")
         self._pause_s = _LOOKS_APART_S[0]
@@ -242,12 +275,18 @@ class StallWatch:
             return Finding(stalled=self._stalled)
         moved = [self._ranks[sample.rank].step(sample, now, max(gap_s, 0.1)) for sample in samples]
         if progress != self._progress:
-            self._has_begun = True
+            self._is_past_start |= self._has_started(samples)
             self._begin(progress, now)
             return Finding()
         if self._stalled is not None:
             self._follow(samples, moved, now)
         return self._judge(now)
+
+    def _has_started(self, samples: Sequence[RankSample]) -> bool:
+        """Return whether the first batch is over; where no batch is known, by the collectives."""
+        batch = max(sample.batch for sample in samples)
+        num_collectives = max(sum(sample.collectives) for sample in samples)
+        return batch > self._first_batch or (not batch and num_collectives >= _STARTING)
 
     def _begin(self, progress: tuple[tuple[int, ...], ...], now: float) -> None:
         if self._stalled is not None and progress != self._progress:
@@ -257,9 +296,7 @@ class StallWatch:
         self._progress, self._since = progress, now
         self._looked_at, self._pause_s, self._moved = float("-inf"), _LOOKS_APART_S[0], 0
         for watch in self._ranks.values():
-            watch.idle_since = watch.beat_at = now
-            watch.recent = []
-            watch.forget_looks()
+            watch.begin(now)
 
     def _follow(self, samples: Sequence[RankSample], moved: Sequence[bool], now: float) -> None:
         """Take the stall back if a rank that others wait for moves in two samples in a row."""
@@ -286,10 +323,15 @@ class StallWatch:
             return Finding(quiet_s=quiet_s)
         if any(watch.look is not None and watch.look.is_debugged for watch in watches):
             return Finding(wants_look=self._may_look(now), quiet_s=quiet_s)
-        if not all(w.last.spins or w.is_idle_for(LOOK_AFTER_S, now) for w in watches):
+        if not all(w.last.spins or w.main_idle_s(now) >= LOOK_AFTER_S for w in watches):
             return Finding(quiet_s=quiet_s)
+        if not all(watch.idle_s(now) >= LOOK_AFTER_S for watch in watches):
+            # A rank moves that may wait for others meanwhile: other threads of it compute.
+            wants_look = now - self._looked_at >= _LOOKS_APART_S[1] and self._may_look(now)
+            self._pause_s = _LOOKS_APART_S[0]
+            return Finding(wants_look=wants_look, quiet_s=quiet_s)
         limit_s = self._limit()
-        is_still = all(watch.stays() and watch.is_idle_for(limit_s, now) for watch in watches)
+        is_still = all(watch.stays() and watch.idle_s(now) >= limit_s for watch in watches)
         if quiet_s >= limit_s and is_still:
             self._stalled = {rank: watch.kind(now) for rank, watch in self._ranks.items()}
             return Finding(stalled=self._stalled, quiet_s=self._still_s(now))
@@ -297,7 +339,7 @@ class StallWatch:
 
     def _still_s(self, now: float) -> float:
         """Return for how long the ranks that others wait for have been idle."""
-        spans = [now - w.idle_since for w in self._ranks.values() if not w.waits]
+        spans = [w.idle_s(now) for w in self._ranks.values() if not w.waits]
         return min([now - self._since, *spans])
 
     def _may_look(self, now: float) -> bool:
@@ -315,7 +357,7 @@ class StallWatch:
         is_alone = not any(watch.waits for watch in watches) or self._devices_agree()
         if is_alone and not self._others_wait:
             limit_s = max(limit_s, _ALONE_S)
-        if not self._has_begun and not any(map(any, self._progress)):
+        if not self._is_past_start:
             limit_s *= _FIRST
         return max(limit_s, 2 * self._survived.get(self._place(), 0.0))
 

@@ -8,7 +8,8 @@ runs/<allocation id>/
     orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
     output-<rank>        what the rank prints
-    stacks-<rank>        stacks of its threads, written when the agent sends a signal
+    stacks-<rank>        stacks of its threads, written when the agent wants them
+    stacks-<rank>.<pid>  the same of a process that the rank has forked
     recorder-<rank>      torch's flight recorder as JSON, written when the agent wants it
     wanted/              requests for checkpoints, on a computer that is not the master's
     work/                copy of the context directory: the working directory of the ranks
@@ -78,8 +79,8 @@ class RunDir:
     def output(self, rank: int) -> Path:
         return self.path / f"output-{rank}"
 
-    def stacks(self, rank: int) -> Path:
-        return self.path / f"stacks-{rank}"
+    def stacks(self, rank: int, forked: int | None = None) -> Path:
+        return self.path / (f"stacks-{rank}" if forked is None else f"stacks-{rank}.{forked}")
 
     def recorder(self, rank: int) -> Path:
         return self.path / f"recorder-{rank}"

@@ -116,12 +116,17 @@ def _apart(one: str, other: str) -> tuple[str, str]:
 def _position(rank: RankStall) -> str:
     """Return where a rank is, as a predicate after "has been"."""
     if rank.kind == "stopped":
-        return f"stopped by a signal or a debugger (`kill -CONT {rank.pid}` lets it continue)"
+        return stopped_text(rank.pid)
     where = f" ({rank.place})" if rank.place else ""
     what = f"in `{rank.call}`{where}" if rank.call else f"motionless{where}"
     if rank.kind == "held":
-        what += ", which holds the GIL,"
+        what = f"{what if rank.call else 'in C code'}, which holds the GIL,"
     return f"waiting for its data loader, whose worker {rank.child}," if rank.child else what
+
+
+def stopped_text(pid: int) -> str:
+    """Return what is said of a process that does not run, as a predicate."""
+    return f"stopped by a signal or a debugger (`kill -CONT {pid}` lets it continue)"
 
 
 def _operation(collective: str) -> str:

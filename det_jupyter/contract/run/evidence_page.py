@@ -3,7 +3,7 @@
     record of a rank (512 bytes, at 512 * rank), little-endian words of 64 bits:
 
     0  pid          of the process that is the rank; 0: none has begun
-    1  signal       number of the signal on which it writes its stacks; 0: none
+    1  children     number of the agent's last request to the processes that it has forked
     2  beats        grows about once a second, unless the interpreter cannot run (the GIL is held)
     3  sequence     collectives of torch's default group that it has begun, as of the last beat
     4  exchanges    collectives of the Core API that it has begun, as of the last beat
@@ -13,9 +13,9 @@
     16 own threads  native ids of up to 16 threads of this package; 0: none
     32 collective   the last one of word 5: its length in bytes, and 248 bytes of text
 
-Only the rank writes its record, except `wanted`. A rank that is stopped or holds the GIL writes
-nothing more, and its record stays readable, also after it has been killed. A write takes 0.2 µs.
-The batch of each rank is on the control page.
+Only the rank writes its record, except `wanted` and `children`. A rank that is stopped or holds
+the GIL writes nothing more, and its record stays readable, also after it has been killed. A write
+takes 0.2 µs. The batch of each rank is on the control page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _OWN_THREADS = struct.Struct("<16Q")
 _RECORD_BYTES = 512
 _OWN_AT, _TEXT_AT, _MOST_TEXT = 128, 256, 248
 
-Word = Literal["pid", "signal", "beats", "sequence", "exchanges", "entered", "answered", "wanted"]
+Word = Literal[
+    "pid", "children", "beats", "sequence", "exchanges", "entered", "answered", "wanted"
+]
 _INDEX: dict[Word, int] = {name: index for index, name in enumerate(get_args(Word))}
 
 
@@ -47,7 +49,6 @@ class RankEvidence:
     """The record of one rank; see the table above."""
 
     pid: int
-    signal: int
     beats: int
     sequence: int
     exchanges: int
@@ -103,7 +104,7 @@ class EvidencePage:
         """Return a rank's record."""
         at = rank * _RECORD_BYTES
         words = dict(zip(_INDEX, _WORDS.unpack_from(self._map, at), strict=True))
-        del words["wanted"]
+        del words["wanted"], words["children"]
         threads = _OWN_THREADS.unpack_from(self._map, at + _OWN_AT)
         (length,) = _WORD.unpack_from(self._map, at + _TEXT_AT)
         begin = at + _TEXT_AT + _WORD.size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +21,6 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EvidencePa
     page = EvidencePage(folder.evidence)
     monkeypatch.setattr(evidence, "_current", evidence._Evidence(page, 0, folder))
     yield page
-    if number := page.get(0, "signal"):
-        faulthandler.unregister(number)
     page.close()
 
 

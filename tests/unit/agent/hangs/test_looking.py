@@ -20,6 +20,24 @@ BARRIER = [Frame("/p/site-packages/torch/distributed/distributed_c10d.py", 4800,
 PENDING = Recorded(number=7, group="0", text="all_reduce [4] float32", is_pending=True)
 
 
+def is_of_cell(frame: Frame) -> bool:
+    return frame.file == "<cell 3>"
+
+
+def test_a_loop_that_polls_stays_at_its_line_whatever_it_calls() -> None:
+    cell = Frame("<cell 3>", 8, "train_batch")
+    inner = ["wait", "get", "exists"]
+    looks = [
+        Seen(pid=1, frames=[Frame("/lib/queue.py", line, name), cell]).look(
+            is_of_cell, spins=False
+        )
+        for line, name in enumerate(inner)
+    ]
+    assert looks[0] == looks[1] == looks[2]
+    other = Seen(pid=1, frames=[cell._replace(line=9)]).look(is_of_cell, spins=False)
+    assert other.position != looks[0].position
+
+
 @pytest.mark.parametrize(
     ("seen", "spins", "waits"),
     [
@@ -33,7 +51,7 @@ PENDING = Recorded(number=7, group="0", text="all_reduce [4] float32", is_pendin
 def test_a_backward_pass_on_cuda_waits_if_a_collective_is_pending(
     seen: Seen, spins: bool, waits: bool
 ) -> None:
-    assert seen.look(spins=spins).waits is waits
+    assert seen.look(is_of_cell, spins=spins).waits is waits
 
 
 def test_a_backward_pass_that_is_compiled_on_cuda_is_no_stall() -> None:
@@ -42,11 +60,13 @@ def test_a_backward_pass_that_is_compiled_on_cuda_is_no_stall() -> None:
     for second in range(300):
         sample = RankSample(
             rank=0,
-            progress=(1,),
+            batch=1,
             beats=second + 1,
             others=OthersSample(cpu_s=float(second)),
             spins=True,
-            look=Seen(pid=1, frames=BACKWARD).look(spins=True) if finding.wants_look else None,
+            look=Seen(pid=1, frames=BACKWARD).look(is_of_cell, spins=True)
+            if finding.wants_look
+            else None,
         )
         finding = watch.step([sample], 1000.0 + second)
         assert finding.stalled is None, f"after {second} s"

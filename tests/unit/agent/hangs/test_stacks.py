@@ -106,6 +106,14 @@ def test_python_in_the_users_home_is_not_the_users_code(file: str, is_users: boo
             ],
             "barrier",
         ),
+        (
+            [
+                (f"{TORCH}/distributed/utils.py", "_verify_param_shape_across_processes"),
+                (f"{TORCH}/nn/parallel/distributed.py", "__init__"),
+                (CELL, "__init__"),
+            ],
+            "DistributedDataParallel",
+        ),
         ([(CELL, "hook"), (f"{TORCH}/autograd/graph.py", "_engine_run_backward")], ""),
         ([(f"{TORCH}/distributed/elastic/agent/server/api.py", "run")], ""),
         ([(CELL, "train_batch")], ""),

@@ -31,7 +31,7 @@ class World:
         self.watch = StallWatch(after_s)
         self.looks = looks
         self.now = 1000.0
-        self.ranks = [RankSample(rank=rank, progress=(0,), beats=1) for rank in (0, 1)]
+        self.ranks = [RankSample(rank=rank, beats=1) for rank in (0, 1)]
         self.finding = Finding()
         for batch in range(1, 5):
             self.step(lambda second, rank: rank, batch=batch)
@@ -42,10 +42,10 @@ class World:
         wanted = self.finding.wants_look
         ranks = []
         for rank, look in zip(self.ranks, self.looks, strict=True):
-            progress = rank.progress if batch is None else (batch,)
+            begun = rank.batch if batch is None else batch
             beats = None if rank.beats is None else rank.beats + 1
             others = rank.others or OthersSample()
-            after = replace(rank, progress=progress, beats=beats, others=others, look=None)
+            after = replace(rank, batch=begun, beats=beats, others=others, look=None)
             ranks.append(replace(after, look=look) if wanted else after)
         ranks[1] = change(int(self.now), ranks[1])
         if ranks[1].state == "T":
@@ -83,30 +83,139 @@ def test_a_rank_that_moves_is_slow() -> None:
     def starved(second: int, rank: RankSample) -> RankSample:
         return replace(rank, core_wait_s=rank.core_wait_s + 0.9)
 
-    def downloads(second: int, rank: RankSample) -> RankSample:
-        return replace(rank, wakes=rank.wakes + 1 + 3 * (rank.look is not None))
+    def reads(second: int, rank: RankSample) -> RankSample:
+        return replace(rank, wakes=rank.wakes + 1, reads=b"0x3")
 
     def disk(second: int, rank: RankSample) -> RankSample:
         return replace(rank, state="D")
 
-    def loads(second: int, rank: RankSample) -> RankSample:
-        others = rank.others or OthersSample()
-        return replace(rank, others=replace(others, child_cpu_s=others.child_cpu_s + 0.5))
-
-    def thread(second: int, rank: RankSample) -> RankSample:
-        others = rank.others or OthersSample()
-        return replace(rank, others=replace(others, wakes=others.wakes + 20))
-
-    for change in (cpu, starved, downloads, disk, loads, thread):
+    for change in (cpu, starved, reads, disk):
         assert not stalled(World().stands(40, change)), change.__name__
+
+
+def others(**grown: float) -> Change:
+    """Return what lets the counts of a rank's other threads and processes grow each second."""
+
+    def change(second: int, rank: RankSample) -> RankSample:
+        now = rank.others or OthersSample()
+        counts = {name: getattr(now, name) + by for name, by in grown.items()}
+        return replace(rank, others=replace(now, **counts))
+
+    return change
+
+
+def test_a_rank_whose_processes_or_downloads_move_is_slow() -> None:
+    at_disk = OthersSample(at_disk=True)
+    for change in (
+        others(cpu_s=0.5),
+        others(cpu_s=0.02, core_wait_s=0.9),
+        others(num_bytes=3000),
+        others(num_printed=1),
+        lambda second, rank: replace(rank, others=at_disk),
+    ):
+        assert not stalled(World().stands(40, change))
+
+
+def polls(often: int) -> Change:
+    """Return a main thread that polls so often in a second, beside processes that need cores."""
+    return lambda second, rank: replace(
+        rank,
+        wakes=rank.wakes + often,
+        cpu_s=rank.cpu_s + 0.0001 * often,
+        core_wait_s=rank.core_wait_s + 0.003 * often,
+    )
+
+
+def test_a_rank_that_polls_is_stalled_however_often_it_wakes() -> None:
+    for often in (1, 2, 5, 20, 200):
+        findings = World().stands(10, polls(often))
+        assert findings[-1].stalled == {0: "waits", 1: "still"}, often
+
+
+def test_a_read_with_a_time_limit_or_of_another_connection_is_no_data() -> None:
+    def alternates(second: int, rank: RankSample) -> RankSample:
+        return replace(rank, wakes=rank.wakes + 5, reads=b"0x3" if second % 2 else None)
+
+    assert stalled(World().stands(10, alternates))
+
+
+def test_a_loop_that_polls_in_several_lines_is_at_one_of_them_twice() -> None:
+    places = iter(range(100))
+    world = World()
+    for _ in range(30):
+        line = next(places) % 3
+        world.looks = (WAITS, Look(position=f"line {line}", waits=False))
+        finding = world.step(polls(2))
+    assert finding.stalled == {0: "waits", 1: "still"}
+
+
+def test_background_threads_and_processes_do_not_hide_a_stall() -> None:
+    """A prefetch thread that polls, a tracker's process that uses a few percent, a heartbeat."""
+    for change in (others(cpu_s=0.03, core_wait_s=0.2), others(num_bytes=300)):
+        findings = World().stands(10, change)
+        assert findings[-1].stalled == {0: "waits", 1: "still"}
+
+
+def test_a_rank_in_a_collective_waits_whatever_its_other_threads_do() -> None:
+    world, busy = World(), others(cpu_s=1.0, num_bytes=10**6)
+    for _ in range(12):
+        world.ranks[0] = busy(0, world.ranks[0])
+        finding = world.step(lambda second, rank: rank)
+    assert finding.stalled == {0: "waits", 1: "still"}
+
+
+def test_a_rank_that_begins_to_wait_while_its_other_threads_compute_is_seen_to_wait() -> None:
+    world, busy = World(looks=(SLEEPS, SLEEPS)), others(cpu_s=1.0)
+    for second in range(80):
+        world.ranks[0] = busy(0, world.ranks[0])
+        finding = world.step(lambda second, rank: rank)
+        if second == 10:
+            world.looks = (WAITS, SLEEPS)
+    assert finding.stalled == {0: "waits", 1: "still"}
+
+
+def test_until_the_first_batch_is_over_the_ranks_get_three_times_as_long() -> None:
+    def seconds(*, first: int, batch: int, collectives: int) -> int:
+        watch, finding = StallWatch(6.0, first_batch=first), Finding()
+        looks = (WAITS, SLEEPS)
+        for second in range(1, 60):
+            samples = [
+                RankSample(
+                    rank=rank,
+                    batch=batch if second > 1 else 0,
+                    collectives=(collectives if second > 1 else 0,),
+                    beats=second,
+                    look=look if finding.wants_look else None,
+                )
+                for rank, look in enumerate(looks)
+            ]
+            finding = watch.step(samples, 1000.0 + second)
+            if finding.stalled is not None:
+                break
+        return second
+
+    assert seconds(first=1, batch=0, collectives=12) >= 18  # DDP is made
+    assert seconds(first=1, batch=1, collectives=14) >= 18
+    assert seconds(first=501, batch=501, collectives=14) >= 18  # a run that continues
+    assert seconds(first=501, batch=502, collectives=15) < 12
+    assert seconds(first=1, batch=0, collectives=300) < 12  # a loop that tells no batches
+
+
+def test_a_look_that_is_not_answered_says_nothing_of_a_rank_that_is_only_late() -> None:
+    unknown = Look(position="", waits=False, is_answered=False)
+    assert not stalled(World(looks=(unknown, unknown)).stands(100))
 
 
 def test_a_rank_that_cannot_run_python_holds_the_lock() -> None:
     def holds(second: int, rank: RankSample) -> RankSample:
-        others = rank.others or OthersSample()  # other threads try to get the lock
-        return replace(rank, beats=5, others=replace(others, wakes=others.wakes + 200))
+        # Other threads try to get the lock.
+        return replace(others(cpu_s=0.04)(second, rank), beats=5)
 
-    assert World().stands(20, holds)[-1].stalled == {0: "waits", 1: "held"}
+    unanswered = replace(SLEEPS, position="", is_answered=False)
+    assert World(looks=(WAITS, unanswered)).stands(20, holds)[-1].stalled == {
+        0: "waits",
+        1: "held",
+    }
 
 
 def test_a_stopped_rank_is_found_and_a_stopped_gang_is_the_users_doing() -> None:
@@ -189,7 +298,7 @@ def test_a_suspended_computer_is_no_stall() -> None:
 def test_a_gang_is_stalled_only_after_the_limit_without_movement(events: list[str]) -> None:
     world, idle_s = World(), 0
     for event in events:
-        batch = world.ranks[1].progress[0] + 1 if event == "batch" else None
+        batch = world.ranks[1].batch + 1 if event == "batch" else None
         used = 1.0 if event == "cpu" else 0.0
         was_stalled = world.finding.stalled is not None
         finding = world.step(

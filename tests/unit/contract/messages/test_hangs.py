@@ -50,6 +50,11 @@ def sentence(*ranks: RankStall) -> str:
             "rank 0 waits for it in all_reduce, batch 118",
         ),
         (
+            [rank(0), rank(1, "held")],
+            "rank 1 has been in C code, which holds the GIL, for 14 s; rank 0 waits for it in "
+            "all_reduce, batch 118",
+        ),
+        (
             [rank(0), asleep(1, child="(process 90) is in `lock.acquire` (cell 3, line 4)")],
             "rank 1 has been waiting for its data loader, whose worker (process 90) is in "
             "`lock.acquire` (cell 3, line 4), for 14 s; rank 0 waits for it in all_reduce, batch "
