@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -80,8 +80,8 @@ class OthersReader:
     def __init__(self, run_folder: str | None = None) -> None:
         self._growth = Growth(run_folder)
         self._pid = 0
-        self._last: dict[str, float] = {}
-        self._sums = dict.fromkeys(("cpu", "wait", "child", "child wait"), 0.0)
+        self._last: tuple[dict[int, float], dict[int, float]] = {}, {}
+        self._cpu_s = self._core_wait_s = 0.0
         self.children: tuple[int, ...] = ()  # as last read
 
     def read(self, pid: int, own_threads: Collection[int]) -> OthersSample:
@@ -90,37 +90,43 @@ class OthersReader:
         Raises:
             OSError: The process has ended.
         """
-        if pid != self._pid:
-            self._pid, self._last = pid, {}
         self.children = tuple(descendants(pid))
-        seen = {"cpu": 0.0, "wait": 0.0, "child": _ended_cpu_s(pid), "child wait": 0.0}
+        # By thread. The descendants' time on cores is one sum, to which it returns at their end.
+        cpu_s, core_wait_s = {0: _ended_cpu_s(pid)}, dict[int, float]()
         for thread in {*_threads(pid)} - {pid, *own_threads}:
             folder = f"/proc/{pid}/task/{thread}"
             with suppress(OSError):  # it ends just now
                 if not _read(f"{folder}/comm").startswith(_OF_RUNTIMES):
-                    cpu_s, core_wait_s = _scheduled(folder)
-                    seen["cpu"] += cpu_s
-                    seen["wait"] += core_wait_s
+                    cpu_s[thread], core_wait_s[thread] = _scheduled(folder)
         at_disk = False
         for child in self.children:
             with suppress(OSError, ValueError):
                 at_disk |= state_of(child) == "D"
-                seen["child"] += _ended_cpu_s(child)
+                cpu_s[0] += _ended_cpu_s(child)
                 for thread in _threads(child):
-                    cpu_s, core_wait_s = _scheduled(f"/proc/{child}/task/{thread}")
-                    seen["child"] += cpu_s
-                    seen["child wait"] += core_wait_s
-        for name, value in seen.items():  # one that has ended takes its time with it
-            self._sums[name] += max(0.0, value - self._last.get(name, value))
-        self._last = seen
+                    used_s, core_wait_s[thread] = _scheduled(f"/proc/{child}/task/{thread}")
+                    cpu_s[0] += used_s
+        if pid == self._pid:
+            self._cpu_s += _grown(cpu_s, self._last[0])
+            self._core_wait_s += _grown(core_wait_s, self._last[1])
+        self._pid, self._last = pid, (cpu_s, core_wait_s)
         num_bytes, num_printed = self._growth.read(pid, self.children)
         return OthersSample(
-            cpu_s=self._sums["cpu"] + self._sums["child"],
-            core_wait_s=self._sums["wait"] + self._sums["child wait"],
+            cpu_s=self._cpu_s,
+            core_wait_s=self._core_wait_s,
             num_bytes=num_bytes,
             num_printed=num_printed,
             at_disk=at_disk,
         )
+
+
+def _grown(now: Mapping[int, float], before: Mapping[int, float]) -> float:
+    """Return by how much the values have grown; those that are new from 0.
+
+    >>> _grown({1: 4.0, 7: 0.5}, {1: 3.0, 6: 5.0})
+    1.5
+    """
+    return sum(max(0.0, value - before.get(key, 0.0)) for key, value in now.items())
 
 
 def _scheduled(folder: str) -> tuple[float, float]:
