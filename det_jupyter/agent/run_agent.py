@@ -160,4 +160,4 @@ def _parse_credentials(text: str) -> AgentCredentials:
     try:
         return AgentCredentials.model_validate_json(text)
     except ValidationError:
-        sys.exit("stdin: expected the credentials of an agent, as JSON")
+        sys.exit("stdin: expected the credentials of an agent, as JSON, with an https:// address")

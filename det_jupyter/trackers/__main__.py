@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS, Tracker, open_address
 from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.messages import TrackerOrder
+from det_jupyter.contract.values.reserved_hosts import is_reserved
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.trackers.service import Refused, Sender, Source, Unreachable
 
@@ -41,6 +44,8 @@ def main() -> int:
     if (info := find_master()) is None:
         return 0
     take_credentials(order)
+    if not order.is_named:
+        refuse_reserved()
     source = Source(Client(Session(info, is_users=False)), info.host)
     try:
         send_all(_sender_of(order, source), source, order.group)
@@ -64,6 +69,19 @@ def take_credentials(order: TrackerOrder) -> None:
     os.environ.update(order.credentials)
     if not order.is_users:
         os.environ["HOME"] = os.devnull
+
+
+def refuse_reserved() -> None:
+    """Have connections to clouds' metadata fail, also after a redirect."""
+    resolve = socket.getaddrinfo
+
+    def checked(*given: Any, **options: Any) -> list[Any]:
+        found = resolve(*given, **options)
+        if any(is_reserved(str(entry[4][0])) for entry in found):
+            raise socket.gaierror(socket.EAI_FAIL, "the host is one of clouds' metadata")
+        return found
+
+    socket.getaddrinfo = checked
 
 
 def _keep_log() -> None:

@@ -56,6 +56,22 @@ def test_port_is_open_to_both_kinds_of_addresses_and_kept(tmp_path: Path, addres
     play(tmp_path, scenario)
 
 
+def test_older_versions_of_tls_are_refused(tmp_path: Path) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        port = await listener.open()
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        assert writer.get_extra_info("ssl_object").version() == "TLSv1.3"
+        writer.close()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", port, ssl=context)
+
+    play(tmp_path, scenario)
+
+
 def test_port_that_is_taken_can_be_opened_when_it_is_free(tmp_path: Path) -> None:
     async def scenario(listener: AgentListener, access: AgentAccess) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:

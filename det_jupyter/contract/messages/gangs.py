@@ -140,7 +140,8 @@ class AgentCredentials(Wire):
     """What an agent on another computer connects to the master with. It is given over stdin."""
 
     agent: str  # its name
-    url: str  # URL of the master's listener for such agents, https://...
+    # URL of the master's listener for such agents. Over http the token could be read on the way.
+    url: Annotated[str, Field(pattern="^https://")]
     certificate: str  # PEM: the one certificate that the agent trusts
     token: str = Field(repr=False)
 

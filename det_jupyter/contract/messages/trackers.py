@@ -75,7 +75,8 @@ class TrackerOrder(Wire):
     tracker: dict[str, Any]  # a Tracker of the configuration, without references
     folder: str  # for files of its own
     credentials: dict[str, str]  # variables that its library reads
-    is_users: bool  # whether the user has named the address, so that the library may look for more
+    is_users: bool  # whether the library may look for more
+    is_named: bool = True  # whether the user has named the address, so that it may be any
 
 
 class SendTo(Wire):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
 from det_jupyter.contract.values.text import shortened
@@ -66,6 +67,21 @@ def is_place_only(url: str) -> bool:
     parts = urlsplit(url)
     more = parts.path.strip("/") or parts.query or parts.fragment
     return "@" not in parts.netloc and not more
+
+
+def is_in_the_clear(url: str) -> bool:
+    """Return whether what is sent to a URL can be read on the way: http to another computer.
+
+    >>> is_in_the_clear("http://10.0.0.5:5000"), is_in_the_clear("http://localhost:5000")
+    (True, False)
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        is_here = ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost" or host.endswith(".localhost")
+    return parts.scheme == "http" and not is_here
 
 
 def shown(address: str, number: int | None = None) -> str:

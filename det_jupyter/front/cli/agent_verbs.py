@@ -135,7 +135,14 @@ def _read(source: str, where: str) -> list[AgentCredentials]:
         agents = [AgentCredentials.model_validate_json(line) for line in lines]
     except OSError as error:
         raise DetError(f"{where} cannot be read: {error.strerror}") from None
-    except (ValidationError, UnicodeDecodeError):
+    except ValidationError as error:
+        if any(each["type"] == "string_pattern_mismatch" for each in error.errors()):
+            raise DetError(
+                f"{where}: expected an address that begins with https://, as over http:// the "
+                "agent's token can be read on the way: add the agent again (det agent add NAME)"
+            ) from None
+        agents = []
+    except UnicodeDecodeError:
         agents = []
     if not agents:
         raise DetError(f"{where}: expected the JSON that `det agent add NAME` prints")

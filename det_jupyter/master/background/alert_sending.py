@@ -1,9 +1,9 @@
 """Sends one alert: a POST request, or a command. Errors say what failed, never an address.
 
 A URL may come from a configuration of another user, so a request can do little:
-redirects are not followed, the answer is not read but for its status, and addresses that only this
-computer's network has a meaning for (link-local, where clouds have their metadata; multicast) are
-refused. The name is resolved once, and the connection is made to the address that was checked.
+redirects are not followed, the answer is not read but for its status, and addresses of clouds'
+metadata (contract/values/reserved_hosts.py) are refused, unless the user has named them in
+alerts.yaml. The name is resolved once, and the connection is made to the address that was checked.
 
 Commands come from alerts.yaml only. They are started without a shell, and get the alert as JSON on
 their standard input and in environment variables.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import os
 import signal
@@ -29,6 +28,7 @@ from det_jupyter._version import __version__
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import AlertNews
 from det_jupyter.contract.values.addresses import shown
+from det_jupyter.contract.values.reserved_hosts import is_reserved, names_reserved
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.alert_forms import is_passing, request_of, variables_of
 from det_jupyter.master.service.addresses import Addresses
@@ -77,7 +77,10 @@ async def send(addresses: Addresses, destination: Destination, news: AlertNews) 
                 return await _run(alert.command, news)
             address = addresses.stored(getattr(alert, alert.way))
             url = await in_thread(lambda: addresses.follow(address, destination.environment))
-            return await _post(*request_of(alert.way, url, news), shown_as=shown(url))
+            is_users = await in_thread(lambda: addresses.is_users(url))
+            return await _post(
+                *request_of(alert.way, url, news), shown_as=shown(url), is_users=is_users
+            )
     except TimeoutError:
         return Failure(problem=f"no answer within {LIMIT_S:g} s")
     except (DetError, _Refused) as error:
@@ -87,12 +90,16 @@ async def send(addresses: Addresses, destination: Destination, news: AlertNews) 
         return Failure(problem=f"it could not be sent ({type(error).__name__})")
 
 
-async def _post(url: str, body: dict[str, Any], *, shown_as: str) -> Failure | None:
+async def _post(
+    url: str, body: dict[str, Any], *, shown_as: str, is_users: bool
+) -> Failure | None:
     import httpx  # takes 0.1 s, and most masters send nothing
 
     target = httpx.URL(url)
+    if names_reserved(target.host) and not is_users:  # a proxy would resolve the name
+        raise _refused(target.host)
     proxy = None if proxy_bypass(target.host) else getproxies().get(target.scheme)
-    hosts = [target.host] if proxy else await _resolve(target.host, target.port, target.scheme)
+    hosts = [target.host] if proxy else await _resolve(target, is_users=is_users)
     headers = {"user-agent": f"det_jupyter/{__version__}", "host": target.netloc.decode("ascii")}
     async with httpx.AsyncClient(
         trust_env=False, proxy=proxy, timeout=LIMIT_S, headers=headers
@@ -146,14 +153,19 @@ def _reason(error: Exception) -> str:
     return ""
 
 
-async def _resolve(host: str, port: int | None, scheme: str) -> list[str]:
+def _refused(host: str, address: str = "") -> _Refused:
+    what = f"the host {host} is {address}, " if address else f"the host {host} is one "
+    return _Refused(f"{what}where no alerts are sent, unless alerts.yaml names it")
+
+
+async def _resolve(target: httpx.URL, *, is_users: bool) -> list[str]:
     """Return the addresses of a host.
 
     Raises:
         _Refused: One of them is of a kind that requests are not made to.
         DetError: There is none.
     """
-    number = port or _PORTS[scheme]
+    host, number = target.host, target.port or _PORTS[target.scheme]
 
     def look_up() -> Sequence[Any]:
         return socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
@@ -163,10 +175,8 @@ async def _resolve(host: str, port: int | None, scheme: str) -> list[str]:
     except (OSError, UnicodeError):
         raise DetError(f"the host {host} is not known") from None
     for text in found:
-        address = ipaddress.ip_address(text.partition("%")[0])
-        mapped = getattr(address, "ipv4_mapped", None) or address
-        if mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified:
-            raise _Refused(f"the host {host} is {text}, where no alerts are sent")
+        if is_reserved(text) and not is_users:
+            raise _refused(host, text)
     return found
 
 

@@ -45,7 +45,9 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
             for tracker, environment in chosen
         ]
         for tracker, environment in chosen:
-            problems += await find_tracker_problems(addresses, tracker, environment)
+            problems += await find_tracker_problems(
+                addresses, tracker, environment, own=service.store.tracked.file.content.trackers
+            )
         if problems:
             raise ConfigError(problems)
         numbers = {tracked.add(experiment_id, *each) for each in chosen}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import methodcaller
@@ -77,6 +78,8 @@ class Server(uvicorn.Server):
             ssl_keyfile=key,
         )
         config.load()
+        if config.ssl is not None:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
         most = min(MOST_PENDING, most_files // 4)
         waiting: PendingConnections[asyncio.Transport] = PendingConnections(
             methodcaller("abort"), most=most

@@ -14,6 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,15 @@ class Addresses:
         if (path := file_of(reference)) is not None:
             return _first_line(path)
         return reference
+
+    def is_users(self, url: str) -> bool:
+        """Return whether the user's alerts.yaml names this URL; may be called in a thread."""
+        for alert in self.file.content.alerts:
+            value = getattr(alert, alert.way)
+            with suppress(DetError):  # it names nothing now
+                if isinstance(value, str) and self.value_of(value, {}) == url:
+                    return True
+        return False
 
     def variables(self, environment: str | None) -> dict[str, str]:
         """Return the variables of the user's that an experiment was submitted with."""

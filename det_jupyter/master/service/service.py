@@ -264,7 +264,9 @@ class Service:
         addresses, environment = self.store.addresses, capsule.environment
         problems = await addresses.find_problems(config.alerts or (), environment)
         for index, tracker in enumerate(config.trackers or ()):
-            found = await find_tracker_problems(addresses, tracker, environment)
+            found = await find_tracker_problems(
+                addresses, tracker, environment, own=self.store.tracked.file.content.trackers
+            )
             problems += [replace(each, path=f"trackers[{index}].{each.path}") for each in found]
         if problems:
             raise ConfigError(problems)

@@ -2,7 +2,8 @@
 
 A configuration may come from somebody else, so the address in it gets none of the credentials of
 the user's environment, unless the user has named the same address: in MLFLOW_TRACKING_URI or in
-trackers.yaml.
+trackers.yaml. Nor may it lead to a cloud's metadata then. No credentials go over http to another
+computer, whoever has named it.
 
 Also what is known before anything is sent: that a library or an address is missing.
 """
@@ -13,10 +14,13 @@ import asyncio
 import importlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import socket
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from det_jupyter.config.tracker_section import (
     EXPECTED_URI,
@@ -29,6 +33,8 @@ from det_jupyter.config.tracker_section import (
 )
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import TrackerOrder
+from det_jupyter.contract.values.addresses import is_in_the_clear, is_url
+from det_jupyter.contract.values.reserved_hosts import is_reserved, names_reserved
 from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.tracker_places import Place
@@ -37,7 +43,11 @@ _FILE_S = 5.0
 
 
 async def find_tracker_problems(
-    addresses: Addresses, tracker: Tracker, environment: str | None
+    addresses: Addresses,
+    tracker: Tracker,
+    environment: str | None,
+    *,
+    own: Iterable[Tracker],
 ) -> list[Problem]:
     """Return why a tracker could not be sent to, as far as is known without trying.
 
@@ -45,10 +55,13 @@ async def find_tracker_problems(
 
     Args:
         environment: The blob with the variables that the experiment was submitted with.
+        own: The user's trackers, from trackers.yaml.
     """
     problems = list(find_missing_library(tracker))
     try:
-        await _address_of(addresses, tracker, await variables_of(addresses, environment))
+        variables = await variables_of(addresses, environment)
+        if (address := await _address_of(addresses, tracker, variables)) is not None:
+            _check(address, variables, await _users_addresses(addresses, own, variables))
     except DetError as error:
         problems.append(Problem("tracking_uri", str(error)))
     return problems
@@ -115,15 +128,18 @@ async def order_of(
         raise DetError(problem.text)
     address = await _address_of(addresses, tracker, place.variables)
     document = tracker.model_dump(exclude_none=True)
-    is_users = address is None or address in await _users_addresses(
-        addresses, own, place.variables
-    )
+    named = await _users_addresses(addresses, own, place.variables)
+    if address is not None:
+        _check(address, place.variables, named)
+        await _check_resolved(address, named)
+    is_users = address is None or (address in named and not is_in_the_clear(address))
     return TrackerOrder(
         group=place.group,
         tracker=document if address is None else {**document, "tracking_uri": address},
         folder=tracker.folder or str(folder),
         credentials=_credentials(place.variables) if is_users else {},
         is_users=is_users,
+        is_named=address is None or address in named,
     )
 
 
@@ -134,6 +150,50 @@ def _credentials(variables: Mapping[str, str]) -> dict[str, str]:
         for each in (variables, os.environ)
     )
     return next(filter(None, found), {})
+
+
+def _check(address: str, variables: Mapping[str, str], named: Container[str]) -> None:
+    """Check that an address gets no credentials that can be read on the way, and may be used.
+
+    Args:
+        address: An address of an MLflow.
+        variables: Those that the experiment was submitted with.
+        named: The addresses that the user has named.
+
+    Raises:
+        DetError: Credentials would be sent over http, or the host is one of clouds' metadata.
+    """
+    if not is_url(address):
+        return
+    parts = urlsplit(address)
+    has_credentials = "@" in parts.netloc or (address in named and _credentials(variables))
+    if has_credentials and is_in_the_clear(address):
+        raise DetError(
+            f"got {open_address(address)}, to which a name and password or a token would be sent "
+            "so that they can be read on the way; expected https://, or a tunnel: ssh -L "
+            f"5000:localhost:{parts.port or 80} {parts.hostname}, and http://localhost:5000"
+        )
+    if address not in named and names_reserved(parts.hostname or ""):
+        raise _reserved(parts.hostname)
+
+
+async def _check_resolved(address: str, named: Container[str]) -> None:
+    host = urlsplit(address).hostname
+    if host is None or address in named:
+        return
+    found: list[Any] = []
+    with suppress(OSError, UnicodeError, TimeoutError):  # the process says that it is not known
+        async with asyncio.timeout(_FILE_S):
+            found = await in_thread(lambda: socket.getaddrinfo(host, None))
+    if any(is_reserved(str(entry[4][0])) for entry in found):
+        raise _reserved(host)
+
+
+def _reserved(host: str | None) -> DetError:
+    return DetError(
+        f"the host {host} is one of clouds' metadata, to which nothing is sent unless "
+        "trackers.yaml or MLFLOW_TRACKING_URI names it"
+    )
 
 
 async def _users_addresses(

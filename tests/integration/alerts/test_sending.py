@@ -108,6 +108,10 @@ def test_what_cannot_be_reached_is_said_without_the_address(bench: Bench) -> Non
         {"webhook": f"http://host.invalid/{SECRET}"},
         {"webhook": f"http://169.254.169.254/{SECRET}"},
         {"webhook": f"http://[::ffff:169.254.169.254]/{SECRET}"},
+        {"webhook": f"http://[64:ff9b::a9fe:a9fe]/{SECRET}"},
+        {"webhook": f"http://2852039166/{SECRET}"},
+        {"webhook": f"http://100.100.100.200/{SECRET}"},
+        {"webhook": f"http://metadata.google.internal/{SECRET}"},
         {"webhook": f"http://[fe80::1]/{SECRET}"},
         {"webhook": f"http://0.0.0.0/{SECRET}"},
         {"webhook": f"http://ann:{SECRET}@224.0.0.1/"},
@@ -124,6 +128,27 @@ def test_what_cannot_be_reached_is_said_without_the_address(bench: Bench) -> Non
     assert found[1] == ("waiting", 1, "the host host.invalid is not known")
     assert all(each[0] == "failed" and "no alerts are sent" in each[2] for each in found[2:])
     assert SECRET not in str(found)
+
+
+def test_proxy_is_not_asked_for_metadata(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    submit(bench, alerts=[{"webhook": "http://0xA9FEA9FE/x"}])
+    complete(bench)
+    send_due(bench)
+    ((state, _, problem),) = states(bench)
+    assert (state, "no alerts are sent" in problem) == ("failed", True)
+
+
+def test_users_own_file_may_name_any_address(
+    bench: Bench, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_sending, "is_reserved", lambda address: True)
+    named = {"alerts": [{"webhook": f"{receiver.url}/mine"}]}
+    (tmp_path / "alerts.yaml").write_text(json.dumps(named))
+    submit(bench, alerts=[{"webhook": f"{receiver.url}/theirs"}])
+    complete(bench)
+    send_due(bench)
+    assert [path for path, _ in receiver.received] == ["/mine"]
 
 
 def test_a_dead_receiver_delays_no_other_and_stops_nothing(

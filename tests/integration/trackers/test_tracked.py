@@ -361,6 +361,59 @@ def test_credentials_of_the_environment_go_to_no_address_that_only_a_configurati
     assert [each for each, order in orders.items() if order.is_users] == users
 
 
+CLEAR = "http://mlflow.example.org"
+
+
+@pytest.mark.parametrize(
+    ("address", "variables", "problem"),
+    [
+        (f"http://ann:{SECRET}@10.0.0.5:5000", {}, "can be read on the way"),
+        (CLEAR, {"MLFLOW_TRACKING_URI": CLEAR, **TOKEN}, "can be read on the way"),
+        ("http://169.254.169.254", {}, "is one of clouds' metadata"),
+        ("http://0xA9FEA9FE:80/x", {}, "is one of clouds' metadata"),
+        ("http://[64:ff9b::a9fe:a9fe]", {}, "is one of clouds' metadata"),
+        ("https://metadata.google.internal", {}, "is one of clouds' metadata"),
+    ],
+)
+def test_address_that_must_not_get_what_it_would_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, address: str, variables: dict[str, str],
+    problem: str,
+) -> None:  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"tracking_uri: .*{problem}") as caught:
+        submit(bench, trackers=[{"type": "mlflow", "tracking_uri": address}])
+    assert SECRET not in str(caught.value)
+
+
+def test_address_that_the_user_names_gets_no_credentials_over_http_but_may_be_any(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in TOKEN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://100.100.100.200")
+    submit(bench, trackers=[{"type": "mlflow"}, MLFLOW])
+    orders = orders_of(bench)
+    known = {each: (order.is_users, order.is_named) for each, order in orders.items()}
+    assert known == {"http://100.100.100.200": (False, True), PLACE: (False, False)}
+
+
+def test_host_that_is_resolved_to_metadata_is_refused_when_it_is_sent_to(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [(None, None, None, "", ("64:ff9b::a83f:8110", 80, 0, 0))]
+    monkeypatch.setattr(tracker_orders.socket, "getaddrinfo", lambda *_: found)
+    submit(bench, trackers=[{"type": "mlflow", "tracking_uri": "http://rebound.example.org"}])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        await tracking.start_due()
+        await until(lambda: bool(bench.store.tracked.states(1)[0].problem))
+        assert processes.orders == []
+
+    play(bench, scene)
+    assert "is one of clouds' metadata" in bench.store.tracked.states(1)[0].problem
+
+
 def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,9 @@
 `.detignore` has the syntax of .gitignore. It comes with code that others may have written, so it
 has limits: a regular file in its folder, of 64 KiB at most, whose patterns may take 10 s for all
 paths. Some patterns with several `*` take exponential time on some paths (`**/a/**/a/…`), and `re`
-has no time limit, so these are matched by `regex`, which has one.
+has no time limit, so these are matched by `regex`, which has one. Stars in a row mean what one
+means (as a whole name: two), and are written so before anything is compiled: 40 of them are 40
+loops within each other.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ IGNORE_FILE = ".detignore"
 _MOST_BYTES = 64 * 2**10
 _MOST_S = 10.0
 _STARS = re.compile(r"\*+")
+# A character that is escaped, then stars that are a whole name, then other stars in a row.
+_ROWS = re.compile(r"\\.|(^!?|/)\*{2,}(?=/|\s*$)|\*{2,}")
 _FEW_STARS = 2  # stars in a pattern that is fast even on the longest path
 # They precede the user's patterns, which can revoke them: `!.venv/`.
 _BUILT_IN = (
@@ -61,7 +65,7 @@ class IgnoreRules:
         from pathspec import GitIgnoreSpec
 
         self._left_s = _MOST_S
-        lines = [line for line in patterns if line]
+        lines = [_with_single_stars(line) for line in patterns if line]
         self._spec = GitIgnoreSpec.from_lines(lines)
         for line, pattern in zip(lines, self._spec.patterns, strict=True):
             compiled = getattr(pattern, "regex", None)  # a comment has none
@@ -116,7 +120,7 @@ def ignore_rules(folder: Path, problems: list[str]) -> IgnoreRules:
     patterns = [*_BUILT_IN]
     for number, line in enumerate(_lines_of(folder / IGNORE_FILE, problems), 1):
         try:
-            GitIgnoreSpec.from_lines([line])
+            GitIgnoreSpec.from_lines([_with_single_stars(line)])
         except (re.error, ValueError) as error:
             is_explained = isinstance(error, re.error)
             reason = str(error) if is_explained else "it means nothing in .gitignore's syntax"
@@ -125,6 +129,21 @@ def ignore_rules(folder: Path, problems: list[str]) -> IgnoreRules:
         else:
             patterns.append(line)
     return IgnoreRules(patterns)
+
+
+def _with_single_stars(line: str) -> str:
+    r"""Return a pattern that means the same, without stars in a row.
+
+    >>> [_with_single_stars(line) for line in ("a****b", "!***/x", "x/****", r"\**y")]
+    ['a*b', '!**/x', 'x/**', '\\**y']
+    """
+
+    def single(row: re.Match[str]) -> str:
+        if row[0].startswith("\\"):
+            return row[0]
+        return "*" if row[1] is None else f"{row[1]}**"
+
+    return _ROWS.sub(single, line)
 
 
 def too_slow(folder: str) -> str:

@@ -88,6 +88,14 @@ def test_what_are_no_credentials_is_refused(tmp_path: Path, content: str | bytes
         own_credentials(str(path), None, {})
 
 
+def test_credentials_with_http_are_refused(det: Typed, tmp_path: Path) -> None:
+    path = tmp_path / "agents"
+    path.write_text(det("agent add b").out.replace("https://", "http://"))
+    path.chmod(0o600)
+    with pytest.raises(DetError, match="expected an address that begins with https://"):
+        own_credentials(str(path), None, {})
+
+
 def test_file_that_cannot_be_written_is_named(det: Typed, tmp_path: Path) -> None:
     added = det("agent", "add", "b", "-o", str(tmp_path / "none" / "agents"))
     assert (added.status, added.err) == (2, f"--output: there is no folder {tmp_path / 'none'}\n")

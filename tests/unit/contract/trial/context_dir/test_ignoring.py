@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,6 +122,22 @@ def test_a_detignore_may_be_a_link_to_a_file_beside_it(folder: Path) -> None:
     (folder / ".detignore").symlink_to("ignored")
     plan = plan_context(folder)
     assert (plan.problems, "train.py" in plan.entries) == ([], False)
+
+
+@pytest.mark.parametrize("end", ["", "x", "/", "/x"])
+def test_many_stars_in_a_row_take_no_time_and_mean_what_one_means(folder: Path, end: str) -> None:
+    lines = [f"{'*' * 40}{end}{number}b" for number in range(40)]
+    write(
+        folder, ".detignore", "\n".join([*lines, f"{'*' * 40}.txt", "data/****/x", "!****y.txt"])
+    )
+    for path in ("a" * 250, "a.txt", "y.txt", "data/1/2/x", "data/z"):
+        write(folder, path, "")
+    began = time.process_time()
+    plan = plan_context(folder)
+    assert time.process_time() - began < 5  # it was more than a minute
+    assert plan.problems == []
+    assert set(plan.entries) >= {"a" * 250, "y.txt", "data/z"}
+    assert not {"a.txt", "data/1/2/x"} & set(plan.entries)
 
 
 def test_patterns_that_take_too_long_are_refused_in_time(
