@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent
+DOCS = ROOT / "docs"
 SOURCES = ROOT / "labextension"
 FILES = (
     *("build.mjs", "uplot.mjs", "lab.mjs", "package.json", "package-lock.json"),
@@ -194,10 +195,14 @@ else:
         """Hatch's door to `ensure_frontend`."""
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            """Build the front end before hatch collects the files."""
+            """Build the front end before hatch collects the files, and have it take the pages."""
             ensure_frontend(is_required=os.environ.get(REQUIRED) == "1")
             if LAB.is_dir():
                 build_data["shared_data"][str(LAB)] = LAB_PLACE
+            if version != "editable":  # `det docs` finds those of a checkout
+                for page in DOCS.rglob("*.md"):
+                    place = f"det_jupyter/docs/{page.relative_to(DOCS).as_posix()}"
+                    build_data["force_include"][str(page)] = place
 
 
 if __name__ == "__main__":

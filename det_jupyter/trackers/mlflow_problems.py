@@ -15,7 +15,8 @@ _OUR_MISTAKE = "INVALID_PARAMETER_VALUE"  # found by the library, without a requ
 _A_PAGE = "it answers with a page, or nothing that MLflow would answer"
 _WITHHELD = (
     "wants credentials, and gets none: those of your environment go only to the address in "
-    "MLFLOW_TRACKING_URI and to addresses in trackers.yaml, and over http only to this computer; name it there"
+    "MLFLOW_TRACKING_URI and to addresses in trackers.yaml, and over http only to this computer; "
+    "name it there"
 )
 _MISSING = (
     "wants credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "

@@ -22,6 +22,7 @@ import pytest
 
 import hatch_build
 from det_jupyter import __version__
+from det_jupyter.front.verbs.docs_pages import Page
 
 ROOT = Path(__file__).parents[2]
 LAB = "share/jupyter/labextensions/det-jupyter"
@@ -84,6 +85,12 @@ def test_it_has_the_front_end_once_and_is_small(wheel: Path) -> None:
     assert wheel.stat().st_size < 2_000_000
 
 
+def test_it_has_all_pages_and_no_pictures_of_them(wheel: Path) -> None:
+    pages = {name for name in names(wheel) if name.startswith("det_jupyter/docs/")}
+    docs = ROOT / "docs"
+    assert pages == {f"det_jupyter/docs/{path.relative_to(docs)}" for path in docs.rglob("*.md")}
+
+
 def test_its_bundles_name_no_file_of_the_computer_that_built_them(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     for name in archive.namelist():
@@ -93,8 +100,12 @@ def test_its_bundles_name_no_file_of_the_computer_that_built_them(wheel: Path) -
             assert str(ROOT) not in text, name
 
 
-def test_jupyter_finds_both_extensions(wheel: Path, tmp_path: Path) -> None:
+def test_jupyter_finds_both_extensions_and_det_the_pages(wheel: Path, tmp_path: Path) -> None:
     python = installed(wheel, tmp_path / "env")
+    printed = run(
+        python, "from det_jupyter.front.verbs import docs_pages; print(docs_pages.find('hang'))"
+    )
+    assert printed == f"{Page('hangs')!r}\n"
     _, lab, server = run(python, LISTS).split("====\n")
     assert re.search(rf"det-jupyter v{__version__}.*enabled.*OK.*\(python, det-jupyter\)", lab)
     assert re.search(r"det_jupyter.*enabled", server)

@@ -324,6 +324,13 @@ DISK = Verb(
 )  # fmt: skip
 
 # All verbs except those about experiments.
+DOCS = Verb(
+    "docs",
+    "the documentation, without a network",
+    verbs.docs_pages.show,
+    (argument("topic", nargs="?", help="a page, such as training; without one, what there is"),),
+    aliases=("help",),
+)
 OTHERS: tuple[Verb | Group, ...] = (
     SLOTS_NOW,
     SLOT_GROUP,
@@ -340,6 +347,7 @@ OTHERS: tuple[Verb | Group, ...] = (
     TEMPLATE_GROUP,
     ALERT_GROUP,
     PREVIEW,
+    DOCS,
 )
 
 # Verbs of Determined's command that are missing here, and what to do instead.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -402,7 +403,7 @@ def test_host_that_is_resolved_to_metadata_is_refused_when_it_is_sent_to(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [(None, None, None, "", ("64:ff9b::a83f:8110", 80, 0, 0))]
-    monkeypatch.setattr(tracker_orders.socket, "getaddrinfo", lambda *_: found)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
     submit(bench, trackers=[{"type": "mlflow", "tracking_uri": "http://rebound.example.org"}])
 
     async def scene(tracking: Tracking, processes: Processes) -> None:

@@ -1,0 +1,182 @@
+"""`det docs`: the pages of docs/, which come with the package, so that no network is needed.
+
+In a terminal a page is text, through a pager. In a notebook it is Markdown: the pages that it
+links to are below it, folded, and its links lead there. What is not in the package (examples,
+pictures) is linked to the repository.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property, partial
+from itertools import count
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+
+import det_jupyter
+from det_jupyter.errors import NotFound
+from det_jupyter.front.verbs.grammar import Call
+
+REPOSITORY = "https://github.com/det-jupyter/det_jupyter/blob/main/"
+_PACKAGE = Path(det_jupyter.__file__).parent
+_PLACES = (_PACKAGE / "docs", _PACKAGE.parent / "docs")  # in the wheel, in a checkout
+_INDEX = "README"
+# Code, in which nothing is a link; or a link to a file, with its mark of a picture.
+_LINK = re.compile(
+    r"(?P<code>^```.*?^```|`[^`\n]+`)"
+    r"|(?P<mark>!?)\[(?P<text>[^\]]*)\]\((?![a-z]+:|#)(?P<target>[\w./-]+)(?P<end>#[\w-]+)?\)",
+    re.MULTILINE | re.DOTALL,
+)
+_HEADING = re.compile(r"^```.*?^```|^#+ (?P<title>[^\n]+)$", re.MULTILINE | re.DOTALL)
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, as text and as Markdown.
+
+    Args:
+        name: Its path below docs/ without `.md`.
+    """
+
+    name: str
+
+    @cached_property
+    def source(self) -> str:
+        """Its Markdown, as it is in the repository."""
+        return (folder() / f"{self.name}.md").read_text(encoding="utf-8")
+
+    @property
+    def title(self) -> str:
+        """Its first heading."""
+        return self.source.partition("\n")[0].lstrip("# ")
+
+    def text(self, line: str = "det docs") -> str:
+        """Return it for a terminal, with the lines that show the pages that it links to."""
+        return self._rewritten(
+            lambda text, page, _: f"{text} ({line} {page})", "{text} ({url})", "[{text}: {url}]"
+        )
+
+    def links(self) -> Iterator[str]:
+        """Yield the names of the pages that it links to, each once."""
+        yield from dict.fromkeys(
+            page for found in _LINK.finditer(self.source) if (page := self._page_of(found))
+        )
+
+    def __repr__(self) -> str:
+        return self.text("%det docs")
+
+    def _repr_markdown_(self) -> str:
+        prefix = f"det-docs-{next(_numbers)}"
+        linked = [] if self.name == _INDEX else [Page(each) for each in self.links()]
+        inside = {self.name, *(page.name for page in linked)}
+        below = "".join(
+            f"\n<details><summary>{page.title}</summary>\n\n"
+            f"{page._markdown(prefix, inside)}\n\n</details>\n"
+            for page in linked
+        )
+        more = "\n\n---\n\nPages that this one links to:\n" if below else ""
+        return f"{self._markdown(prefix, inside)}{more}{below}"
+
+    def _markdown(self, prefix: str, inside: set[str]) -> str:
+        def goto(text: str, page: str, heading: str) -> str:
+            if page in inside:
+                return f"[{text}](#{_mark(prefix, page, heading)})"
+            return f"{text} (`%det docs {page}`)"
+
+        def marked(found: re.Match[str]) -> str:
+            if found["title"] is None:
+                return found[0]
+            mark = _mark(prefix, self.name, _slug(found["title"]))
+            return f'<a id="{mark}"></a>\n\n{found[0]}'
+
+        text = self._rewritten(goto, "[{text}]({url})", "[{text}]({url})")
+        text = re.sub(r"\]\(#([\w-]+)\)", partial(self._own_heading, prefix), text)
+        return f'<a id="{_mark(prefix, self.name)}"></a>\n\n{_HEADING.sub(marked, text)}'
+
+    def _own_heading(self, prefix: str, found: re.Match[str]) -> str:
+        is_done = found[1].startswith(f"{prefix}-")
+        return found[0] if is_done else f"](#{_mark(prefix, self.name, found[1])})"
+
+    def _rewritten(
+        self, goto: Callable[[str, str, str], str], elsewhere: str, picture: str
+    ) -> str:
+        def link(found: re.Match[str]) -> str:
+            if found["code"] is not None:
+                return found[0]
+            if page := self._page_of(found):
+                return goto(found["text"], page, (found["end"] or "").lstrip("#"))
+            path = normpath(PurePosixPath("docs", self.name).parent / found["target"])
+            form = picture if found["mark"] else elsewhere
+            return form.format(text=found["text"], url=f"{REPOSITORY}{path}")
+
+        return _LINK.sub(link, self.source)
+
+    def _page_of(self, found: re.Match[str]) -> str:
+        """Return the page that a link leads to; "" if it is none of ours."""
+        if found["code"] is not None or not found["target"].endswith(".md"):
+            return ""
+        path = normpath(PurePosixPath(self.name).parent / found["target"])
+        is_ours = not path.startswith("..") and (folder() / path).is_file()
+        return path.removesuffix(".md") if is_ours else ""
+
+
+def show(call: Call) -> str | Page:
+    """Show a page, or the list of all pages."""
+    page = find(call.options.topic)
+    if not call.is_shell:
+        return page
+    if not sys.stdout.isatty():
+        return page.text()
+    from pydoc import pager
+
+    pager(page.text())
+    return ""
+
+
+def folder() -> Path:
+    """Return the folder of the pages."""
+    return next((each for each in _PLACES if each.is_dir()), _PLACES[0])
+
+
+def names() -> list[str]:
+    """Return the names of all pages, those of decisions last."""
+    found = (path.relative_to(folder()).with_suffix("") for path in folder().rglob("*.md"))
+    return sorted((path.as_posix() for path in found), key=lambda name: (name.count("/"), name))
+
+
+def find(topic: str | None) -> Page:
+    """Return the page about a topic: its name, its beginning, or the number of a decision.
+
+    Raises:
+        NotFound: There is none; the message has those that are like it.
+    """
+    if topic is None:
+        return Page(_INDEX)
+    known, wanted = names(), topic.removesuffix(".md").removeprefix("docs/").lower()
+    number = f"decisions/{wanted.removeprefix('decisions/'):0>4}-"
+    matching = [each for each in known if each.lower() == wanted] or [
+        each for each in known if each.startswith((wanted, number))
+    ]
+    if len(matching) == 1:
+        return Page(matching[0])
+    pages = [each for each in known if "/" not in each]
+    like = matching or get_close_matches(wanted, pages) or pages
+    raise NotFound(f"there is no page {topic!r}; there are {', '.join(like)}")
+
+
+def _mark(prefix: str, page: str, heading: str = "") -> str:
+    return "-".join(filter(None, (prefix, page.replace("/", "-"), heading)))
+
+
+def _slug(title: str) -> str:
+    """Return the anchor that GitHub gives a heading.
+
+    >>> _slug("The `det` command, once")
+    'the-det-command-once'
+    """
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")

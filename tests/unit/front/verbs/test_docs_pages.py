@@ -1,0 +1,95 @@
+"""`det docs`: pages are found, and every link of every page leads somewhere, without a network."""
+
+from __future__ import annotations
+
+import pydoc
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.errors import NotFound
+from det_jupyter.front.cli.__main__ import main
+from det_jupyter.front.notebook.complete.magic_parsers import det_parser
+from det_jupyter.front.verbs.docs_pages import REPOSITORY, Page, find, names
+from det_jupyter.front.verbs.grammar import parse
+
+ROOT = Path(__file__).parents[4]
+_CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", names())
+def test_links_of_a_page_lead_somewhere_in_a_notebook(name: str) -> None:
+    text = _CODE.sub("", Page(name)._repr_markdown_())
+    marks = Counter(re.findall(r'<a id="([^"]+)"></a>', text))
+    inside = re.findall(r"\]\(#([^)]+)\)", text)
+    assert [each for each in inside if marks[each] != 1] == []
+    assert unknown_elsewhere(text) == []
+
+
+@pytest.mark.parametrize("name", names())
+def test_links_of_a_page_lead_somewhere_in_a_terminal(name: str) -> None:
+    text = _CODE.sub("", Page(name).text())
+    assert re.findall(r"\]\([\w./-]+\.md", text) == []
+    assert [
+        each for each in re.findall(r"\(det docs ([^)]+)\)", text) if each not in names()
+    ] == []
+    assert unknown_elsewhere(text) == []
+
+
+def unknown_elsewhere(text: str) -> list[str]:
+    """Return the links to the repository that lead to no file of it, and relative ones."""
+    targets = re.findall(rf"{re.escape(REPOSITORY)}([\w./-]+)", text)
+    relative = re.findall(r"\]\((?![a-z]+:|#)([^)]+)\)", text)
+    return [each for each in targets if not (ROOT / each).exists()] + relative
+
+
+def test_pages_that_a_page_links_to_are_below_it_and_each_output_has_marks_of_its_own() -> None:
+    first, second = (Page("jupyterlab")._repr_markdown_() for _ in range(2))
+    assert first.count("<details>") == len(list(Page("jupyterlab").links())) > 0
+    marks = [set(re.findall(r'<a id="([^"]+)"', each)) for each in (first, second)]
+    assert not marks[0] & marks[1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [
+        (None, "README"), ("training", "training"), ("Hangs.md", "hangs"), ("docs/det.md", "det"),
+        ("prof", "profiling"), ("17", "decisions/0017-processes-are-identified-without-the-clock"),
+        ("decisions/0017", "decisions/0017-processes-are-identified-without-the-clock"),
+    ],
+)  # fmt: skip
+def test_page_is_found_by_name_beginning_or_number(topic: str | None, name: str) -> None:
+    assert find(topic).name == name
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("trianing", "training"),
+        ("co", "concepts, configuration, core-api"),
+        ("x", "hangs"),
+    ],
+)
+def test_topic_without_one_page_names_those_that_are_like_it(topic: str, said: str) -> None:
+    with pytest.raises(NotFound, match=f"there is no page '{topic}'; there are .*{said}"):
+        find(topic)
+
+
+@pytest.mark.parametrize("word", ["docs", "help"])
+def test_shell_prints_a_page_without_a_master_and_pages_it_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    assert main([word, "hangs"]) == 0
+    assert capsys.readouterr().out == f"{Page('hangs').text()}\n"
+    shown: list[str] = []
+    monkeypatch.setattr(pydoc, "pager", shown.append)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main([word, "hangs"]) == 0
+    assert (capsys.readouterr().out, shown) == ("", [Page("hangs").text()])
+
+
+def test_notebook_has_the_verb_too() -> None:
+    assert parse(det_parser(), "docs training").topic == "training"
+    assert parse(det_parser(), "help training").topic == "training"
