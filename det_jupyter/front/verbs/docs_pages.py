@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
 import det_jupyter
+from det_jupyter.contract.values.reader import NOTEBOOK, SHELL, Reader
 from det_jupyter.errors import NotFound
 from det_jupyter.front.verbs.grammar import Call
 
@@ -55,10 +56,12 @@ class Page:
         """Its first heading."""
         return self.source.partition("\n")[0].lstrip("# ")
 
-    def text(self, line: str = "det docs") -> str:
+    def text(self, reader: Reader = SHELL) -> str:
         """Return it for a terminal, with the lines that show the pages that it links to."""
         return self._rewritten(
-            lambda text, page, _: f"{text} ({line} {page})", "{text} ({url})", "[{text}: {url}]"
+            lambda text, page, _: f"{text} ({reader.det} docs {page})",
+            "{text} ({url})",
+            "[{text}: {url}]",
         )
 
     def links(self) -> Iterator[str]:
@@ -68,7 +71,7 @@ class Page:
         )
 
     def __repr__(self) -> str:
-        return self.text("%det docs")
+        return self.text(NOTEBOOK)
 
     def _repr_markdown_(self) -> str:
         prefix = f"det-docs-{next(_numbers)}"
@@ -86,7 +89,7 @@ class Page:
         def goto(text: str, page: str, heading: str) -> str:
             if page in inside:
                 return f"[{text}](#{_mark(prefix, page, heading)})"
-            return f"{text} (`%det docs {page}`)"
+            return f"{text} (`{NOTEBOOK.det} docs {page}`)"
 
         def marked(found: re.Match[str]) -> str:
             if found["title"] is None:
