@@ -2,7 +2,8 @@
 
 The experiment's own code and configuration are submitted twice with the same seed: once
 uninterrupted ("straight"), once with interruptions at given batches. The two last checkpoints are
-compared bit by bit in a process of the ranks' interpreter: handles import no torch.
+compared bit by bit in a process of the ranks' interpreter: handles import no torch. So is every
+number that the two have reported.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -29,11 +30,13 @@ from det_jupyter.contract.messages import (
     MAX_LINES,
     CheckpointView,
     CreateExperiment,
+    Curve,
     ExperimentView,
     LogQuery,
     PoolStatus,
     TrialView,
 )
+from det_jupyter.contract.values.text import count
 from det_jupyter.errors import CheckpointError, ConfigError, Conflict, RankFailed
 from det_jupyter.storage import reading
 
@@ -205,11 +208,22 @@ def _run(
     agents = _check_interrupted(client, interrupted.view, plan)
     ends = [_last_checkpoint(client, experiment.id) for experiment in both]
     found = _compare(view.python, ends[0].path, ends[1].path)
+    curves = [client.curves(experiment.id) for experiment in both]
+    number, differing = compare_curves(*curves)
+    notices = [
+        text
+        for experiment in both
+        for trial in client.experiment(experiment.id).trials
+        for text in trial.notices
+        if "is in no checkpoint" in text  # pytorch/checkpoints/unsaved.py
+    ]
     return Verification(
         interruptions=plan.interruptions,
         steps_completed=ends[0].steps_completed,
         tensors=found["tensors"],
-        differences=tuple((d["name"], d["problem"]) for d in found["differences"]),
+        numbers=number,
+        differences=(*((d["name"], d["problem"]) for d in found["differences"]), *differing),
+        unsaved=tuple(dict.fromkeys(notices)),
         straight_id=straight.id,
         interrupted_id=interrupted.id,
         agents=agents,
@@ -260,6 +274,42 @@ def _compare(python: str, one: str, other: str) -> dict[str, Any]:
     return found
 
 
+_BY_TIME = ("tensor_fusion",)  # groups of metrics that depend on how fast a run is
+
+
+def compare_curves(
+    straight: Sequence[Curve], interrupted: Sequence[Curve]
+) -> tuple[int, list[tuple[str, str]]]:
+    """Compare every number that two trials have reported, by group, name and step.
+
+    Returns:
+        How many numbers the first has reported, and name and problem of each metric that differs.
+    """
+    one, other = (
+        {
+            f"{curve.group}.{curve.name}": dict(zip(curve.steps, curve.values, strict=True))
+            for curve in curves
+            if curve.group not in _BY_TIME
+        }
+        for curves in (straight, interrupted)
+    )
+    found = []
+    for name in dict.fromkeys([*one, *other]):
+        mine, theirs = one.get(name, {}), other.get(name, {})
+        steps = sorted(mine.keys() | theirs.keys())
+        wrong = [step for step in steps if _at(mine, step) != _at(theirs, step)]
+        if wrong:
+            values = f"{_at(mine, wrong[0])} and {_at(theirs, wrong[0])}"
+            problem = f"{len(wrong)} of {count(len(steps), 'reported number')} differ"
+            found.append((name, f"{problem}; the first is at batch {wrong[0]}: {values}"))
+    return sum(map(len, one.values())), found
+
+
+def _at(values: Mapping[int, float | None], step: int) -> str:
+    """Return a value as it can be compared: JSON has none for NaN."""
+    return repr(values[step]) if step in values else "nothing"
+
+
 _DONE = {"pause": "paused", "kill": "killed"}
 _SHOWN = 5
 _CAUSES = (
@@ -270,7 +320,8 @@ _CAUSES = (
     "state in a callback's state_dict",
     "state that lives outside of models, optimizers, schedulers and callbacks: keep it in a "
     "callback's state_dict",
-    "code that depends on the time, on the order of a set or of files, or on how long it has run",
+    "code, or a metric, that depends on the time, on the order of a set or of files, or on how "
+    "long it has run",
 )
 
 
@@ -282,7 +333,9 @@ class Verification:
         interruptions: Those of the interrupted run, such as ("pause", 7), in order.
         steps_completed: Number of batches that both trained.
         tensors: Number of compared tensors.
-        differences: Name and problem of each, in the checkpoint's order.
+        numbers: Number of compared reported numbers: metrics of training and validation, by batch.
+        differences: Name and problem of each, in the checkpoint's order; then those of metrics.
+        unsaved: Notices on what changes while the trial trains and is in no checkpoint.
         straight_id, interrupted_id: The experiments, which are deleted if nothing differs.
         agents: That of rank 0 in each run of the interrupted one.
     """
@@ -294,10 +347,12 @@ class Verification:
     straight_id: int
     interrupted_id: int
     agents: tuple[str, ...] = ()
+    numbers: int = 0
+    unsaved: tuple[str, ...] = ()
 
     @property
     def is_identical(self) -> bool:
-        """Whether the two checkpoints are equal, bit for bit."""
+        """Whether the two checkpoints, and all reported numbers, are equal, bit for bit."""
         return not self.differences
 
     def __bool__(self) -> bool:
@@ -316,8 +371,9 @@ class Verification:
         where = f", on {', then '.join(self.agents)}" if len(set(self.agents)) > 1 else ""
         after = f"interrupted after batch {what}{where}"
         if self.is_identical:
-            end = f"{self.tensors} tensors at batch {self.steps_completed}"
-            return [escaped(f"identical: {end}, {after}")]
+            what = f"{self.tensors} tensors and {self.numbers} reported numbers"
+            end = f"{what} at batch {self.steps_completed}"
+            return [escaped(line) for line in (f"identical: {end}, {after}", *self.unsaved)]
         name, problem = self.differences[0]
         lines = [f"differs first in {name}: {problem}"]
         lines.append(
@@ -326,5 +382,5 @@ class Verification:
         )
         lines += [f"  {name}: {problem}" for name, problem in self.differences[1:_SHOWN]]
         lines.append("What may be the cause:")
-        lines += [f"  • {cause}" for cause in _CAUSES]
+        lines += [f"  • {cause}" for cause in (*self.unsaved, *_CAUSES)]
         return [escaped(line) for line in lines]

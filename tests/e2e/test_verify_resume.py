@@ -26,7 +26,8 @@ TOLD = """
 import json
 print(json.dumps({
     "is_identical": found.is_identical, "interruptions": found.interruptions,
-    "steps_completed": found.steps_completed, "tensors": found.tensors, "repr": repr(found),
+    "steps_completed": found.steps_completed, "tensors": found.tensors,
+    "numbers": found.numbers, "repr": repr(found),
     "html": found._repr_html_(),
     "is_list_as_before": [e.id for e in det_jupyter.experiments()] == before,
     "is_newest": det_jupyter.experiments()[0].id == experiment.id,
@@ -70,8 +71,9 @@ def test_a_trial_that_resumes_exactly_is_found_identical_and_nothing_is_left(
     assert told["interruptions"] == [["pause", 20], ["kill", 40]]
     assert told["steps_completed"] == 60
     assert told["tensors"] > 10
+    assert told["numbers"] == 62  # the losses of 60 batches, their mean, and a validation
     assert told["repr"] == (
-        f"identical: {told['tensors']} tensors at batch 60, "
+        f"identical: {told['tensors']} tensors and 62 reported numbers at batch 60, "
         "interrupted after batch 20 (paused), 40 (killed)"
     )
     assert "✓" in told["html"]
@@ -101,6 +103,45 @@ def test_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(client: Clien
         assert view.parent_id == experiment.id
     interrupted = client.experiment(found.interrupted_id)
     assert interrupted.trials[0].restarts == 1  # the pause does not count as one
+
+
+AVERAGING_SOURCE = (
+    TRIAL_SOURCE.replace("class SmallTrial", "class AveragingTrial")
+    .replace(
+        '        self.pause_s = context.get_hparam("pause_s")\n',
+        '        self.pause_s = context.get_hparam("pause_s")\n'
+        "        self.ema = torch.optim.swa_utils.AveragedModel(model)\n",
+    )
+    .replace(
+        "        self.context.step_optimizer(self.optimizer)\n",
+        "        self.context.step_optimizer(self.optimizer)\n"
+        "        self.ema.update_parameters(model_of(self.model))\n",
+    )
+    .replace(
+        'return {"error": nn.functional.mse_loss(self.model(x)',
+        'return {"error": nn.functional.mse_loss(self.ema.eval()(x)',
+    )
+    + """
+def model_of(model):
+    return getattr(model, "module", model)
+"""
+)
+
+
+def test_an_average_of_weights_that_is_not_saved_is_found_and_named(client: Client) -> None:
+    experiment = submit(client, small_config(entrypoint="AveragingTrial"), AVERAGING_SOURCE)
+    experiment.wait(60)
+    (notice,) = experiment.view.trials[0].notices
+    assert notice == (
+        "`self.ema` (AveragedModel, 5 tensors) changes while training and is in no checkpoint, so "
+        "a run that continues begins it anew: `context.wrap_model(...)` or a callback's "
+        "`state_dict`"
+    )
+    found = experiment.verify_resume(batches=24, pause_at=5, kill_at=9, timeout=300)
+    assert not found
+    assert [name for name, _ in found.differences] == ["validation.error"]  # no checkpoint has it
+    assert found.unsaved == (notice,)
+    assert notice in repr(found)
 
 
 def test_what_fails_or_takes_too_long_leaves_nothing_unless_asked(client: Client) -> None:

@@ -24,6 +24,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
 )
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.training_state import Parts
+from det_jupyter.pytorch.checkpoints.unsaved import UnsavedWatch
 from det_jupyter.pytorch.rules import RunStart
 from det_jupyter.storage import reading
 
@@ -35,6 +36,7 @@ class Savepoints:
         storage, parts, origin: As for a Saver.
         start: The state with which the run begins.
         while_waiting: Returns a context manager, entered while training waits for a checkpoint.
+        unsaved: Finds what the trial holds that is in no checkpoint; None: not looked for.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class Savepoints:
         origin: Origin,
         start: RunStart,
         while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        unsaved: UnsavedWatch | None = None,
     ) -> None:
         self._storage = storage
         self._origin = origin
         self._while_waiting = while_waiting
-        self._saver = Saver(storage, parts, origin)
+        self._unsaved = unsaved
+        self._saver = Saver(storage, parts, origin, unsaved)
         self._parts = parts
         self._start = start
         self._saved_at = start.steps_completed if start.checkpoint else -1
@@ -85,6 +89,11 @@ class Savepoints:
             where = f"searcher: checkpoint {source.uuid}"
             with reading(source.path) as folder:
                 restore_models(context, read_state(folder), where)
+
+    def watch_unsaved(self) -> None:
+        """Note what the trial holds that is not saved, before the first batch. Not collective."""
+        if self._unsaved is not None:
+            self._unsaved.begin()
 
     def restore_generators(self) -> str | None:
         """Set the generators. Call it last, since restoring other state may draw from them.

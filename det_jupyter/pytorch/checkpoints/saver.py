@@ -32,6 +32,7 @@ from det_jupyter.pytorch.checkpoints.training_state import (
     snapshot_state,
     write_state,
 )
+from det_jupyter.pytorch.checkpoints.unsaved import UnsavedWatch
 
 
 class _Write:
@@ -85,11 +86,13 @@ class Saver:
         storage: The storage of checkpoints.
         parts: The objects whose state is saved.
         origin: The data from which the trial can be built again.
+        unsaved: Is shown the first state that is saved.
     """
 
     storage: CheckpointContext
     parts: Parts
     origin: Origin
+    unsaved: UnsavedWatch | None = None
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
     _uuid: str = ""  # uuid of the checkpoint that is being written
     _write: _Write | None = None  # on the chief: the thread that writes this checkpoint
@@ -128,6 +131,8 @@ class Saver:
             state = collected()
             if distributed.is_chief:
                 state["validation_due"] = validation_due
+                if self.unsaved is not None:
+                    self.unsaved.check(state["callbacks"])
             self.parts.callbacks.on_checkpoint_save_start(state)
             return self._start_writing(state) if distributed.is_chief else ""
 

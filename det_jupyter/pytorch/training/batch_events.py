@@ -86,6 +86,7 @@ class Events:
         elif self.start.checkpoint is None and self.rules.initial_validation:
             self._validate(steps)
         self.orders.carry_out(steps)
+        self.savepoints.watch_unsaved()
         # The checkpoint may have been saved at the target.
         reason = self._at_target(steps)
         if reason is None:

@@ -29,6 +29,7 @@ from det_jupyter.core.timings.rank_timings import open_timings
 from det_jupyter.pytorch.checkpoints.configured import describe_built
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.checkpoints.training_state import Parts
+from det_jupyter.pytorch.checkpoints.unsaved import UnsavedWatch
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.series import as_metrics
@@ -115,8 +116,11 @@ class Loop:
         self._after_batch: list[Callable[[Share], None]] = []
         self._orders = LiveOrders(context, core, self._after_batch)
         while_waiting = partial(self._timings.timed_block, "checkpoint")
+        unsaved = None
+        if core.distributed.is_chief and start.checkpoint is None and self.rehearsal is None:
+            unsaved = UnsavedWatch(trial, context, self._callbacks, core.sink)
         self._savepoints = Savepoints(
-            core.checkpoint, self._parts(), self.origin, start, while_waiting
+            core.checkpoint, self._parts(), self.origin, start, while_waiting, unsaved
         )
         self._own_length = length_function(trial, "training")
         timed = self._timings.timed

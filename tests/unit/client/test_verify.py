@@ -12,11 +12,18 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import verify
-from det_jupyter.client.verify import Verification, VerifyPlan, plan_verify, request_for
+from det_jupyter.client.verify import (
+    Verification,
+    VerifyPlan,
+    compare_curves,
+    plan_verify,
+    request_for,
+)
 from det_jupyter.contract.messages import (
     AgentStatus,
     Capsule,
     CapturedName,
+    Curve,
     ExperimentView,
     PoolStatus,
     SlotStatus,
@@ -218,6 +225,7 @@ def verification(*differences: tuple[str, str]) -> Verification:
         interruptions=(("pause", 7), ("kill", 15)),
         steps_completed=20,
         tensors=31,
+        numbers=46,
         differences=differences,
         straight_id=4,
         interrupted_id=5,
@@ -228,7 +236,8 @@ def test_an_identical_outcome_is_one_sentence() -> None:
     found = verification()
     assert found
     assert repr(found) == (
-        "identical: 31 tensors at batch 20, interrupted after batch 7 (paused), 15 (killed)"
+        "identical: 31 tensors and 46 reported numbers at batch 20, "
+        "interrupted after batch 7 (paused), 15 (killed)"
     )
 
 
@@ -236,6 +245,46 @@ def test_machines_are_in_the_sentence_if_there_were_several() -> None:
     found = replace(verification(), agents=("b", "c", "c"))
     assert repr(found).endswith("after batch 7 (paused), 15 (killed), on b, then c, then c")
     assert repr(replace(found, agents=("b", "b", "b"))).endswith("15 (killed)")
+
+
+def curve(group: str, name: str, values: dict[int, float | None]) -> Curve:
+    return Curve(
+        trial_id=1, group=group, name=name, steps=list(values), values=list(values.values()),
+        times=[0.0] * len(values),
+    )  # fmt: skip
+
+
+def test_every_reported_number_is_compared() -> None:
+    loss = curve("batches", "loss", {1: 0.5, 2: 0.25, 3: None})
+    error = curve("validation", "error", {2: 0.1, 3: 0.3})
+    tuned = curve("tensor_fusion", "mb", {1: 25.0})
+    assert compare_curves([loss, error, tuned], [loss, error]) == (5, [])
+    other = curve("validation", "error", {2: 0.1, 3: 0.3000000001, 4: 0.5})
+    assert compare_curves([loss, error], [loss, other]) == (
+        5,
+        [
+            (
+                "validation.error",
+                "2 of 3 reported numbers differ; the first is at batch 3: 0.3 and 0.3000000001",
+            )
+        ],
+    )
+    assert compare_curves([loss], []) == (
+        3,
+        [
+            (
+                "batches.loss",
+                "3 of 3 reported numbers differ; the first is at batch 1: 0.5 and nothing",
+            )
+        ],
+    )
+
+
+def test_what_is_not_saved_is_the_first_possible_cause() -> None:
+    unsaved = ("`self.ema` (Ema, 2 tensors) changes while training and is in no checkpoint",)
+    lines = repr(replace(verification(("validation.error", "no")), unsaved=unsaved)).splitlines()
+    assert lines[lines.index("What may be the cause:") + 1] == f"  • {unsaved[0]}"
+    assert repr(replace(verification(), unsaved=unsaved)).splitlines()[1] == unsaved[0]
 
 
 def test_a_difference_is_told_with_what_may_be_the_cause() -> None:

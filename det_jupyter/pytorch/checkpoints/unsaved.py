@@ -1,0 +1,275 @@
+"""What a trial holds that changes while it trains and is in no checkpoint.
+
+    begin    before the first batch: digests of what the trial's attributes hold, but for what is
+             wrapped; an optimizer or scheduler that is not wrapped is named at once
+    check    at the first checkpoint: what has changed since, and is not in the callbacks' states
+
+So nothing is named that never changes, such as the weights of a loss or a frozen teacher. Lists,
+tuples, dicts, dataclasses and other objects of the user's are followed a few levels deep. Of a
+large tensor evenly spaced elements are read, and of all tensors at most `_MOST_ELEMENTS`, so the
+cost has a bound. On the chief only, in a run that does not continue from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+
+from det_jupyter.contract.values.text import class_name, count
+from det_jupyter.core import RecordSink
+from det_jupyter.pytorch.messages import give_notice
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.pytorch.trial.definition import PyTorchTrial
+
+_MOST_ELEMENTS = 1 << 22  # of all tensors: [m] 105 million parameters take 0.15 s of a core
+_MOST_OBJECTS = 2000
+_DEPTH = 4  # of containers
+_MOST_NAMED = 5
+_LIBRARIES = ("builtins", "det_jupyter", "torch", "numpy", "logging", "threading", "pandas", "PIL")
+_KEPT = "a callback's `state_dict`"
+_GENERATORS = (
+    torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random
+)  # fmt: skip
+_SCHEDULERS = (torch.optim.lr_scheduler.LRScheduler,)
+_HOLDERS = (torch.Tensor, numpy.ndarray, nn.Module, torch.optim.Optimizer, *_SCHEDULERS,
+            torch.amp.GradScaler, *_GENERATORS)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is held at one place, with digests of its parts by name."""
+
+    value: Any
+    digests: Mapping[str, bytes]
+
+
+class UnsavedWatch:
+    """Finds what a trial would lose when it is paused.
+
+    Args:
+        trial: The user's.
+        context: Has what is wrapped.
+        callbacks: The trial's: what their states have is saved.
+        sink: For the notices.
+    """
+
+    def __init__(
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        callbacks: Callbacks,
+        sink: RecordSink,
+    ) -> None:
+        self._trial = trial
+        self._context = context
+        self._callbacks = callbacks
+        self._sink = sink
+        self._before: dict[str, _Held] | None = None
+        self._named: set[str] = set()
+        self._limit = 0  # elements of each tensor that are read
+
+    def begin(self) -> None:
+        """Note what the trial holds; name what is certainly in no checkpoint."""
+        self._before = self._held()
+        if self._callbacks.keep_state:  # they may have it
+            return
+        sure = {path: held for path, held in self._before.items() if _is_stepped(held.value)}
+        self._named = set(sure)
+        self._give(
+            [f"{_describe(path, held)} is in no checkpoint" for path, held in sure.items()],
+            [held.value for held in sure.values()],
+        )
+
+    def check(self, callback_states: Any) -> None:
+        """Name what has changed since `begin` and is not in the states of the callbacks."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        now = self._held()
+        known = {digest for _, digest in _parts(callback_states, self._limit)}
+        found, values = [], []
+        for path, held in now.items():
+            was = before.get(path)
+            is_new = was is None or type(was.value) is not type(held.value)
+            if is_new and isinstance(held.value, (torch.Tensor, numpy.ndarray)):
+                continue  # the last batch, say
+            old = {} if was is None else was.digests
+            changed = [each for name, each in held.digests.items() if old.get(name) != each]
+            if not changed or known.issuperset(changed) or path in self._named:
+                continue
+            how = "was made" if is_new else "changes"
+            found.append(f"{_describe(path, held)} {how} while training and is in no checkpoint")
+            values.append(held.value)
+        self._give(found, values)
+
+    def _give(self, found: list[str], values: list[Any]) -> None:
+        for text, value in list(zip(found, values, strict=True))[:_MOST_NAMED]:
+            give_notice(
+                f"{text}, so a run that continues begins it anew: {_remedy(value)}",
+                self._context.distributed.rank,
+                self._sink,
+            )
+
+    def _held(self) -> dict[str, _Held]:
+        saved = _Saved(self._context)
+        roots = {"self": self._trial}
+        roots |= {f"callback {name!r}": each for name, each in self._callbacks.by_name.items()}
+        found = dict(_walk(roots, saved))
+        states = {path: _state_of(value, saved) for path, value in found.items()}
+        if not self._limit:  # the same later, so that digests can be compared
+            number = sum(len(state) for state in states.values() if isinstance(state, dict))
+            self._limit = max(64, _MOST_ELEMENTS // max(number, 64))
+        return {
+            path: _Held(value, dict(_parts(states[path], self._limit)))
+            for path, value in found.items()
+        }
+
+
+class _Saved:
+    """What every checkpoint has: wrapped objects, and the memory of their tensors."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        schedulers = [item.scheduler for item in context.lr_schedulers]
+        inner = [each for one in schedulers for each in getattr(one, "_schedulers", ())]
+        groups = [group for each in context.optimizers for group in each.param_groups]
+        known = [context, context.scaler, *context.optimizers, *groups, *schedulers, *inner]
+        self.ids = {id(each) for each in known}
+        self._memory = {
+            tensor.untyped_storage().data_ptr()
+            for model in context.models
+            for tensor in (*model.parameters(), *model.buffers())
+        }
+
+    def has(self, value: Any) -> bool:
+        """Return whether an object is saved."""
+        if isinstance(value, torch.Tensor):
+            is_plain = value.layout is torch.strided and not value.is_meta
+            return not is_plain or value.untyped_storage().data_ptr() in self._memory
+        if isinstance(value, nn.Module):
+            return not self.others_of(value)
+        if isinstance(value, torch.optim.Optimizer):  # one may be made around another
+            return any(id(group) in self.ids for group in value.param_groups)
+        return id(value) in self.ids
+
+    def others_of(self, module: nn.Module) -> dict[str, torch.Tensor]:
+        """Return the tensors of a module that are not saved, by name."""
+        named = [*module.named_parameters(), *module.named_buffers()]
+        return {name: tensor for name, tensor in named if not self.has(tensor)}
+
+
+def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each holder of state in the attributes of objects."""
+    seen: set[int] = {id(root) for root in roots.values()}
+    waiting = [
+        (f"{root}.{name}", value, 1)
+        for root, owner in roots.items()
+        for name, value in vars(owner).items()
+    ]
+    for path, value, depth in waiting:  # grows meanwhile
+        is_plain = value is None or isinstance(value, (str, bytes, int, float, type))
+        if is_plain or id(value) in seen | saved.ids or len(seen) > _MOST_OBJECTS:
+            continue
+        seen.add(id(value))
+        if isinstance(value, _HOLDERS):
+            if not saved.has(value):
+                yield path, value
+        elif depth < _DEPTH:
+            waiting += [(inner, each, depth + 1) for inner, each in _inside(path, value)]
+
+
+def _inside(path: str, value: Any) -> list[tuple[str, Any]]:
+    """Return path and value of what a container, or an object of the user's, holds."""
+    if isinstance(value, Mapping):
+        return [(f"{path}[{key!r}]", each) for key, each in value.items()]
+    if isinstance(value, (list, tuple, deque)):
+        return [(f"{path}[{index}]", each) for index, each in enumerate(value)]
+    if type(value).__module__.partition(".")[0] in _LIBRARIES:
+        return []
+    own = dict(getattr(value, "__dict__", {}))
+    for slot in getattr(type(value), "__slots__", ()):
+        if isinstance(slot, str) and hasattr(value, slot):
+            own[slot] = getattr(value, slot)
+    return [(f"{path}.{name}", each) for name, each in own.items()]
+
+
+def _state_of(value: Any, saved: _Saved) -> Any:
+    """Return what changes in a holder of state, in plain containers."""
+    if isinstance(value, nn.Module):
+        return saved.others_of(value)
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, numpy.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, numpy.random.RandomState):
+        return value.get_state(legacy=False)
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, (torch.Tensor, numpy.ndarray)):
+        return {"": value}
+    return value.state_dict()
+
+
+def _parts(state: Any, limit: int, name: str = "") -> Iterator[tuple[str, bytes]]:
+    """Yield name and digest of each part of a state: of each tensor, of each other value."""
+    if isinstance(state, Mapping):
+        for key, each in state.items():
+            yield from _parts(each, limit, f"{name}.{key}")
+    elif isinstance(state, (list, tuple)) and not all(type(each) is int for each in state):
+        for index, each in enumerate(state):
+            yield from _parts(each, limit, f"{name}.{index}")
+    elif isinstance(state, torch.Tensor):
+        if state.layout is torch.strided and not state.is_meta:
+            yield name, _digest(_sample(state, limit))
+    elif isinstance(state, numpy.ndarray):
+        if not state.dtype.hasobject:
+            flat = state.reshape(-1)
+            yield name, _digest(flat[:: max(1, -(-flat.size // limit))].tobytes())
+    else:
+        yield name, _digest(repr(list(state) if isinstance(state, tuple) else state).encode())
+
+
+def _sample(tensor: torch.Tensor, limit: int) -> bytes:
+    """Return the bits of evenly spaced elements. Waits for the device."""
+    flat = tensor.detach().reshape(-1)
+    some = flat[:: max(1, -(-flat.numel() // limit))].cpu().contiguous()
+    content: bytes = some.view(torch.uint8).numpy().tobytes() if some.numel() else b""
+    return content
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _is_stepped(value: Any) -> bool:
+    """Return whether it is an optimizer or scheduler, whose state changes at every step."""
+    return isinstance(value, (torch.optim.Optimizer, *_SCHEDULERS))
+
+
+def _describe(path: str, held: _Held) -> str:
+    kind = class_name(type(held.value))
+    if _is_stepped(held.value):
+        kind = type(held.value).__name__
+    elif isinstance(held.value, nn.Module):
+        kind = f"{type(held.value).__name__}, {count(len(held.digests), 'tensor')}"
+    return f"`{path}` ({kind})"
+
+
+def _remedy(value: Any) -> str:
+    if isinstance(value, nn.Module):
+        return f"`context.wrap_model(...)` or {_KEPT}"
+    if isinstance(value, torch.optim.Optimizer):
+        return "`context.wrap_optimizer(...)`"
+    if isinstance(value, _SCHEDULERS):
+        return "`context.wrap_lr_scheduler(...)`"
+    if isinstance(value, torch.amp.GradScaler):
+        return "`context.wrap_scaler(...)`"
+    return f"keep it in {_KEPT}"
