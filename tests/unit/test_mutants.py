@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.rooms import ROOT
 
@@ -17,13 +18,6 @@ print(outcome.tried, len(outcome.survivors), outcome.left_out)
 """
 
 
-def test_the_faults_of_a_sample_are_tried() -> None:
-    ended = _try_storage("tests/unit/storage/test_globs.py")
-    tried, survivors, left_out = ended.stdout.splitlines()[-1].split(maxsplit=2)
-    assert (tried, left_out, ended.returncode) == ("3", "[]", 0), ended.stderr
-    assert int(survivors) == ended.stdout.count("SURVIVED")
-
-
 def test_a_part_whose_tests_are_not_there_is_an_error() -> None:
     ended = _try_storage("tests/unit/storage/test_gone.py")
     assert ended.returncode == 1
@@ -31,10 +25,27 @@ def test_a_part_whose_tests_are_not_there_is_an_error() -> None:
     assert "so nothing is measured" in ended.stderr
 
 
-def test_a_part_of_which_no_test_runs_is_an_error() -> None:
-    ended = _try_storage("tests/unit/test_examples.py")  # not enough alone
+def test_a_part_of_which_no_test_runs_is_an_error(tmp_path: Path) -> None:
+    skipped = tmp_path / "test_skipped.py"
+    skipped.write_text("import pytest\n@pytest.mark.skip\ndef test_nothing(): pass\n")
+    ended = _try_storage(str(skipped))
     assert ended.returncode == 1
-    assert "no test has run: tests/unit/test_examples.py" in ended.stderr
+    assert f"no test has run: {skipped}" in ended.stderr
+
+
+def test_a_sample_is_tried_without_the_tests_that_fail_without_a_fault(tmp_path: Path) -> None:
+    broken = tmp_path / "test_broken.py"
+    broken.write_text(
+        "from det_jupyter.storage.globs import matching\n"
+        "def test_right(): assert matching(['a', 'b'], ['a']) == ['a']\n"
+        "def test_wrong(): assert matching(['a', 'b'], ['a']) == ['b']\n"
+    )
+    ended = _try_storage(str(broken))
+    assert "test_broken.py::test_wrong: it fails without a fault" in ended.stdout
+    assert "assert ['a'] == ['b']" in ended.stderr
+    assert "test_right" not in ended.stdout
+    tried, survivors, *_ = ended.stdout.splitlines()[-1].split()
+    assert (tried, int(survivors)) == ("3", ended.stdout.count("SURVIVED"))
 
 
 def _try_storage(tests: str) -> subprocess.CompletedProcess[str]:
