@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Trial
-from det_jupyter.client.derived import check_class, choose_trial, derive, remove
+from det_jupyter.client.derived import ProgressLine, check_class, choose_trial, derive, remove
 from det_jupyter.contract.messages import CapturedName, ExperimentView, State
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from tests.unit.view.view_samples import experiment, trial
@@ -109,3 +109,17 @@ def test_what_cannot_be_deleted_is_printed_and_not_raised(
     remove(cast("Client", Master()), [cast("Any", Run())], "diagnose")
     told = "diagnose: its runs are not all deleted: its checkpoint is in use\n"
     assert capsys.readouterr().err == told
+
+
+def test_a_line_is_rewritten_only_if_it_changes_and_is_erased(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = ProgressLine()
+    line.close()
+    line.show("50 batches")
+    line.show("50 batches")
+    line.show("done")
+    assert capsys.readouterr().out == "\r50 batches\rdone      "
+    line.close()
+    line.close()
+    assert capsys.readouterr().out == "\r    \r"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.exports import Code, by_trial, metric_columns, trial_rows
+from det_jupyter.client.exports import Code, by_trial, metric_columns, step_columns, trial_rows
 from det_jupyter.client.tables import to_frame
 from det_jupyter.client.trial import Trial
 from det_jupyter.contract.messages import (
@@ -222,3 +222,23 @@ def test_nothing_is_written_outside_of_the_folder(tmp_path: Path) -> None:
     with pytest.raises(DetError, match="would lie outside of the folder"):
         Code({"../up.py": ""}).write(tmp_path / "code")
     assert Code({"/home/a/else.py": "x"}).write(tmp_path) == [tmp_path / "else.py"]
+
+
+def test_a_row_of_timings_has_the_statistics_of_its_time_if_they_are_known() -> None:
+    def series(name: str, x: list[float], mid: list[float], unit: str = "s") -> Series:
+        return Series(source="rank:2", name=name, title=name, unit=unit, x=x, mid=mid)
+
+    columns = step_columns(
+        [
+            series("batches", [1.0], [50.0], unit="1/s"),  # no part of a batch
+            series("forward", [1.0, 2.0], [0.25, 0.5]),
+            series("forward.p50", [2.0], [0.375]),
+            series("backward", [1.0], [0.75]),
+        ]
+    )
+    assert columns["part"] == ["forward", "forward", "backward"]
+    assert columns["rank"] == [2, 2, 2]
+    assert columns["time"] == [1.0, 2.0, 1.0]
+    assert columns["per_batch"] == [0.25, 0.5, 0.75]
+    assert columns["p50"] == [None, 0.375, None]
+    assert columns["max"] == [None, None, None]
