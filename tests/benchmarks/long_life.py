@@ -59,7 +59,7 @@ from tests.integration.master_support import (
     master_process,
 )
 
-QUICK = "--trials 8 --slots 4 --of 4"
+QUICK = "--trials 16 --slots 4 --of 4"
 KEYS = {"benchmark", "cpus", "results"}  # of the last line
 
 _MIB = 1024 * 1024
