@@ -35,7 +35,7 @@ from tests.benchmarks.loop_ours import Trial, run
 from tests.benchmarks.loop_steps import STEPS, Stopwatch, make_dataset
 from tests.benchmarks.quick import arguments
 
-QUICK = "--batches 60"
+QUICK = "--batches 400"
 KEYS = {"benchmark", "tiny", "5ms"}  # of the last line
 
 

@@ -21,8 +21,8 @@ from tests.browser.series_samples import system
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 LONG = {
-    "consoles", "long_life", "many_trials", "metrics_intake", "script_latency", "search_throughput",
-    "start_latency",
+    "consoles", "long_life", "many_trials", "metrics_intake", "script_latency",
+    "search_throughput", "start_latency",
 }  # fmt: skip
 IN_CHROMIUM = {"view"}
 # What is no benchmark: another one runs it as a program.
