@@ -9,6 +9,9 @@ Signals, standard streams and `__main__` belong to the trainer. Before each exec
 namespace gets the trial's present variables. Cells run between two bytecodes of the trainer, so
 without clients the kernel costs the training nothing.
 
+A rank is no notebook: what it prints goes to a log. Libraries that look for a kernel to draw
+progress as a widget do not find one (tqdm, transformers).
+
 It is IPython's kernel, without the parts that would change the process. This module imports all
 that a kernel needs, so that its thread imports nothing. A data loader may fork a worker at any
 time, and a worker that is forked during another thread's import waits for that import for ever.
@@ -28,6 +31,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+import tqdm.auto  # noqa: F401 - it takes a process with ipykernel for a notebook, and chooses once
 from ipykernel import iostream, kernelapp
 from ipykernel.displayhook import ZMQDisplayHook
 from ipykernel.iostream import IOPubThread, OutStream
@@ -36,6 +40,7 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import history, interactiveshell
 from IPython.core.magics import script
+from traitlets.config import Config
 
 from det_jupyter.contract.host.connection_files import write_connection_file
 from det_jupyter.contract.host.own_threads import start_own
@@ -70,6 +75,12 @@ for _module in (history, interactiveshell, iostream, kernelapp, script):
     vars(_module)["atexit"] = _NoExits
 
 _RUN_CODE = ZMQInteractiveShell.run_code.__code__  # the frame that runs a cell
+
+
+class _GuestConfig(Config):
+    def __contains__(self, key: object) -> bool:
+        """Return False for the section in which libraries look whether this is a notebook."""
+        return key != "IPKernelApp" and super().__contains__(key)
 
 
 class _GuestShell(ZMQInteractiveShell):
@@ -226,6 +237,7 @@ class _GuestApp(IPKernelApp):
 def _serve(connection_file: Path, namespace: Namespace) -> None:
     """Run a kernel in this thread until the process ends."""
     app = _GuestApp.instance(connection_file=str(connection_file))
+    app.config = _GuestConfig()
     app.config.HistoryManager.enabled = False  # cells do not go into the user's history
     excepthook = sys.excepthook
     app.initialize([])  # type: ignore[no-untyped-call]

@@ -68,6 +68,7 @@ HELPFUL = (
     "torch.utils.data",
     "torch.utils.serialization.config",  # the first tensor that is read from a capsule imports it
     "cloudpickle",
+    "tqdm.auto",  # before ipykernel, see rank/kernel.py
     "ipykernel.kernelapp",  # the rank's kernel
     "ipykernel.ipkernel",
     "det_jupyter.pytorch",
