@@ -241,9 +241,18 @@ class Client:
         """Return why a trial does not run."""
         return self._get(Reason, f"/trials/{trial_id}/reason")
 
-    def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:
-        """Return every metric of every trial of an experiment."""
-        return self._get_all(Curve, f"/experiments/{experiment_id}/curves", max_points=max_points)
+    def curves(
+        self, experiment_id: int, *, max_points: int | None = None, repeats: bool = False
+    ) -> list[Curve]:
+        """Return every metric of every trial of an experiment.
+
+        Args:
+            experiment_id: The experiment.
+            max_points: Thin each curve to about this many points.
+            repeats: Return all values of a step, and not only the one that was reported last.
+        """
+        path, asked = f"/experiments/{experiment_id}/curves", True if repeats else None
+        return self._get_all(Curve, path, max_points=max_points, repeats=asked)
 
     def code(self, experiment_id: int) -> dict[str, str]:
         """Return the captured source of an experiment: cells by label, local modules by path."""

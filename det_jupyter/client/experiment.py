@@ -39,7 +39,7 @@ from det_jupyter.client.steering import (
     continue_experiment,
     submit_fork,
 )
-from det_jupyter.client.tables import Rows, to_frame
+from det_jupyter.client.tables import Columns, Rows, to_frame
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.verify import Verification, plan_verify, verify
 from det_jupyter.contract.messages import (
@@ -430,7 +430,10 @@ class Experiment:
         )
 
     def curves(self, *, max_points: int | None = None) -> list[Curve]:
-        """Return every metric of every trial, each with its steps and values."""
+        """Return every metric of every trial, each with its steps and values.
+
+        Of several values at one step it is the one that was reported last; `metrics()` has all.
+        """
         return self._client.curves(self.id, max_points=max_points)
 
     def metrics(self) -> Any:
@@ -442,7 +445,11 @@ class Experiment:
         Raises:
             DetError: pandas is not installed; `curves()` needs none.
         """
-        return to_frame(metric_columns(self.curves()))
+        return to_frame(self.metric_columns())
+
+    def metric_columns(self) -> Columns:
+        """Return what `metrics()` has, as lists by column."""
+        return metric_columns(self._client.curves(self.id, repeats=True))
 
     def tensorboard(self, folder: str | Path | None = None) -> EventFiles:
         """Write TensorBoard files of metrics, timings and system metrics, and keep them current.

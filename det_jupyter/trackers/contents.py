@@ -165,16 +165,22 @@ def _to_number(value: Any) -> float | None:
         return None
 
 
-def take_new(points: Iterable[Point], steps: dict[str, int]) -> list[Point]:
-    """Return the points after the last step of their metric, and update `steps`.
+Last = tuple[int, float | None]  # step and value of a metric's last point; None: unknown
+
+
+def take_new(points: Iterable[Point], last: dict[str, Last]) -> list[Point]:
+    """Return the points after the last one of their metric, and update `last`.
 
     A trial that restarts from a checkpoint reports some steps again: with the same values, as it
-    goes on bit for bit. Trackers cannot delete points, so they keep the first.
+    goes on bit for bit. Trackers cannot delete points, so they keep the first. Another value at
+    the last step was reported later, and becomes the metric's last point.
     """
     new = []
     for point in points:
-        if point.step > steps.get(point.key, -1):
-            steps[point.key] = point.step
+        step, value = last.get(point.key, (-1, None))
+        is_other = value is not None and point.value != value and not math.isnan(point.value)
+        if point.step > step or (point.step == step and is_other):
+            last[point.key] = point.step, point.value if math.isfinite(point.value) else None
             new.append(point)
     return new
 

@@ -18,7 +18,7 @@ import mlflow.exceptions
 from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, ViewType
 
-from det_jupyter.trackers.contents import RunFacts
+from det_jupyter.trackers.contents import Last, RunFacts
 from det_jupyter.trackers.service import Refused
 
 _KEY = "det_jupyter.key"  # the tag by which a run is found again
@@ -33,7 +33,7 @@ class Run:
     artifacts: str = ""  # the URI below which its artifacts are
     is_deleted: bool = False  # it is in MLflow's trash
     replaces: str = ""  # the run of the trial that was there before
-    steps: dict[str, int] = field(default_factory=dict)  # the last of each metric that it has
+    last: dict[str, Last] = field(default_factory=dict)  # of each metric that it has
     params: set[str] = field(default_factory=set)  # that it has
     tags: dict[str, str] = field(default_factory=dict)  # that it has
     status: str = ""  # that this process has set
@@ -42,7 +42,7 @@ class Run:
         """Return what the master stores of it."""
         return {
             "run_id": self.id,
-            "steps": self.steps,
+            "last": self.last,
             "is_deleted": self.is_deleted,
             "replaces": self.replaces,
         }
@@ -78,7 +78,7 @@ class Runs:
             id=run_id,
             artifacts=found.info.artifact_uri,
             is_deleted=found.info.lifecycle_stage == LifecycleStage.DELETED,
-            steps={metric.key: metric.step for metric in data.metrics},  # the last of each
+            last={metric.key: (metric.step, metric.value) for metric in data.metrics},
             params={param.key for param in data.params},
             tags={tag.key: tag.value for tag in data.tags},
         )

@@ -198,7 +198,9 @@ class MlflowSender:
         if former_id and (is_other or was_deleted):
             self._send_missed(trial, run)
         elif trial.work.seq:
-            run.steps = {**stored.get("steps", {}), **run.steps}
+            former = {key: (step, None) for key, step in stored.get("steps", {}).items()}
+            of_process = {key: tuple(point) for key, point in stored.get("last", {}).items()}
+            run.last = {**former, **of_process, **run.last}
         if _CODE not in run.tags:  # also if the process that made the run was killed
             self._send_code(run, trial.work.experiment_id)
         self._runs[trial.key] = run
@@ -221,13 +223,12 @@ class MlflowSender:
 
     def _send_points(self, run: Run, points: Sequence[Point]) -> None:
         named = [point._replace(key=plain_name(point.key)) for point in points]
-        steps = dict(run.steps)
-        new = take_new(named, steps)
+        new = take_new(named, dict(run.last))
         for first in range(0, len(new), _METRICS_AT_ONCE):
             some = new[first : first + _METRICS_AT_ONCE]
             metrics = [Metric(p.key, p.value, int(p.at * 1000), p.step) for p in some]
             self._client.log_batch(run.id, metrics=metrics)
-            take_new(some, run.steps)
+            take_new(some, run.last)
 
     def _send_facts(self, run: Run, facts: RunFacts) -> None:
         tags = tags_of(facts)

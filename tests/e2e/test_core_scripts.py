@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.client.follow import fetch
 from det_jupyter.contract.messages import State
 from tests.e2e.test_scripts import fail, printed, start
 
@@ -109,3 +110,38 @@ def test_the_first_worker_that_fails_is_told(client: Client, tmp_path: Path) -> 
     )
     assert "ValueError: rank 1 is broken" in told
     assert 'File "workers.py", line 22' in told
+
+
+TWICE = """
+import time
+from det_jupyter import core
+with core.init() as context:
+    for step, values in ((4, [0.5]), (8, [0.25, 0.75]), (4, [0.125])):
+        for value in values:
+            context.train.report_validation_metrics(step, {"loss": value})
+            context.train.report_training_metrics(step, {"gain": -value})
+            time.sleep(0.01)
+        if step == 8:
+            with context.checkpoint.store_path({"steps_completed": step}) as (path, _):
+                (path / "step").touch()
+            context.train.report_validation_metrics(step, {"loss": 1.0})
+"""
+
+
+def test_of_two_values_of_a_step_the_last_is_in_the_curve_and_both_are_in_the_data(
+    client: Client, tmp_path: Path
+) -> None:
+    experiment = start(client, tmp_path, "python3 train.py", {"train.py": TWICE})
+    live = fetch(client, experiment.id)  # follows from now on
+    assert experiment.wait(60) == State.COMPLETED
+    for item in client.items(experiment.id, after=live.seq):
+        live.apply(item)
+    for found in (experiment.curves(), live.curves.values()):
+        curves = {each.name: (each.steps, each.values) for each in found}
+        assert curves == {"loss": ([4, 8], [0.125, 1.0]), "gain": ([4, 8], [-0.125, -0.75])}
+    table = experiment.metrics()
+    losses = table[table.metric == "loss"]
+    assert list(losses.steps) == [4, 4, 8, 8, 8]
+    assert list(losses.value) == [0.5, 0.125, 0.25, 0.75, 1.0]
+    (checkpoint,) = experiment.checkpoints()
+    assert checkpoint.searcher_metric == 0.75  # what it was when that was saved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -82,8 +83,8 @@ class Curves(dict[CurveKey, Curve]):
     def add(self, trial_id: int, record: dict[str, Any]) -> None:
         """Add the points of a record.
 
-        A step up to the last one of its curve is left out: the follower had got it with the curve,
-        or the next run has repeated a validation that was due at the checkpoint.
+        What is reported again at a step replaces the value that the curve has there. Any other
+        step before the last one is left out: it was thinned out.
         """
         steps_per_epoch = steps_per_epoch_of(record)
         for group, name, step, value in points_of(record):
@@ -95,7 +96,11 @@ class Curves(dict[CurveKey, Curve]):
             curve = self[key]
             if curve.steps_per_epoch is None and steps_per_epoch is not None:
                 curve.steps_per_epoch = steps_per_epoch
-            if not curve.steps or step > curve.steps[-1]:
+            if curve.steps and step <= curve.steps[-1]:
+                place = bisect_left(curve.steps, step)
+                if curve.steps[place] == step:
+                    curve.values[place], curve.times[place] = to_finite(value), record["at"]
+            else:
                 curve.steps.append(step)
                 curve.values.append(to_finite(value))
                 curve.times.append(record["at"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from det_jupyter.client import Experiment
-from det_jupyter.client.exports import by_trial, metric_columns
+from det_jupyter.client.exports import by_trial
 from det_jupyter.client.tables import Columns, check_target, write
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.trial.context_dir import unpack_context
@@ -32,7 +32,7 @@ def _columns(experiment: Experiment, what: str) -> Columns:
             return by_trial({trial.id: trial.step_times() for trial in experiment.trials})
         case "system":
             return by_trial({trial.id: trial.system_metrics() for trial in experiment.trials})
-    return metric_columns(experiment.curves())
+    return experiment.metric_columns()
 
 
 def show_code(call: Call) -> str:

@@ -51,11 +51,16 @@ def result_routes(service: Service) -> APIRouter:
 
     @routes.get("/experiments/{experiment_id}/curves", response_model=list[Curve])
     async def curves(
-        experiment_id: Whole, max_points: Annotated[Whole | None, Query(ge=4)] = None
+        experiment_id: Whole,
+        max_points: Annotated[Whole | None, Query(ge=4)] = None,
+        repeats: bool = False,
     ) -> Response:
-        """Return every metric of every trial, each thinned to `max_points`."""
+        """Return every metric of every trial, each thinned to `max_points`.
+
+        Of several values of one step the last one, or all with `repeats`.
+        """
         service.machine.state.experiment(experiment_id)
-        return await asyncio.to_thread(_read_curves, service, experiment_id, max_points)
+        return await asyncio.to_thread(_read_curves, service, experiment_id, max_points, repeats)
 
     @routes.get("/trials/holding", response_model=list[TrialView])
     async def holding() -> Response:
@@ -217,13 +222,15 @@ def _add_series(routes: APIRouter, service: Service) -> None:
         return await asyncio.to_thread(_read_series, service, agent_id, query)
 
 
-def _read_curves(service: Service, experiment_id: int, max_points: int | None) -> Response:
+def _read_curves(
+    service: Service, experiment_id: int, max_points: int | None, repeats: bool
+) -> Response:
     """Read the curves; called in a thread: it takes a second or so for a long experiment."""
     # numpy is imported by the first thread that uses it: the master's start does not wait for it.
     from det_jupyter.master.views.metric_curves import to_curves
 
     records = read_metrics(service.store.path, experiment_id)
-    return streamed_list(to_curves(records, max_points=max_points))
+    return streamed_list(to_curves(records, max_points=max_points, repeats=repeats))
 
 
 def _read_series(service: Service, of: Trial | str, query: SeriesQuery) -> Response:

@@ -27,25 +27,30 @@ class Points:
     def __init__(self) -> None:
         self._values = array("d")  # NaN where the value is not finite
         self._records: list[tuple[int, int, float]] = []  # first step, number of points, time
-        self._last_step = -1
 
     def add(self, first: int, values: list[Any], at: float) -> None:
-        """Append the values of consecutive steps; steps that were added before are left out."""
-        if self._records and first <= self._last_step:
-            values = values[self._last_step - first + 1 :]
-            first = self._last_step + 1
-        if values:
-            self._values.fromlist(_finite(values))
-            self._records.append((first, len(values), at))
-            self._last_step = first + len(values) - 1
+        """Append the values of consecutive steps."""
+        self._values.fromlist(_finite(values))
+        self._records.append((first, len(values), at))
 
-    def to_arrays(self) -> Arrays:
-        """Return all points."""
+    def to_arrays(self, *, repeats: bool = False) -> Arrays:
+        """Return the points by step; of those of one step the one that was reported last.
+
+        Args:
+            repeats: Return all of them that differ, in the order of reports.
+        """
         first, num, at = np.array(self._records, dtype=float).reshape(-1, 3).T
         counts = num.astype(np.int64)
         begins = np.cumsum(counts) - counts  # the place of each record's first point
         steps = np.arange(len(self._values)) + np.repeat(first.astype(np.int64) - begins, counts)
-        return Arrays(steps, np.array(self._values), np.repeat(at, counts))
+        points = Arrays(steps, np.array(self._values), np.repeat(at, counts))
+        if np.all(np.diff(steps) > 0):  # the usual case
+            return points
+        points = points.at(np.argsort(steps, kind="stable"))
+        is_last = np.diff(points.steps) > 0
+        if repeats:  # a run that goes on may repeat the validation of its checkpoint
+            is_last |= points.values[1:] != points.values[:-1]
+        return points.at(np.flatnonzero(np.append(is_last, True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,10 @@ class Arrays:
     steps: NDArray[np.int64]
     values: Numbers
     times: Numbers
+
+    def at(self, places: NDArray[np.int64]) -> Arrays:
+        """Return the points at these places."""
+        return Arrays(self.steps[places], self.values[places], self.times[places])
 
 
 def _finite(values: list[Any]) -> list[float]:
@@ -93,20 +102,29 @@ class Gathered(NamedTuple):
 
 
 def to_curves(
-    records: Iterable[tuple[int, dict[str, Any]]], *, max_points: int | None = None
+    records: Iterable[tuple[int, dict[str, Any]]],
+    *,
+    max_points: int | None = None,
+    repeats: bool = False,
 ) -> Iterator[Curve]:
     """Yield every metric of every trial as a curve.
 
     Args:
         max_points: Thin each curve to about this many points (to fewer if there are very many
             curves); its extremes stay.
+        repeats: Return all different points of a step, and not the last one only.
     """
     gathered = gather(records)
     if max_points is not None:
         max_points = min(max_points, most_points(len(gathered.points)))
     points, steps_per_epoch = gathered
     return (
-        _to_curve(key, points.pop(key).to_arrays(), steps_per_epoch.get(key), max_points)
+        _to_curve(
+            key,
+            points.pop(key).to_arrays(repeats=repeats),
+            steps_per_epoch.get(key),
+            max_points,
+        )
         for key in sorted(points)
     )
 
@@ -115,8 +133,7 @@ def _to_curve(
     key: CurveKey, points: Arrays, per_epoch: float | None, max_points: int | None
 ) -> Curve:
     if max_points is not None and len(points.steps) > max_points:
-        kept = kept_indices(points.values, max_points)
-        points = Arrays(points.steps[kept], points.values[kept], points.times[kept])
+        points = points.at(kept_indices(points.values, max_points))
     trial_id, group, name = key
     return Curve.model_construct(
         trial_id=trial_id,

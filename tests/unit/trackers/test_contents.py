@@ -15,6 +15,7 @@ from det_jupyter.contract.messages import (
     Verdict,
 )
 from det_jupyter.trackers.contents import (
+    Last,
     Point,
     facts_of,
     points_in,
@@ -58,12 +59,14 @@ def test_points_have_group_step_and_time_of_their_report() -> None:
 
 
 def test_steps_that_are_reported_again_after_a_restart_are_left_out() -> None:
-    steps = {"training/loss": 10}
+    steps: dict[str, Last] = {"training/loss": (10, 0.0)}
     again = [Point("training/loss", step, 1.0, 0.0) for step in (9, 10, 11)]
     other = Point("validation/error", 10, 1.0, 0.0)
     assert take_new([*again, other], steps) == [again[-1], other]
     assert take_new([*again, other], steps) == []
-    assert steps == {"training/loss": 11, "validation/error": 10}
+    assert steps == {"training/loss": (11, 0.0), "validation/error": (10, 0.0)}
+    later = Point("validation/error", 10, 2.0, 0.5)
+    assert take_new([other, later], steps) == [later]  # the last one of its step
 
 
 def test_a_metric_that_has_no_point_yet_gets_its_first_at_any_step() -> None:

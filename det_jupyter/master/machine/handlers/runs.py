@@ -254,12 +254,16 @@ def _raise_divergence(turn: Turn, trial: Trial) -> None:
 def _set_metric_of_checkpoints(
     turn: Turn, trial: Trial, steps_completed: int, metric: float
 ) -> None:
-    """Set the metric of checkpoints of this step, which may be saved before the validation."""
+    """Set the metric of checkpoints of this step, which may be saved before the validation.
+
+    A checkpoint keeps the first: later ones may be of another model, as transformers' evaluation
+    after `load_best_model_at_end`.
+    """
     for uuid in reversed(trial.checkpoints):
         checkpoint = turn.state.checkpoints[uuid]
         if checkpoint.steps_completed < steps_completed:
             return
-        if checkpoint.steps_completed == steps_completed:
+        if checkpoint.steps_completed == steps_completed and checkpoint.searcher_metric is None:
             checkpoint.searcher_metric = metric
             turn.changes.checkpoints.add(uuid)
 

@@ -50,11 +50,15 @@ def test_batches_and_reports_are_curves_of_their_own() -> None:
     assert Curves.of(curves.values()) == curves
 
 
-def test_a_step_that_was_passed_is_left_out() -> None:
+def test_what_is_reported_again_replaces_what_was_there() -> None:
     curves = Curves()
     curves.add(1, batches(1, loss=[1, 2, 3]))
     curves.add(1, batches(2, loss=[8, 9, 4]))
-    assert points(curves[1, BATCHES, "loss"]) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert points(curves[1, BATCHES, "loss"]) == [(1, 1), (2, 8), (3, 9), (4, 4)]
+    curves.add(1, metrics(9, loss=1.0))
+    curves.add(1, metrics(9, loss=0.5))
+    curves.add(1, metrics(3, loss=2.0))  # thinned out, or never there
+    assert points(curves[1, "validation", "loss"]) == [(9, 0.5)]
 
 
 def test_a_trial_that_trains_again_from_a_step_has_nothing_after_it() -> None:

@@ -46,13 +46,15 @@ def validation(steps: int, error: Any, at: float = 5.0, **others: Any) -> Row:
         ([window(1, [3.0, 2.0], 5.0), window(3, [1.0], 6.0)],
          [1, 2, 3], [3.0, 2.0, 1.0], [5.0, 5.0, 6.0]),
         ([window(1, [3.0]), window(4, [1.0, 0.0])], [1, 4, 5], [3.0, 1.0, 0.0], [5.0] * 3),
-        # A step that there is already stays as it is, whichever record has it again.
+        # Of the values of one step the one that was reported last, whichever record has it.
         ([window(1, [3.0, 2.0], 5.0), window(2, [9.0, 1.0], 6.0)],
-         [1, 2, 3], [3.0, 2.0, 1.0], [5.0, 5.0, 6.0]),
+         [1, 2, 3], [3.0, 9.0, 1.0], [5.0, 6.0, 6.0]),
         ([window(2, [3.0, 2.0], 5.0), window(1, [9.0, 9.0], 6.0)],
-         [2, 3], [3.0, 2.0], [5.0, 5.0]),
+         [1, 2, 3], [9.0, 9.0, 2.0], [6.0, 6.0, 5.0]),
         ([window(2, [3.0], 5.0), window(2, [9.0], 6.0), window(3, [2.0], 7.0)],
-         [2, 3], [3.0, 2.0], [5.0, 7.0]),
+         [2, 3], [9.0, 2.0], [6.0, 7.0]),
+        ([validation(4, 0.5), validation(8, 0.25, 6.0), validation(8, 0.5, 7.0)],
+         [4, 8], [0.5, 0.5], [5.0, 7.0]),
         ([window(0, [3.0], 5.0)], [0], [3.0], [5.0]),
         # What is no finite number has a point without a value.
         ([window(1, [1.0, NAN, math.inf, "NaN", 2])], [1, 2, 3, 4, 5],
@@ -282,3 +284,14 @@ def test_bytes_keep_sums_exactly_and_the_rest_nearly(is_measured: bool) -> None:
 
 def test_bytes_do_not_have_what_follows_from_the_rest() -> None:
     assert len(to_bytes(times(), is_measured=True)) < len(to_bytes(times(), is_measured=False))
+
+
+def test_all_values_of_a_step_are_in_the_data_but_a_repeated_one_once() -> None:
+    records = [
+        validation(4, 0.5, 5.0), validation(8, 0.25, 6.0), validation(8, 0.5, 7.0),
+        validation(8, 0.5, 8.0), validation(4, 0.125, 9.0),
+    ]  # fmt: skip
+    (curve,) = to_curves(records, repeats=True)
+    assert curve.steps == [4, 4, 8, 8]
+    assert curve.values == [0.5, 0.125, 0.25, 0.5]
+    assert curve.times == [5.0, 9.0, 6.0, 8.0]
