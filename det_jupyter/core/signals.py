@@ -7,7 +7,7 @@ requests while the trial trains. Outside of experiments there is no page, and no
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -50,6 +50,7 @@ class PreemptContext(ContextPart):
         self.mode = mode
         self.awaits_block = False  # True from core.init() until the `with` block begins
         self._is_acknowledged = False
+        self._is_held: Callable[[], bool] = bool
 
     @property
     def is_acknowledged(self) -> bool:
@@ -59,6 +60,13 @@ class PreemptContext(ContextPart):
     def was_asked(self) -> bool:
         """Return, on the chief, whether the request was made; False on other ranks."""
         return self._distributed.is_chief and self._is_raised()
+
+    def hold_while(self, is_held: Callable[[], bool]) -> None:
+        """Answer False in `should_preempt` while `is_held()` is true, though the request is there.
+
+        For trainers that accumulate gradients over several batches, and save none of these.
+        """
+        self._is_held = is_held
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
         """Return whether to save the state and leave.
@@ -99,14 +107,14 @@ class PreemptContext(ContextPart):
 
     def _read_request(self) -> bool:
         if self.mode is PreemptMode.WorkersAskChief:
-            return self._distributed.broadcast(self.was_asked())
+            return self._distributed.broadcast(self.was_asked() and not self._is_held())
         if self.mode is PreemptMode.ChiefOnly and not self._distributed.is_chief:
             raise RuntimeError(
                 "preempt.should_preempt: only the chief (rank 0) asks in PreemptMode.ChiefOnly, "
                 f"and this is rank {self._distributed.rank}; broadcast the chief's answer, or "
                 "leave preempt_mode out of core.init"
             )
-        return self._is_raised()
+        return self._is_raised() and not self._is_held()
 
     def _is_raised(self) -> bool:
         return self._page is not None and self._page.check("preempt")

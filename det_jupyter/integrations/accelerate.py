@@ -16,7 +16,9 @@
 
 A run that goes on has the same data order and metrics as one that was never paused, since the
 order of an epoch is drawn from a seed, and the states of the random generators are restored when
-the first batch has come: that draws from them too.
+the first batch has come: that draws from them too. Where `accelerator.accumulate` sums gradients
+over several batches, a trial leaves when the optimizer has stepped; a state that is saved before
+has the gradients so far.
 """
 
 from __future__ import annotations
@@ -38,14 +40,17 @@ from det_jupyter.integrations.common import (
     save_generators,
     set_generators,
 )
+from det_jupyter.integrations.gradients import mark_used, restore_gradients, save_gradients
 
 require("accelerate")
 
 from accelerate import Accelerator, skip_first_batches
 from accelerate.data_loader import get_sampler
 from accelerate.tracking import GeneralTracker
+from accelerate.utils import DistributedType
 
 _VALIDATION = ("val", "eval")  # beginnings of metrics' names
+_IN_PARTS = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
 class DetTracker(GeneralTracker):
@@ -114,12 +119,15 @@ class DetTracker(GeneralTracker):
         if problem := find_size_problem("Accelerator", num, size, accelerator.device, for_cpu):
             raise DetError(f"DetTracker: {problem}")
         self._given = accelerator
+        self._context.preempt.hold_while(lambda: not accelerator.sync_gradients)
+        mark_used(each.optimizer for each in accelerator._optimizers)
         info = self._context.info
         if info is None or info.latest_checkpoint is None:
             return 0
         checkpoint, rank = self._context.checkpoint, self._context.distributed.rank
         with checkpoint.restore_path(info.latest_checkpoint) as folder:
             accelerator.load_state(folder)
+            restore_gradients(accelerator._models, folder, rank)
             self._generators = load_generators(generators_file(folder, rank))
         metadata = checkpoint.get_metadata(info.latest_checkpoint)
         self._restored_at = int(metadata["steps_completed"])
@@ -156,19 +164,33 @@ class DetTracker(GeneralTracker):
 
         Args:
             steps_completed: Batches since the beginning of the trial.
+
+        Raises:
+            DetError: Gradients are accumulated that cannot be saved: they are in parts.
         """
-        distributed = self._context.distributed
+        accelerator, distributed = self._accelerator, self._context.distributed
+        if not accelerator.sync_gradients and accelerator.distributed_type in _IN_PARTS:
+            raise DetError(
+                f"DetTracker.save_state: with {accelerator.distributed_type.value} the gradients "
+                "that accelerator.accumulate sums up cannot be saved; save where "
+                "accelerator.sync_gradients is true"
+            )
         metadata = {"steps_completed": steps_completed}
         opened = self._context.checkpoint.store_path(
             metadata, shard=distributed.size > 1, origin=origin_of(self._context, "accelerate")
         )
         with opened as (folder, uuid):
-            self._accelerator.save_state(folder)
+            accelerator.save_state(folder)
+            if accelerator.distributed_type not in _IN_PARTS:
+                save_gradients(accelerator._models, folder, distributed.rank)
             save_generators(generators_file(folder, distributed.rank))
         return uuid
 
     def leaves(self, steps_completed: int) -> bool:
-        """Return whether the trial is to leave now; then its state is saved. Collective."""
+        """Return whether the trial is to leave now; then its state is saved. Collective.
+
+        Within `accelerator.accumulate` it leaves when the optimizer has stepped.
+        """
         if not self._context.preempt.should_preempt():
             return False
         self.save_state(steps_completed)

@@ -71,9 +71,10 @@ def find_size_problem(
 
 
 class Operations:
-    """The operations of a search that compares the trial with others on its way.
+    """How far a trial trains: the operations of a search that compares it on its way, or its end.
 
-    There are none if the trial's length is its own (`single`, `random`, `grid`, a last rung).
+    A trial that no search compares any more (`single`, `random`, `grid`; a last rung, in a new
+    process) has its end only, which is the target of its run.
 
     Args:
         context: The Core API's.
@@ -85,21 +86,31 @@ class Operations:
         self._context = context
         self._who = who
         self._source = source
-        searcher = context.searcher
+        self._searcher = context.searcher
         self._rest: Iterator[core.SearcherOperation] = iter(())
         self._operation: core.SearcherOperation | None = None
-        if not searcher.is_last:
-            self._rest = searcher.operations()
+        if not self._searcher.is_last:
+            self._rest = self._searcher.operations()
             self._operation = next(self._rest)
+        # Outside of experiments the trainer alone decides, and none of them counts records.
+        is_counted = context.info is not None and self.unit is not core.Unit.RECORDS
+        self._has_end = self._searcher.is_last and is_counted
 
     @property
-    def unit(self) -> core.Unit | None:
-        """The unit of the lengths; None if there are no operations."""
-        return self._operation.unit if self._operation is not None else None
+    def unit(self) -> core.Unit:
+        """The unit of the lengths."""
+        return self._searcher.get_configured_units()
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the search compares the trial where an operation ends."""
+        return self._operation is not None
 
     def is_reached(self, length: float) -> bool:
-        """Return whether the trial has trained up to the length of its operation."""
-        return self._operation is not None and length >= self._operation.length
+        """Return whether the trial has trained up to the length of its operation, or its end."""
+        if self._operation is not None:
+            return length >= self._operation.length
+        return self._has_end and length >= self._searcher.target.amount
 
     def go_on(self, length: float, metrics: Mapping[str, Any]) -> bool:
         """Return whether the trial trains on. It may wait for others first. Collective.
@@ -112,7 +123,10 @@ class Operations:
             DetError: The searcher metric is not among them.
         """
         while self.is_reached(length):
-            assert self._operation is not None
+            if self._operation is None:
+                if not self._searcher.was_extended():
+                    return False
+                continue
             if self._context.distributed.is_chief:
                 self._operation.report_completed(self._metric(metrics))
             self._operation = next(self._rest, None)
@@ -121,7 +135,7 @@ class Operations:
         return True
 
     def check_length(self, length: float, trainer: str, setting: str) -> None:
-        """Check that a trainer trains up to the length of the operation.
+        """Check that a trainer trains up to the length of the operation, if there is one.
 
         Args:
             length: How far it trains, in the unit of the operations.

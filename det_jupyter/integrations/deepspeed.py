@@ -9,6 +9,8 @@
             break
 
 The engine saves and loads itself. Beside it each rank stores the state of its random generators.
+Gradients that are accumulated over several batches are in no checkpoint of DeepSpeed: within such
+a window `should_preempt()` is false, and `save_engine` is an error.
 Metrics, pauses and searches are those of the Core API.
 """
 
@@ -18,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter import core
+from det_jupyter.errors import DetError
 from det_jupyter.integrations import require
 from det_jupyter.integrations.common import (
     current_context,
@@ -51,9 +54,15 @@ def save_engine(
         context: The Core API's; by default the current one.
 
     Raises:
-        DetError: There is no context.
+        DetError: There is no context, or gradients were accumulated that no step has used yet.
     """
     context = current_context(context, "save_engine")
+    if _is_within_window(engine):
+        raise DetError(
+            "save_engine: gradients are accumulated that no step has used yet, and DeepSpeed's "
+            "checkpoints have none; call it after the engine.step() that ends a window: where "
+            "engine.micro_steps % engine.gradient_accumulation_steps() == 0"
+        )
     metadata = {"steps_completed": engine.global_steps}
     shard = context.distributed.size > 1
     origin = origin_of(context, "deepspeed")
@@ -82,6 +91,7 @@ def load_engine(
         DetError: There is no context.
     """
     context = current_context(context, "load_engine")
+    context.preempt.hold_while(lambda: _is_within_window(engine))
     info = context.info
     if info is None or info.latest_checkpoint is None:
         return None
@@ -89,3 +99,13 @@ def load_engine(
         _, client_state = engine.load_checkpoint(str(folder), tag=DEEPSPEED_TAG)
         restore_generators(generators_file(folder, context.distributed.rank))
     return dict(client_state[_OURS])
+
+
+def _is_within_window(engine: DeepSpeedEngine) -> bool:
+    """Return whether the engine has gradients that no step has used."""
+    chosen: bool | None = engine._is_gradient_accumulation_boundary
+    if chosen is not None:  # by set_gradient_accumulation_boundary
+        return not chosen
+    if getattr(engine, "managed_gradient_accumulation", lambda: True)():
+        return bool(engine.micro_steps % engine.gradient_accumulation_steps())
+    return bool(engine._unmanaged_backward_count > 0)  # since the last step

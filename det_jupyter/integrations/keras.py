@@ -5,7 +5,8 @@
 
 within an epoch     Keras' averages since its beginning are reported, every `report_every` batches
 after an epoch      its metrics are reported, and the state is saved; then the trial leaves if it
-                    is requested to, or if the search has stopped it here
+                    is requested to, or if the search has stopped it here, or if its length is
+                    reached
 
 A run that goes on has the same order of data and metrics as one that was never paused: beside
 weights and optimizer, a checkpoint has the random generators of Python, NumPy, torch and Keras'
@@ -80,6 +81,7 @@ class DetCallback(keras.callbacks.Callback):
         self._belongs_to: Any = None  # a checkpoint of anything else gives only the model
         self._save_every = 1  # epochs
         self._operations: Operations | None = None
+        self._unit: core.Unit | None = None  # of the length
         self._steps = 0  # batches trained
         self._is_within = False  # a batch has begun and not ended
         self._epochs: list[tuple[int, dict[str, float]]] = []  # that have ended: index, metrics
@@ -125,7 +127,8 @@ class DetCallback(keras.callbacks.Callback):
             self._latest = None
         self._operations = Operations(self._context, "DetCallback", "Keras' validation")
         self._check_length()
-        if not self._goes_on():
+        self._unit = self._operations.unit
+        if not self._goes_on(self._length):
             self._is_leaving = True
             self.model._initial_epoch = self.params["epochs"]
 
@@ -145,6 +148,11 @@ class DetCallback(keras.callbacks.Callback):
             self._report("training", self.model.get_metrics_result())
             self._report_progress()
         self._is_within = True
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """End the training here if that is its length in batches."""
+        if self._unit is core.Unit.BATCHES and not self._goes_on(self._steps + 1):
+            self.model.stop_training = True
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Count the last batch of the epoch before its validation."""
@@ -171,7 +179,8 @@ class DetCallback(keras.callbacks.Callback):
         is_over = self._next_epoch >= self.params["epochs"] or self.model.stop_training
         if is_over or (self._save_every and self._next_epoch % self._save_every == 0):
             self._save()
-        if not self._goes_on() or (not is_over and self._context.preempt.should_preempt()):
+        goes_on = self._goes_on(self._length)
+        if not goes_on or (not is_over and self._context.preempt.should_preempt()):
             self._is_leaving = self.model.stop_training = True
             self._save()
 
@@ -253,7 +262,11 @@ class DetCallback(keras.callbacks.Callback):
     @property
     def _is_compared(self) -> bool:
         """Whether the search compares this trial with others before its end."""
-        return self._operations is not None and self._operations.unit is not None
+        return self._operations is not None and self._operations.is_compared
+
+    @property
+    def _length(self) -> int:
+        return self._steps if self._unit is core.Unit.BATCHES else self._next_epoch
 
     def _check_length(self) -> None:
         if not self._is_compared:
@@ -267,11 +280,11 @@ class DetCallback(keras.callbacks.Callback):
         assert self._operations is not None
         self._operations.check_length(self.params["epochs"], "fit", "fit(epochs=N)")
 
-    def _goes_on(self) -> bool:
-        """Return whether the search lets the trial train on; it may wait for others first."""
-        if self._operations is None or not self._operations.is_reached(self._next_epoch):
+    def _goes_on(self, length: int) -> bool:
+        """Return whether the trial trains on from this length; it may wait for others first."""
+        if self._operations is None or not self._operations.is_reached(length):
             return True
-        goes_on = self._operations.go_on(self._next_epoch, self._validated())
+        goes_on = self._operations.go_on(length, self._validated())
         self._check_length()
         return goes_on
 

@@ -5,7 +5,8 @@
     trainer.fit(model, data, ckpt_path=det.ckpt_path)
 
 before an epoch, and after the last     the state is saved; then the trial leaves if it is
-                                        requested to, or if the search has stopped it here
+                                        requested to, or if the search has stopped it here, or if
+                                        its length is reached
 log_metrics, of a logger that is added  metrics of training; of a validation while Lightning
                                         validates
 
@@ -36,6 +37,7 @@ from det_jupyter.integrations.common import (
     restore_generators,
     save_generators,
 )
+from det_jupyter.integrations.gradients import mark_used, restore_gradients, save_gradients
 from det_jupyter.integrations.loading import LIGHTNING_FILE
 
 require("lightning")
@@ -180,6 +182,10 @@ class DetCallback(Checkpoint):
         """
         if self.ckpt_path is not None and trainer.ckpt_path is None:
             raise self._no_checkpoint()
+        if not pl_module.automatic_optimization:  # else each epoch ends with a step
+            mark_used(trainer.optimizers)
+            if self._folder is not None:
+                restore_gradients([pl_module], self._folder, self._context.distributed.rank)
         self._total = trainer.estimated_stepping_batches
         self._saved_at = trainer.global_step if self._folder is not None else -1
         self._open.close()
@@ -204,7 +210,9 @@ class DetCallback(Checkpoint):
             self._operations.check_metric(self._last_validated())
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """Report progress, as often as Lightning logs."""
+        """Report progress, as often as Lightning logs; end at a length in batches."""
+        if self._operations.unit is core.Unit.BATCHES and not self._goes_on(trainer):
+            trainer.should_stop = True
         if trainer.global_step % max(1, trainer.log_every_n_steps) == 0:
             self._report_progress(trainer)
 
@@ -221,7 +229,7 @@ class DetCallback(Checkpoint):
         if self._is_leaving:
             return
         self._save(trainer)
-        is_early = self._goes_on(trainer) and self._operations.unit  # for the search
+        is_early = self._goes_on(trainer) and self._operations.is_compared
         if is_early and self._context.distributed.is_chief:
             self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
 
@@ -253,12 +261,14 @@ class DetCallback(Checkpoint):
             return
         self._saved_at = trainer.global_step
         metadata = {"steps_completed": trainer.global_step}
-        shard = self._context.distributed.size > 1
+        rank, shard = self._context.distributed.rank, self._context.distributed.size > 1
         origin = origin_of(self._context, "lightning", trainer.lightning_module)
         opened = self._context.checkpoint.store_path(metadata, shard=shard, origin=origin)
         with opened as (folder, _):
             trainer.save_checkpoint(folder / LIGHTNING_FILE, weights_only=False)
-            save_generators(generators_file(folder, self._context.distributed.rank))
+            if not trainer.lightning_module.automatic_optimization:
+                save_gradients([trainer.lightning_module], folder, rank)
+            save_generators(generators_file(folder, rank))
         if not trainer.enable_validation:
             self._context.train.warn_of_missing_metric()
 
@@ -269,7 +279,11 @@ class DetCallback(Checkpoint):
 
     def _goes_on(self, trainer: Trainer) -> bool:
         """Return whether the search lets the trial train on. Collective."""
-        goes_on = self._operations.go_on(trainer.current_epoch, self._last_validated())
+        is_batches = self._operations.unit is core.Unit.BATCHES
+        length = trainer.global_step if is_batches else trainer.current_epoch
+        if not self._operations.is_reached(length):
+            return True
+        goes_on = self._operations.go_on(length, self._last_validated())
         self._check_length(trainer)
         return goes_on
 

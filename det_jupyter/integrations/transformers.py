@@ -77,13 +77,13 @@ class DetCallback(TrainerCallback):
         self._leaving = Leaving(self._context, 0)
         self._progress_at = 0.0  # time of the last report
         self._saves_later = False  # whether the Trainer saves at the end of the epoch
-        self._is_compared = False  # whether the search compares the trial when that is saved
+        self._ends_length = False  # whether the trial has trained its length when that is saved
         self._is_leaving = False
+        self._weights: dict[str, Any] = {}  # of a trial that has nothing left to train
         self._has_left = False
         self._logged_at = -1
         self._evaluated_at = -1
         self._evaluated: dict[str, Any] = {}
-        self._reported: set[tuple[int, frozenset[str]]] = set()
         self._stored_at = -1
         self._best: str | None = None
 
@@ -112,7 +112,12 @@ class DetCallback(TrainerCallback):
         self._prepare(args, state)
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
     ) -> TrainerControl:
         """Begin to follow the search; a trial that has left where it is compared is compared now.
 
@@ -122,17 +127,18 @@ class DetCallback(TrainerCallback):
         self._prepare(args, state)
         self._check_checkpoint(state)
         self._followed = Operations(self._context, "DetCallback", "the Trainer's evaluation")
-        if self._followed.unit is core.Unit.RECORDS:
+        if self._followed.is_compared and self._followed.unit is core.Unit.RECORDS:
             raise DetError(
                 "DetCallback: searcher.max_length is in records, and a Trainer counts steps and "
                 "epochs; write max_length: {batches: N}, in optimizer steps, or {epochs: N}"
             )
         self._leaving = Leaving(self._context, state.global_step)
         self._check_length(state)
-        if state.global_step and self._followed.is_reached(self._length(state)):
+        if state.global_step and self._operations.is_reached(self._length(state)):
             self._evaluated = _evaluated_at(state)  # by the run before, which left here
             if not self._followed.go_on(self._length(state), self._evaluated):
                 self._is_leaving = control.should_training_stop = True
+                self._weights = {name: each.clone() for name, each in model.state_dict().items()}
         return control
 
     def on_step_begin(
@@ -189,10 +195,8 @@ class DetCallback(TrainerCallback):
         step = state.global_step
         if "loss" in values:
             self._logged_at = step
-        report = (step, frozenset(values))
-        if not self._context.distributed.is_chief or report in self._reported:
+        if not self._context.distributed.is_chief:
             return
-        self._reported = {each for each in self._reported if each[0] == step} | {report}
         group = _GROUPS.get(min(values)[:5], "training")
         trained = {"batches": float(step), "epochs": float(state.epoch or 0)}
         self._context.train.report_metrics(group, step, values, trained)
@@ -222,22 +226,30 @@ class DetCallback(TrainerCallback):
         """Store what the Trainer has saved; then leave if the search ends here. Collective."""
         if state.global_step != self._stored_at:
             self._store(args, state, model)
-        if self._is_compared:
-            self._is_compared = False
+        if self._ends_length:
+            self._ends_length = False
             if not self._operations.go_on(self._length(state), self._evaluated):
                 self._is_leaving = control.should_training_stop = True
             self._check_length(state)
         return control
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
     ) -> None:
         """Report the last progress, and release the checkpoint that was read.
 
         Where a callback has stopped the training before the search would, the trial is over.
         """
         self._report_progress(state)
-        if self._operations.unit and not self._is_leaving and self._context.distributed.is_chief:
+        if self._weights:
+            model.load_state_dict(self._weights)  # without the step that a Trainer takes at least
+        is_early = self._operations.is_compared and not self._is_leaving
+        if is_early and self._context.distributed.is_chief:
             self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
         self._has_left = self._is_leaving and self._context.preempt.is_acknowledged
         self._open.close()
@@ -307,12 +319,16 @@ class DetCallback(TrainerCallback):
     def _end_here(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl
     ) -> None:
-        """Have the Trainer evaluate and save for the search, or save and end for a pause."""
+        """Have the Trainer evaluate and save where a length ends, or save and end for a pause."""
         step = state.global_step
         if self._operations.is_reached(self._length(state)):
-            self._is_compared = control.should_save = True
-            if self._evaluated_at != step:
+            is_compared = self._operations.is_compared
+            if self._evaluated_at != step and (is_compared or _evaluates(state)):
                 control.should_evaluate = True
+            if is_compared or args.save_strategy != "no":
+                self._ends_length = control.should_save = True
+            elif not self._operations.go_on(self._length(state), self._evaluated):
+                control.should_training_stop = True
         elif self._leaving.step is not None and not control.should_training_stop:
             is_log = control.should_log or self._logged_at == step
             if is_log or step >= self._leaving.step:
@@ -349,7 +365,7 @@ class DetCallback(TrainerCallback):
             self._best = uuid
         if not keeps and distributed.local_rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
-        if args.eval_strategy == "no" and self._operations.unit is None:
+        if args.eval_strategy == "no" and not self._operations.is_compared:
             self._context.train.warn_of_missing_metric()
 
     def _report_progress(self, state: TrainerState) -> None:
@@ -366,6 +382,11 @@ def _evaluated_at(state: TrainerState) -> dict[str, Any]:
         if logs["step"] == state.global_step:
             found |= _metrics({name: logs[name] for name in logs if name != "step"})
     return found
+
+
+def _evaluates(state: TrainerState) -> bool:
+    """Return whether the Trainer has evaluated the model in this trial."""
+    return any(name.startswith("eval_") for logs in state.log_history for name in logs)
 
 
 def _metrics(logs: Mapping[str, Any] | None) -> dict[str, Any]:

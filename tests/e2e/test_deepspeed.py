@@ -22,12 +22,14 @@ import time
 import deepspeed
 import torch
 from det_jupyter import core
+from det_jupyter.errors import DetError
 from det_jupyter.integrations.deepspeed import load_engine, save_engine
 
 with core.init() as context:
     rank, hparams = context.distributed.rank, context.info.hparams
     config = {
         "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 3,
         "zero_optimization": {"stage": hparams["stage"]},
         "zero_allow_untested_optimizer": True,
     }
@@ -38,25 +40,33 @@ with core.init() as context:
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     state = load_engine(engine)
     print(f"rank {rank} begins with {state};", flush=True)
-    while engine.global_steps < 12:
-        loss = engine(torch.randn(4, 8)).square().mean()
-        engine.backward(loss)
-        engine.step()
-        step = engine.global_steps
-        print(f"step {step} of rank {rank}: {loss.item()!r};", flush=True)
-        if context.distributed.is_chief:
-            context.train.report_training_metrics(step, {"loss": loss.item()})
-        if step == 8:
-            save_engine(engine, {"saved": step})
-        if step == 9 and hparams["disturbed"] and state != {"saved": 8}:
-            raise RuntimeError("on purpose")
-        if hparams["disturbed"]:
-            time.sleep(0.1)
-            if context.preempt.should_preempt():
+    for operation in context.searcher.operations():
+        while engine.global_steps < operation.length:
+            loss = engine(torch.randn(4, 8)).square().mean()
+            engine.backward(loss)
+            engine.step()
+            step = engine.global_steps
+            batch = f"{step} + {engine.micro_steps % 3}"
+            print(f"step {batch} of rank {rank}: {loss.item()!r};", flush=True)
+            if context.distributed.is_chief:
+                context.train.report_training_metrics(step, {"loss": loss.item()})
+            if step == 8 and engine.micro_steps % 3 == 0:
                 save_engine(engine, {"saved": step})
-                break
-    else:
+            elif step == 8:
+                try:
+                    save_engine(engine)
+                except DetError as error:
+                    print(f"refused: {error}")
+            if step == 9 and hparams["disturbed"] and state != {"saved": 8}:
+                raise RuntimeError("on purpose")
+            if hparams["disturbed"]:
+                time.sleep(0.1)
+                if context.preempt.should_preempt():
+                    save_engine(engine, {"saved": step})
+                    raise SystemExit
         save_engine(engine)
+        if context.distributed.is_chief:
+            operation.report_completed(loss.item())
 """
 CONFIG = """
 entrypoint: python3 -m det_jupyter.launch.deepspeed train.py
@@ -76,7 +86,7 @@ def test_disturbed_training_goes_on_as_if_it_had_not_been_disturbed(
         changes = {"hyperparameters": {"disturbed": disturbed, "stage": stage}}
         experiment = create(client, CONFIG, context=tmp_path, changes=changes)
         if disturbed:
-            wait_for_line(experiment, "step 2 of rank")
+            wait_for_line(experiment, "step 2 + 1 of rank")
             assert pause(experiment) is State.PAUSED
             experiment.activate()
         assert experiment.wait() == State.COMPLETED
@@ -85,5 +95,7 @@ def test_disturbed_training_goes_on_as_if_it_had_not_been_disturbed(
         losses.append({line.text for line in trial.logs(search="of rank")})
         begun = trial.logs(search="begins with")
         assert len(begun) == (6 if disturbed else 2)
-    assert len(losses[0]) == 2 * 12
+        refused = trial.logs(search="refused: save_engine: gradients are accumulated")
+        assert len(refused) >= 2 * 2
+    assert len(losses[0]) == 2 * 3 * 12
     assert losses[0] == losses[1]  # and what was trained twice has the same losses

@@ -44,7 +44,7 @@ def test_bars_of_tqdm_auto_are_lines_at_100_percent_with_and_without_a_kernel(
 ) -> None:
     (tmp_path / "fits.py").write_text(SOURCE)
     experiment = create(client, CONFIG, context=tmp_path)
-    assert experiment.wait(timeout=150) == State.COMPLETED
+    assert experiment.wait() == State.COMPLETED
     for trial in experiment.trials:
         lines = [line.text for line in trial.logs()]
         awaits = trial.view.hparams["awaits_kernel"]

@@ -51,11 +51,12 @@ class Targets:
 def new_context(
     folder: Path, latest: str | None = None, capsule: Capsule | None = None, **parts: Any
 ) -> core.Context:
-    """Return the context of trial 1, whose latest checkpoint is `latest`.
+    """Return the context of trial 1, whose latest checkpoint is `latest`, and which has no end.
 
     Its `capsule` is in the blobs of `folder / "data"`; by default nothing was captured.
     """
-    context = core.init(checkpoint_storage=folder, sink=core.RecordList())
+    endless = Length("epochs", 1000)
+    context = core.init(checkpoint_storage=folder, sink=core.RecordList(), length=endless)
     device = SimpleNamespace(type="cpu")
     blobs = BlobStore(folder / "data" / "blobs")
     capsule = capsule or Capsule(entrypoint="fits:main", sources=blobs.put(b"{}"))
@@ -79,9 +80,20 @@ def searched(
 ) -> core.Context:
     """Return the context in a search with these targets, after a `first` one."""
     page: Any = Targets(*targets)
+    return _with_target(context, Length(unit, first), page, metric, is_last=False)
+
+
+def ending(context: core.Context, unit: Any, metric: str, length: int) -> core.Context:
+    """Return the context of a trial that ends at this length: nothing compares it any more."""
+    return _with_target(context, Length(unit, length), Targets(), metric, is_last=True)
+
+
+def _with_target(
+    context: core.Context, target: Length, page: Any, metric: str, *, is_last: bool
+) -> core.Context:
     searcher = core.SearcherContext(
-        Length(unit, first),
-        is_last=False,
+        target,
+        is_last=is_last,
         page=page,
         distributed=context.distributed,
         sink=context.sink,

@@ -16,11 +16,13 @@ NUM_EPOCHS, NUM_BATCHES = 4, 4
 __all__ = ["DetCallback", "keras", "make_deterministic", "np"]
 
 
-def new_model() -> Any:
+def new_model(window: int | None = None) -> Any:
     layers = keras.layers
     noise = layers.Dropout(0.2), layers.GaussianNoise(0.1)  # by torch's generator, by Keras' own
     model = keras.Sequential([layers.Input((8,)), layers.Dense(4), *noise])
-    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.01, gradient_accumulation_steps=window), loss="mse"
+    )
     return model
 
 
@@ -44,6 +46,7 @@ def fit(
     context: core.Context,
     callbacks: list[Any] | None = None,
     model: Any = None,
+    window: int | None = None,
     **arguments: Any,
 ) -> Any:
     """Train, by default with a callback that reports every second batch; return the model."""
@@ -52,7 +55,7 @@ def fit(
     with context:
         if callbacks is None:
             callbacks = [DetCallback(report_every=2)]
-        model = model or new_model()
+        model = model or new_model(window)
         arguments = {"epochs": NUM_EPOCHS, "validation_data": (data, data[:, :4])} | arguments
         model.fit(data, data[:, :4], 16, verbose=0, callbacks=callbacks, **arguments)
     return model

@@ -34,6 +34,32 @@ class Net(L.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
 
 
+class ByHand(Net):
+    """Steps after every third batch itself, also over the end of an epoch.
+
+    Without validations: Lightning drops gradients before each one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.register_buffer("num", torch.tensor(0))
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        optimizer: Any = self.optimizers()
+        loss = self.net(batch[0]).square().mean()
+        if self.num % 3 == 0:
+            optimizer.zero_grad()
+        self.manual_backward(loss)
+        self.num += 1
+        if self.num % 3 == 0:
+            optimizer.step()
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+
 def early_stopping() -> Any:
     return L.callbacks.EarlyStopping("val_loss", patience=1, mode="max")
 
@@ -44,6 +70,7 @@ def fit(
     limit_val_batches: int = NUM_BATCHES,
     module: L.LightningModule | None = None,
     logger: Any = False,
+    window: int = 1,
     **arguments: Any,
 ) -> Any:
     L.seed_everything(5, verbose=False)
@@ -62,6 +89,7 @@ def fit(
             enable_progress_bar=False,
             enable_model_summary=False,
             log_every_n_steps=2,
+            accumulate_grad_batches=window,
             limit_val_batches=limit_val_batches,
         )
         trainer.fit(

@@ -139,8 +139,15 @@ def test_best_model_is_loaded_at_the_end_also_if_it_was_best_before_a_pause(
         "metric_for_best_model": "loss",
         "greater_is_better": True,  # so that the first one is the best
     }
-    undisturbed = runs.train(context, tmp_path / "out", **best)
+    with context:
+        undisturbed = runs.train(context, tmp_path / "out", **best)
+        undisturbed.evaluate()  # of the best model, at the step of the last one
     assert undisturbed.state.best_global_step == 5
+    losses = {
+        at: values["eval_loss"] for _, at, values in metrics(context)[:4] if len(values) == 1
+    }
+    reported = [(at, values["eval_loss"]) for group, at, values in metrics(context)[-2:]]
+    assert reported == [(15, reported[0][1]), (15, losses[5])]
     first = new_context(tmp_path / "paused")
     ask(first, 7, monkeypatch)
     runs.train(first, tmp_path / "first", **best)
@@ -185,6 +192,9 @@ def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goe
     search = searched(again, "batches", "eval_loss", *targets, first=5)
     made = runs.train(search, tmp_path / "out")
     assert made.state.global_step == ends  # a Trainer takes one step at least; it is not saved
+    with again.checkpoint.restore_path(saved(context)[-1].uuid) as folder:
+        before = runs.GPT2LMHeadModel.from_pretrained(folder).lm_head.weight
+    assert runs.torch.equal(made.model.lm_head.weight, before) == (not targets)
     reported = [(group, at) for group, at, _ in metrics(again)]
     assert reported[0] == ("validation", 5)
     assert [each.steps_completed for each in saved(again)] == ([10, 15] if targets else [])
