@@ -24,7 +24,7 @@ from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir
-from det_jupyter.contract.messages import GangExited, GangLink, GangPlan, StartGang
+from det_jupyter.contract.messages import GangExited, GangLink, GangPlan, Loss, StartGang
 from tests.integration.agent_support import STAND_IN, make_plan, remote_master
 from tests.unit.agent.tunnel.test_tunnel import certificate
 
@@ -63,7 +63,7 @@ class Computers:
             yield
         finally:
             for runner in self.runners.values():
-                await runner.abandon(5)
+                await runner.lose(Loss.LEAVING, 5)
             self.listener.close()
 
     def start(self, acts: Any, homes: list[str], *, on: str, **changes: Any) -> None:
@@ -176,7 +176,7 @@ def test_run_that_an_earlier_process_left_has_the_ranks_of_its_part(
     run.prepare()
     (adopted,) = adopt_runs(now=1.0)
     assert adopted.exited == GangExited(
-        allocation_id=ID, at=1.0, exit_codes={1: None, 2: None}, lost=True
+        allocation_id=ID, at=1.0, exit_codes={1: None, 2: None}, lost=True, loss=Loss.AGENT
     )
     streams = ["journal-1", "journal-2", "output-1", "output-2"]
     assert [stream.name for stream in adopted.streams] == streams

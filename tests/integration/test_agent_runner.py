@@ -34,6 +34,7 @@ from det_jupyter.contract.messages import (
     ForkRefused,
     GangExited,
     GangNetwork,
+    Loss,
     RankSpec,
     StartGang,
     ZygoteReady,
@@ -245,7 +246,7 @@ def test_a_rank_that_is_stopped_is_named_once_in_its_own_journal(
         while not folder.journal(1).exists():
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)  # ten looks, or a few
-        await runner.abandon(0.0)
+        await runner.lose(Loss.LEAVING, 0.0)
         watching.cancel()
         assert not folder.journal(0).exists()
         return folder.journal(1).read_text().splitlines()

@@ -40,6 +40,7 @@ from det_jupyter.contract.messages import (
     CheckConnections,
     DevicesSeen,
     DisksSeen,
+    Loss,
     OpenTunnel,
     RegisterAgent,
     RunCommand,
@@ -311,7 +312,7 @@ async def keep_lease(lease: Lease, runner: Runner) -> None:
             logger.error(
                 "the master has not answered for %g s: the gangs are ended", lease.fence_s
             )
-            await runner.abandon(_ENDING_S)
+            await runner.lose(Loss.MASTER, _ENDING_S)
         await asyncio.sleep(_IDLE_POLL_S)
 
 
@@ -329,7 +330,7 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for service in services:
             service.leave()
-        await runner.abandon(_ENDING_S)
+        await runner.lose(Loss.LEAVING, _ENDING_S)
         await asyncio.gather(*(service.report_exits() for service in services))
         for task in tasks:
             if task.done():

@@ -32,7 +32,13 @@ from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.tasks import run_all
-from det_jupyter.contract.messages import AgentCredentials, CheckpointRef, RemoteStart, StoredFiles
+from det_jupyter.contract.messages import (
+    AgentCredentials,
+    CheckpointRef,
+    Loss,
+    RemoteStart,
+    StoredFiles,
+)
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, LaunchError, MasterUnreachable
@@ -89,9 +95,11 @@ class RunFiles:
         except (httpx.HTTPError, OSError, MasterUnreachable, DetError) as error:
             if isinstance(error, LaunchError):
                 raise
+            is_away = isinstance(error, (httpx.TransportError, MasterUnreachable))
             raise StartFailed(
                 f"what the run needs could not be fetched from {self._credentials.url}: "
-                f"{_reason(error)}"
+                f"{_reason(error)}",
+                Loss.MASTER if is_away else None,
             ) from None
 
     async def _prepare(self, http: httpx.AsyncClient, run: Run) -> None:

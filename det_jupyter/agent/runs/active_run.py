@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.memory_watch import MemoryEvidence
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.contract.messages import Cut, DeviceFault
+from det_jupyter.contract.messages import Cut, DeviceFault, Loss
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +34,9 @@ class ActiveRun:
         self.gang.kill()
         self.end_ordered.set()
 
-    def abandon(self) -> None:
-        """End the gang because the agent exits."""
-        self.gang.abandon()
+    def lose(self, loss: Loss) -> None:
+        """End the gang because its ranks cannot stay."""
+        self.gang.lose(loss)
         self.end_ordered.set()
 
     def cut_off(self, cut: Cut) -> None:

@@ -3,7 +3,7 @@
     state       what holds                              leaves it when
     STARTING    no rank has been reported as started    started -> RUNNING (ENDING if a kill was
                                                         ordered meanwhile), not_started -> OVER
-    RUNNING     every rank runs or has exited with 0    a rank fails, kill, abandon -> ENDING;
+    RUNNING     every rank runs or has exited with 0    a rank fails, kill, lose -> ENDING;
                                                         the last rank exits with 0 -> OVER
     ENDING      every process group was sent SIGKILL    the last rank is gone -> OVER
     OVER        no process is left                      never
@@ -17,8 +17,7 @@ Rules:
     recorded as `first_ended`: if no rank reports the end of the run, it exited too early. Programs
     and commands may exit at any time: only their exit code counts.
  4. The first cause counts: a kill after a failure is not reported. `killed` means that the master
-    ordered it, `lost` that the fork server or this agent exited, or that another computer cannot
-    be reached.
+    ordered it, `lost` that the ranks could not stay, for the reason in `loss`.
 
 Pure, except for calls of the function `kill_group` that the gang is given.
 """
@@ -29,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from det_jupyter.agent.starting.rank_processes import RankExit
-from det_jupyter.contract.messages import Cut, GangExited
+from det_jupyter.contract.messages import Cut, GangExited, Loss
 
 
 class GangState(StrEnum):
@@ -64,6 +63,7 @@ class Gang:
         self.first_ended: int | None = None
         self.killed = False
         self.lost = False
+        self.loss = Loss.UNKNOWN
         self.error = ""
         self.error_is_final = True
         self.no_room = False
@@ -118,7 +118,7 @@ class Gang:
             self.first_ended = rank_exit.rank
         if rank_exit.exit_code != 0 and self.state is GangState.RUNNING:
             if rank_exit.exit_code is None:
-                self.lost = True
+                self.lost, self.loss = True, Loss.FORK_SERVER
             else:
                 self.first_failed = rank_exit.rank
             self._end()
@@ -138,16 +138,16 @@ class Gang:
             self.killed = True
             self._end()
 
-    def abandon(self) -> None:
-        """Kill all ranks because the agent exits."""
-        if self.state in (GangState.STARTING, GangState.RUNNING):
-            self.lost = True
+    def lose(self, loss: Loss) -> None:
+        """Kill all ranks because they cannot stay, for example because the agent exits."""
+        if self.state in (GangState.STARTING, GangState.RUNNING) and not self.lost:
+            self.lost, self.loss = True, loss
             self._end()
 
     def cut_off(self, cut: Cut) -> None:
         """Kill all ranks, because the computer of others cannot be reached."""
-        self.abandon()
-        if self.lost:
+        self.lose(Loss.CUT)
+        if self.loss is Loss.CUT:
             self.cut = cut
 
     def _end(self) -> None:
@@ -167,6 +167,7 @@ class Gang:
             first_ended=self.first_ended,
             killed=self.killed,
             lost=self.lost,
+            loss=self.loss,
             error=self.error,
             error_is_final=self.error_is_final,
             no_room=self.no_room,

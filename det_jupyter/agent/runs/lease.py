@@ -31,12 +31,13 @@ from det_jupyter.agent.runs.lease_watch import EXPIRED
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import since_boot
+from det_jupyter.contract.messages import Loss
 
 logger = logging.getLogger(__name__)
 
 FENCE_S = 25.0
 MARGIN_S = 1.0
-_ANSWER_S = 5.0  # for a watcher that has just been started, on a busy computer
+_ANSWER_S = 30.0  # for a watcher that has just been started, on a busy computer
 _EXIT_S = 5.0
 _PAUSE_S = 2.0  # between two starts of the watcher
 
@@ -94,7 +95,8 @@ class Lease:
                 f"{_ANSWER_S:g} s"
             ) from None
         if self.unanswered_s > self.fence_s:
-            raise StartFailed(f"the master has not answered for {self.unanswered_s:.0f} s")
+            silent_s = f"{self.unanswered_s:.0f} s"
+            raise StartFailed(f"the master has not answered for {silent_s}", Loss.MASTER)
         return self._num_expired
 
     def release(self) -> None:

@@ -29,6 +29,7 @@ from det_jupyter.contract.messages import (
     GangLink,
     GangPlan,
     GangStarted,
+    Loss,
     PassOrders,
     RankProcess,
     RanksSeen,
@@ -347,6 +348,12 @@ def _adopt(folder: RunDir, now: float) -> Run | None:
         logger.warning("allocation=%s was lost with its agent", plan.allocation_id)
         codes: dict[int, int | None] = dict.fromkeys(run.process_ranks)
         run.note_exited(
-            GangExited(allocation_id=plan.allocation_id, at=now, exit_codes=codes, lost=True)
+            GangExited(
+                allocation_id=plan.allocation_id,
+                at=now,
+                exit_codes=codes,
+                lost=True,
+                loss=Loss.AGENT,
+            )
         )
     return run

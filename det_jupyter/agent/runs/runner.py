@@ -48,6 +48,7 @@ from det_jupyter.contract.messages import (
     GangExited,
     KillGang,
     Leave,
+    Loss,
     PassOrders,
     RunCommand,
     SignalGang,
@@ -186,11 +187,11 @@ class Runner:
             run.exit_sent_at = None
         self.news.set()
 
-    async def abandon(self, timeout_s: float) -> None:
-        """End all gangs because the agent exits, and wait for them up to `timeout_s`."""
+    async def lose(self, loss: Loss, timeout_s: float) -> None:
+        """End all gangs because they cannot stay, and wait for them up to `timeout_s`."""
         tasks = [active.task for active in self._active.values() if active.task]
         for active in self._active.values():
-            active.abandon()
+            active.lose(loss)
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
 
@@ -215,7 +216,7 @@ class Runner:
         active = ActiveRun(run=run, gang=gang)
         runs[run.id] = run
         if self.leave_ordered.is_set():  # the order was on its way when this agent began to exit
-            gang.abandon()
+            gang.lose(Loss.LEAVING)
             gang.not_started("", is_final=False)
             self._finish(active, with_details(run, gang.to_report(time.time())))
             return
@@ -236,6 +237,8 @@ class Runner:
             active.cut_off(error.cut)
             gang.not_started("", is_final=False)
         except (LaunchError, StartFailed) as error:
+            if isinstance(error, StartFailed) and error.loss is not None:
+                active.lose(error.loss)
             gang.not_started(str(error), is_final=isinstance(error, LaunchError))
             logger.error("allocation=%s was not started: %s", run.id, error)
         except Exception as error:  # a run without an end would hold its slots for ever
@@ -272,7 +275,12 @@ class Runner:
             )
             lease = self._remote.lease if self._remote is not None else None
             lease_number = await lease.hold() if lease is not None else 0
-            processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
+            try:
+                processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
+            except StartFailed:
+                if lease is not None and lease.has_expired_since(lease_number):
+                    active.lose(Loss.MASTER)  # its end has killed the fork server too
+                raise
             if processes is None:
                 gang.not_started("", is_final=False)
                 return
@@ -282,10 +290,10 @@ class Runner:
             while not gang.is_over:
                 rank_exit = await processes.exits.get()
                 if lease is not None and lease.has_expired_since(lease_number):
-                    active.abandon()  # the ranks did not fail, they were killed
+                    active.lose(Loss.MASTER)  # the ranks did not fail, they were killed
                 is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
                 if is_first_failure and await self._exits_too():
-                    active.abandon()
+                    active.lose(Loss.LEAVING)
                 elif is_first_failure:  # before the other ranks are killed
                     active.memory = self.memory.look(
                         run.id, rank_exit.rank, rank_exit.exit_code, gang.pids

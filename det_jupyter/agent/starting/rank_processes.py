@@ -17,6 +17,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import Process, birth_of, exit_status_of
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import Loss
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,16 @@ _POLL_S = 0.01
 
 
 class StartFailed(Exception):
-    """Ranks could not be started; another attempt may succeed."""
+    """Ranks could not be started; another attempt may succeed.
+
+    Args:
+        problem: Why.
+        loss: If that is no failure of the trial: with what its ranks were lost.
+    """
+
+    def __init__(self, problem: str, loss: Loss | None = None) -> None:
+        super().__init__(problem)
+        self.loss = loss
 
 
 @dataclass(frozen=True, slots=True)

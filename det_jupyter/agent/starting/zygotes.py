@@ -29,6 +29,7 @@ from det_jupyter.contract.messages import (
     ForkGang,
     ForkRefused,
     GangForked,
+    Loss,
     RankExited,
     RankSpec,
     ZygoteFailed,
@@ -210,12 +211,13 @@ class Zygote:
         self._process.process.kill()  # a fork server without ranks has no state to lose
         code = self._process.process.wait()
         if self._is_closing and not self._ready.done():
-            self._ready.set_exception(StartFailed("the agent ends"))
+            self._ready.set_exception(StartFailed("the agent ends", Loss.LEAVING))
         elif code < 0 and not self._ready.done():
             self._ready.set_exception(
                 StartFailed(
                     f"the fork server of {self.python} was killed by signal {-code} while it "
-                    "loaded torch; the machine may be out of memory"
+                    "loaded torch; the machine may be out of memory",
+                    Loss.FORK_SERVER,
                 )
             )
         self._set_not_ready(_last_log_line(self._process))

@@ -157,6 +157,7 @@ from det_jupyter.contract.messages.reports import (
     DisksSeen,
     GangExited,
     GangStarted,
+    Loss,
     MemoryHolder,
     MemoryShortage,
     RankProcess,

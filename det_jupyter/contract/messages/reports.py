@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
@@ -109,6 +110,20 @@ class MemoryShortage(Wire):
         return f"the memory of {whose}{limit} ran out{f': {held}' if held else ''}"
 
 
+class Loss(StrEnum):
+    """What ranks were lost with, none of which is a failure of their trial."""
+
+    UNKNOWN = ""  # in ends that older versions have stored
+    AGENT = "agent"  # its process has died
+    FORK_SERVER = "fork server"  # it has died
+    SILENCE = "silence"  # the master heard their agent, and then no more
+    LEAVING = "leaving"  # their agent was ordered to exit: by a user, a cluster, the master
+    MASTER = (
+        "master"  # it was away, or their agent was suspended, for so long that they were ended
+    )
+    CUT = "cut"  # their computer did not reach that of other ranks
+
+
 class GangExited(Wire):
     """The gang's rank processes on the agents of one process have exited, or could not be started.
 
@@ -130,7 +145,8 @@ class GangExited(Wire):
     faults: dict[Rank, DeviceFault] = {}  # of the ranks' GPUs; of each the one that says most
     # Killed by the agent, on the master's command or at the deadline of a preemption.
     killed: bool = False
-    lost: bool = False  # killed with their agent or fork server: not the trial's fault
+    lost: bool = False  # not the trial's fault: `loss` says with what
+    loss: Loss = Loss.UNKNOWN
     error: PrintableText = ""  # why it could not be started at all
     error_is_final: bool = True  # trying again cannot help: something has to be changed first
     no_room: bool = False  # a disk was full: not the trial's fault

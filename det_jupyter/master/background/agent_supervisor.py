@@ -21,7 +21,7 @@ import logging
 from contextlib import suppress
 
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.messages import Kill, Leave
+from det_jupyter.contract.messages import Kill, Leave, Loss
 from det_jupyter.engine import Engine
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.machine.model.events import AgentAway, AgentLost
@@ -99,7 +99,9 @@ class AgentSupervisor:
                 if since_s >= self._lost_s or is_over:
                     self._lost.add(agent_id)
                     logger.error("agent %s is gone: what ran there is lost", agent_id)
-                    self._service.take(AgentLost(agent_id=agent_id))
+                    # Else it may have ended while there was no master.
+                    loss = Loss.SILENCE if links.was_heard(agent_id) else Loss.MASTER
+                    self._service.take(AgentLost(agent_id=agent_id, loss=loss))
 
     def _why_silent(self, agent: Agent) -> str | None:
         """Return why an agent that runs is not connected; None if it has exited.

@@ -14,7 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 from det_jupyter.config.pools import parse_pools
-from det_jupyter.contract.messages import AddCluster, ClusterStatus, RemovedCluster, SetPools
+from det_jupyter.contract.messages import (
+    AddCluster,
+    ClusterStatus,
+    Loss,
+    RemovedCluster,
+    SetPools,
+)
 from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.contract.values.text import error_message
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
@@ -204,7 +210,7 @@ class Clusters:
             answer.problem = f"{' and '.join(cut_off)} did not answer"
         await self._drop(cluster)
         for agent_id in left:
-            self._service.take(AgentLost(agent_id=agent_id))
+            self._service.take(AgentLost(agent_id=agent_id, loss=Loss.LEAVING))
 
     def statuses(self) -> list[ClusterStatus]:
         """Return all clusters."""

@@ -167,6 +167,10 @@ class AgentLinks:
     def connected(self) -> list[str]:
         return [agent_id for agent_id in self._links if self.is_connected(agent_id)]
 
+    def was_heard(self, agent_id: str) -> bool:
+        """Return whether the agent has been connected to this master."""
+        return agent_id in self._links or agent_id in self._dropped_at
+
     def silent_s(self, agent_id: str) -> float:
         """Return the seconds since the agent was last connected or reported; 0 while connected."""
         link = self._links.get(agent_id)

@@ -23,7 +23,7 @@ from det_jupyter.master.views.series_pages import measure_of, superseded, to_ser
 from det_jupyter.master.views.series_tables import Table, joined
 
 Times = tuple[float, float]
-_EVER = (0.0, float("inf"))
+EVER = (0.0, float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
     """Return the series of an agent's computer."""
     with read_only(path) as db:
         owner = owner_of_agent(agent_id)
-        found = _read(db, owner, query, _times_of(query))
+        found = read_tables(db, owner, query, _times_of(query))
         began: float | None = db.execute(
             "SELECT min(begins) FROM (SELECT min(begins) AS begins FROM series_chunks "
             "WHERE owner = ? UNION ALL SELECT min(at) FROM series_rows WHERE owner = ?)",
@@ -112,7 +112,7 @@ def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list
         "SELECT began_at, ended_at, json FROM series_runs WHERE trial_id = ? ORDER BY run",
         (trial_id,),
     ).fetchall()
-    next_began = [*(row[0] for row in rows[1:]), ended_at or _EVER[1]]
+    next_began = [*(row[0] for row in rows[1:]), ended_at or EVER[1]]
     return [
         Run(began, following if ended is None else ended, json.loads(text))
         for (began, ended, text), following in zip(rows, next_began, strict=False)
@@ -121,8 +121,8 @@ def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list
 
 def _read_timings(db: sqlite3.Connection, owner: str, trial_id: int, query: SeriesQuery) -> Found:
     if query.axis == "time":
-        return _read(db, owner, query, _times_of(query))
-    found = _read(db, owner, query, _EVER)
+        return read_tables(db, owner, query, _times_of(query))
+    found = read_tables(db, owner, query, EVER)
     cuts = db.execute(
         "SELECT run, steps_completed FROM series_cuts WHERE trial_id = ?", (trial_id,)
     ).fetchall()
@@ -141,7 +141,7 @@ def _read_system(
     With several agents, the source `host` of each is named `host:AGENT`. None as sources means all
     of an owner.
     """
-    found = _read(db, owner, query, _times_of(query))
+    found = read_tables(db, owner, query, _times_of(query))
     tables, step_s = dict(found.tables), found.step_s
     owners: dict[str, set[str] | None] = {owner: None}
     agents = {agent_id for run in runs for agent_id in run.devices}
@@ -151,7 +151,7 @@ def _read_system(
             times = _overlap(_times_of(query), (run.began_at, run.ended_at))
             sources = {"host", *(f"{kind}:{uuid}" for kind in ("gpu", "mig") for uuid in uuids)}
             owners[computer] = sources | (owners.get(computer) or set())
-            of_computer = _read(db, computer, query, times, sources)
+            of_computer = read_tables(db, computer, query, times, sources)
             step_s = max(step_s, of_computer.step_s)
             for (_, source), table in of_computer.tables.items():
                 name = _display_name(source, computer, len(agents))
@@ -163,8 +163,8 @@ def _read_system(
 
 def _times_of(query: SeriesQuery) -> Times:
     if query.axis != "time":
-        return _EVER
-    return (query.since or 0.0, _EVER[1] if query.until is None else query.until)
+        return EVER
+    return (query.since or 0.0, EVER[1] if query.until is None else query.until)
 
 
 def _overlap(one: Times, other: Times) -> Times:
@@ -177,7 +177,7 @@ def _requested(tables: dict[str, Table], query: SeriesQuery) -> dict[str, Table]
     return {source: table for source, table in tables.items() if source in query.sources}
 
 
-def _read(
+def read_tables(
     db: sqlite3.Connection,
     owner: str,
     query: SeriesQuery,

@@ -34,7 +34,7 @@ from det_jupyter.master.service.stored_rows import read_only
 
 MAX_LOG_BYTES = 32 * 1024 * 1024  # limit for each rank of a trial
 _CUT = 32  # 1/32 of the log is deleted at a time: about 20 ms
-_ROW_BYTES = 40  # size of a row besides its text
+ROW_BYTES = 40  # size of a row besides its text; in `log_sizes` too
 _OPEN = "trial_id = ? AND run = ? AND rank = ? AND is_open"
 SEARCH_S = 10.0  # time limit for finding lines
 COUNT_S = 2.0  # time limit for counting them
@@ -77,7 +77,7 @@ class Logs:
         rewritten = self._db.execute(
             f"DELETE FROM logs WHERE {_OPEN} RETURNING length(text)", (trial_id, run, rank)
         ).fetchall()
-        num_bytes -= sum(size + _ROW_BYTES for (size,) in rewritten)
+        num_bytes -= sum(size + ROW_BYTES for (size,) in rewritten)
         lines = printed.lines if printed.open is None else [*printed.lines, printed.open]
         closed = len(printed.lines)
         self._db.executemany(
@@ -88,7 +88,7 @@ class Logs:
                 for index, (line, level) in enumerate(zip(lines, levels_of(lines), strict=True))
             ],
         )
-        num_bytes += sum(len(line) + _ROW_BYTES for line in lines)
+        num_bytes += sum(len(line) + ROW_BYTES for line in lines)
         if num_bytes > self._max_bytes:
             num_bytes, lines_cut = self._cut(trial_id, rank, num_bytes, lines_cut)
         self._db.execute(
@@ -106,7 +106,7 @@ class Logs:
         )
         for row in oldest:
             last_id, at, run, size = row
-            num_bytes -= size + _ROW_BYTES
+            num_bytes -= size + ROW_BYTES
             lines_cut += 1
             if num_bytes <= goal:
                 break
@@ -120,7 +120,7 @@ class Logs:
             "INSERT INTO logs (id, at, trial_id, run, rank, text) VALUES (?, ?, ?, ?, ?, ?)",
             (last_id, at, trial_id, run, rank, text),
         )
-        return num_bytes + len(text) + _ROW_BYTES, lines_cut
+        return num_bytes + len(text) + ROW_BYTES, lines_cut
 
 
 def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over: bool) -> LogPage:

@@ -17,7 +17,7 @@ none                             alive          kill it
 
 from __future__ import annotations
 
-from det_jupyter.contract.messages import AllocationState, KillGang
+from det_jupyter.contract.messages import AllocationState, KillGang, Loss
 from det_jupyter.master.machine.handlers.exits import on_gang_exited
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import (
@@ -103,9 +103,10 @@ def _reconcile(
 
 def _end_part(turn: Turn, allocation: Allocation, part: GangPart) -> None:
     """Record that a part has no ranks: they are lost, or were never started."""
-    end = lost_part(allocation, part, turn.now)
-    if not part.is_started and allocation.has_failed_part:
-        end = end.model_copy(update={"lost": False, "killed": True})
+    end = lost_part(allocation, part, turn.now, Loss.AGENT)
+    if not part.is_started:
+        update = {"lost": False, "loss": Loss.UNKNOWN, "killed": True}
+        end = end.model_copy(update=update)
     on_gang_exited(turn, end)
 
 
@@ -177,7 +178,7 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
     for trial, allocation in _allocations_on(turn, agent_id):
         with attribute_errors_to(trial.experiment_id):
             if part := _part_of(allocation, agent_id):
-                on_gang_exited(turn, lost_part(allocation, part, turn.now))
+                on_gang_exited(turn, lost_part(allocation, part, turn.now, event.loss))
             else:  # the agent that reports the part does so when its ranks have exited
                 # The trial queues again, and no restart is counted.
                 turn.touch(trial, "lost some of its slots")

@@ -32,12 +32,15 @@ from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang
 from det_jupyter.master.machine.rules.log_policies import agent_of
 from det_jupyter.master.machine.rules.outcome import (
+    LOST_BY_OTHERS,
     MAX_LOSSES,
     Outcome,
     count_repeats,
     failure_after_losses,
     find_failure,
     judge,
+    loss_text,
+    lost_run,
     will_repeat,
 )
 from det_jupyter.master.machine.rules.placing import close_run, queue_trial
@@ -114,7 +117,8 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     close_run(turn, trial, allocation)
     move_allocation(trial, AllocationState.ENDED)
     forget_hang(turn, trial, allocation)
-    turn.touch(trial, f"run {allocation.run} ended: {outcome}")
+    why = f" ({loss_text(allocation, event)})" if outcome is Outcome.LOST else ""
+    turn.touch(trial, f"run {allocation.run} ended: {outcome}{why}")
     if outcome is not Outcome.FAILED:
         trial.message = ""  # a log policy may have set it; the run has not failed
     if outcome in _RUNS_AGAIN:
@@ -156,12 +160,13 @@ def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 
 
 def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
-    if allocation.first_step_at is None:
-        trial.losses += 1
-    if trial.losses < MAX_LOSSES:
+    may_be_its_doing = event.loss not in LOST_BY_OTHERS
+    if allocation.first_step_at is None and may_be_its_doing:
+        trial.losses.append(lost_run(allocation, event))
+    if len(trial.losses) < MAX_LOSSES:
         _queue_if_active(turn, trial)
         return
-    trial.failure = failure_after_losses(event)
+    trial.failure = failure_after_losses(trial.losses)
     _give_up(turn, trial, trial.failure.error)
 
 

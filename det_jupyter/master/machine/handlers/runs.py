@@ -165,7 +165,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             _update_ranks(trial, allocation)
         case FirstStep():
             allocation.first_step_at = allocation.first_step_at or record.at
-            trial.losses = 0
+            trial.losses = []
         case CheckpointSaved():
             _add_checkpoint(turn, trial, record)
             note_room(turn, trial)

@@ -45,6 +45,15 @@ class GangPart(Wire):
         return end.killed or end.lost or bool(end.error) or any(end.exit_codes.values())
 
 
+class LostRun(Wire):
+    """A run that was lost before its first step, by what may be its trial's doing."""
+
+    run: int
+    at: float
+    what: str  # such as "agent box died"
+    is_device: bool = False  # it was lost with a GPU, so not for want of memory
+
+
 class Allocation(AllocationView):
     """One period in which a trial waits for slots and then holds them.
 

@@ -19,6 +19,7 @@ from det_jupyter.contract.messages import (
     DeviceProcess,
     GangExited,
     GangStarted,
+    Loss,
     RanksSeen,
     RoomReported,
     RunReport,
@@ -202,6 +203,7 @@ class AgentLost(Wire):
 
     kind: Literal["agent_lost"] = "agent_lost"
     agent_id: str
+    loss: Loss = Loss.UNKNOWN
 
 
 class ClockStepped(Wire):

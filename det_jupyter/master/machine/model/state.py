@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
+from pydantic import field_validator
+
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
 from det_jupyter.contract.messages import (
@@ -24,7 +26,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
 from det_jupyter.errors import NotFound
-from det_jupyter.master.machine.model.allocations import Allocation, GangPart
+from det_jupyter.master.machine.model.allocations import Allocation, GangPart, LostRun
 from det_jupyter.searcher import ExitReason
 
 _MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
@@ -41,7 +43,7 @@ class Trial(StoredTrial):
     warm_start: CheckpointRef | None = None  # the first run loads its weights
     exit_reason: ExitReason | None = None
     runs: int = 0
-    losses: int = 0  # number of runs in a row that were lost before their first step
+    losses: list[LostRun] = []  # runs that were lost in a row, none after its first step
     full_disks: int = 0  # number of runs in a row that ended because of a full disk
     allocation: Allocation | None = None
     latest_checkpoint: CheckpointRef | None = None
@@ -53,6 +55,12 @@ class Trial(StoredTrial):
     avoids: list[str] = []  # agents that it must not run on
     story: list[str] = []  # its last events, for error messages
     source: str = ""  # the name of an imported run where it comes from
+
+    @field_validator("losses", mode="before")
+    @classmethod
+    def _without_number(cls, losses: Any) -> Any:
+        """Drop what older versions have stored: how many there were."""
+        return [] if isinstance(losses, int) else losses
 
     @property
     def holds_slots(self) -> bool:

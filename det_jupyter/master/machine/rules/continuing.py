@@ -262,7 +262,7 @@ def _reopen_trial(turn: Turn, trial: Trial) -> None:
     trial.is_resting = True
     trial.target, trial.target_is_last = None, False
     trial.ended_at = trial.exit_reason = trial.failure = None
-    trial.restarts = trial.losses = 0
+    trial.restarts, trial.losses = 0, []
     trial.was_stopped = False
     trial.message = ""
     trial.divergences = {}

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from signal import Signals
 
-from det_jupyter.contract.messages import AllocationState, GangExited
+from det_jupyter.contract.messages import AllocationState, GangExited, Loss
 from det_jupyter.contract.run.journal import RankFailure
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 
@@ -42,10 +42,10 @@ def merge_ends(allocation: Allocation) -> GangExited:
     return ends[part.agent_id].model_copy(update=merged)
 
 
-def lost_part(allocation: Allocation, part: GangPart, at: float) -> GangExited:
+def lost_part(allocation: Allocation, part: GangPart, at: float, loss: Loss) -> GangExited:
     """Return the end of a part whose ranks are lost with their agent."""
     codes: dict[int, int | None] = dict.fromkeys(part.ranks)
-    return GangExited(allocation_id=allocation.id, at=at, exit_codes=codes, lost=True)
+    return GangExited(allocation_id=allocation.id, at=at, exit_codes=codes, lost=True, loss=loss)
 
 
 def cause_of_part(end: GangExited) -> int | None:

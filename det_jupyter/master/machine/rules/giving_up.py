@@ -16,7 +16,7 @@ policy (all its checkpoints are kept), and its last run is not judged.
 
 from __future__ import annotations
 
-from det_jupyter.contract.messages import GangExited, State
+from det_jupyter.contract.messages import GangExited, Loss, State
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import Event, NewsSetAside
 from det_jupyter.master.machine.model.lifecycle import move
@@ -106,7 +106,7 @@ def _is_gone(allocation: Allocation, event: NewsSetAside) -> bool:
     gone = [part] if part is not None else []
     for part in gone if event.gone_ranks else allocation.parts:
         if part.exited is None:
-            part.exited = lost_part(allocation, part, 0.0)
+            part.exited = lost_part(allocation, part, 0.0, Loss.UNKNOWN)
     return not allocation.living_parts
 
 

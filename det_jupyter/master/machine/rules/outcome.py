@@ -18,7 +18,7 @@ The first condition that is met decides:
     its agent or fork server exited,   LOST              not the trial's fault: restarted, and not
       computers are cut apart, or a                      counted as a restart; but MAX_LOSSES of
       GPU of it is lost                                  them in a row before the first step are
-                                                         a failure
+                                                         a failure, LOST_BY_OTHERS left out
     anything else                      FAILED            restarted up to max_restarts times, unless
                                                          the failure is final or a log policy
                                                          forbids it. If a disk was full: restarted
@@ -28,12 +28,21 @@ The first condition that is met decides:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from signal import Signals
+from typing import assert_never
 
-from det_jupyter.contract.messages import CrashOutput, DeviceFault, FailureView, GangExited, State
-from det_jupyter.contract.values.text import signal_name
-from det_jupyter.master.machine.model.allocations import Allocation
+from det_jupyter.contract.messages import (
+    CrashOutput,
+    DeviceFault,
+    FailureView,
+    GangExited,
+    Loss,
+    State,
+)
+from det_jupyter.contract.values.text import clock, signal_name
+from det_jupyter.master.machine.model.allocations import Allocation, LostRun
 from det_jupyter.master.machine.model.lifecycle import is_stopping
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.gang_ends import cause_of_part, earliest_failure
@@ -49,7 +58,9 @@ _SENT_BY_OTHERS = (
 _LESS_MEMORY = "try smaller batches, fewer loader workers, or fewer ranks on this computer"
 _SHELL_ADDS = 128  # to the number of a signal, in the exit code of a command
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
-MAX_LOSSES = 5  # ends of fork servers after which a trial is not repeated
+MAX_LOSSES = 5  # runs lost in a row after which a trial is not repeated: it may use up the memory
+# No trial can cause these, however much memory it takes.
+LOST_BY_OTHERS = (Loss.LEAVING, Loss.MASTER, Loss.CUT)
 
 
 class Outcome(StrEnum):
@@ -257,23 +268,48 @@ def will_repeat(failure: FailureView) -> bool:
     return (has_crashed or is_placed) and failure.times >= _MAX_REPEATS
 
 
-def failure_after_losses(exited: GangExited) -> FailureView:
-    """Return the failure of a trial whose runs were lost MAX_LOSSES times before training.
-
-    Args:
-        exited: The end of the last run.
-    """
-    if exited.cut is not None:
-        error = f"lost {MAX_LOSSES} times in a row before the first step: {exited.cut.sentence}"
-        return _failure_of_no_rank(error, exited.at)
+def loss_text(allocation: Allocation, exited: GangExited) -> str:
+    """Return what the ranks of a run were lost with, such as "agent box died"."""
+    lost = (part.agent_id for part in allocation.parts if part.exited and part.exited.lost)
+    agent = next(lost, allocation.agent_id)
     if (found := lost_device(exited)) is not None:
-        error = f"lost {MAX_LOSSES} times in a row before the first step; at last {found[1]}"
-        return _failure_of_no_rank(error, exited.at)
-    error = (
-        f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "
-        "machine may be out of memory; see agent.log"
+        return f"{found[1]} on agent {agent}"
+    match exited.loss:
+        case Loss.AGENT:
+            return f"agent {agent} died"
+        case Loss.FORK_SERVER:
+            return f"the fork server of agent {agent} died"
+        case Loss.SILENCE:
+            return f"agent {agent} was not heard any more"
+        case Loss.LEAVING:
+            return f"agent {agent} was ended"
+        case Loss.MASTER:
+            return f"agent {agent} was without the master for too long"
+        case Loss.CUT:
+            return exited.cut.sentence if exited.cut is not None else "computers were cut apart"
+        case Loss.UNKNOWN:
+            return f"agent {agent} or its fork server died"
+        case _:
+            assert_never(exited.loss)
+
+
+def lost_run(allocation: Allocation, exited: GangExited) -> LostRun:
+    """Return a run that was lost before its first step."""
+    return LostRun(
+        run=allocation.run,
+        at=exited.at,
+        what=loss_text(allocation, exited),
+        is_device=lost_device(exited) is not None,
     )
-    return _failure_of_no_rank(error, exited.at)
+
+
+def failure_after_losses(losses: Sequence[LostRun]) -> FailureView:
+    """Return the failure of a trial whose runs were lost MAX_LOSSES times before training."""
+    runs = "; ".join(f"run {lost.run} at {clock(lost.at)}: {lost.what}" for lost in losses)
+    error = f"lost {len(losses)} times in a row before the first step: {runs}"
+    if not all(lost.is_device for lost in losses):
+        error += "; the machine may be out of memory; see agent.log"
+    return _failure_of_no_rank(error, losses[-1].at)
 
 
 def _failure_of_no_rank(error: str, at: float) -> FailureView:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.starting.rank_processes import RankExit
+from det_jupyter.contract.messages import Loss
 
 
 class Kills:
@@ -115,16 +116,26 @@ def test_rank_whose_end_nobody_saw_makes_the_gang_lost() -> None:
     gang.rank_exited(RankExit(1, None))
     report = gang.to_report(at=5.0)
     assert (report.first_failed, report.killed, report.lost) == (None, False, True)
+    assert report.loss is Loss.FORK_SERVER
 
 
 def test_gang_of_a_leaving_agent_is_lost_not_killed() -> None:
     gang, kills = make_gang(2)
-    gang.abandon()
+    gang.lose(Loss.LEAVING)
     assert kills.pids == [100, 101]
     for rank in (0, 1):
         gang.rank_exited(RankExit(rank, -9))
     report = gang.to_report(at=5.0)
-    assert (report.killed, report.lost) == (False, True)
+    assert (report.killed, report.lost, report.loss) == (False, True, Loss.LEAVING)
+
+
+def test_the_first_loss_counts_also_of_a_gang_that_starts() -> None:
+    gang, _ = make_gang(2, started=False)
+    gang.lose(Loss.MASTER)
+    gang.lose(Loss.FORK_SERVER)
+    gang.not_started("the fork server was killed", is_final=False)
+    report = gang.to_report(at=5.0)
+    assert (report.lost, report.loss) == (True, Loss.MASTER)
 
 
 @given(st.data())
@@ -134,7 +145,7 @@ def test_gang_is_over_exactly_when_every_rank_is_gone(data: st.DataObject) -> No
     living = set(range(world_size))
     while living:
         assert not gang.is_over
-        act = data.draw(st.sampled_from(["exit", "kill", "abandon"]))
+        act = data.draw(st.sampled_from(["exit", "kill", "lose"]))
         if act == "exit":
             rank = data.draw(st.sampled_from(sorted(living)))
             living.discard(rank)
@@ -142,7 +153,7 @@ def test_gang_is_over_exactly_when_every_rank_is_gone(data: st.DataObject) -> No
         elif act == "kill":
             gang.kill()
         else:
-            gang.abandon()
+            gang.lose(Loss.LEAVING)
         if gang.state is GangState.ENDING:
             assert {100 + rank for rank in living} <= set(kills.pids)
     report = gang.to_report(at=5.0)

@@ -24,6 +24,7 @@ from det_jupyter.contract.messages import (
     GangExited,
     GangPlan,
     KillGang,
+    Loss,
     SignalGang,
     StartGang,
     TakeSamples,
@@ -237,7 +238,7 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
         if is_killed:
             runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
         if not is_killed:
-            await runner.abandon(5)
+            await runner.lose(Loss.LEAVING, 5)
         await runner.news.wait()
         return runner.runs_of("a")[ID]
 
@@ -264,8 +265,8 @@ def test_rank_that_ends_by_a_signal_to_its_agent_too_is_lost_and_has_not_failed(
 
     exited = play(scenario, is_remote=True).exited
     assert exited is not None
-    assert (exited.lost, exited.first_failed) == (
-        (False, 0) if order == "rank alone" else (True, None)
+    assert (exited.lost, exited.loss, exited.first_failed) == (
+        (False, Loss.UNKNOWN, 0) if order == "rank alone" else (True, Loss.LEAVING, None)
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from det_jupyter.contract.messages import (
+    Activate,
     AllocationState,
     Cancel,
     CloseRun,
@@ -94,6 +95,12 @@ def test_a_run_that_was_told_to_leave_before_it_started_never_will(world: World)
     assert world.tell(registered(slots=2)) == [world.order(CloseRun(allocation_id="1.1.1"))]
     assert world.trial().state is State.PAUSED
     assert world.allocation_state() is AllocationState.ENDED
+
+
+def test_a_run_that_had_to_make_room_before_it_started_was_not_lost(world: World) -> None:
+    world.tell(Pause(experiment_id=1), registered(slots=2), Activate(experiment_id=1))
+    assert world.allocation_state() is AllocationState.STARTING
+    assert world.trial().losses == []
 
 
 def test_a_start_on_slots_that_are_gone_is_placed_anew() -> None:

@@ -17,14 +17,18 @@ from det_jupyter.contract.messages import (
     FailureView,
     GangPlan,
     Kill,
+    Loss,
     Pause,
     RankView,
     StartGang,
     State,
 )
 from det_jupyter.contract.run.journal import Notice
+from det_jupyter.contract.values.text import clock
 from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.machine.model.events import Event, LossReported, RecordArrived, RoomFound
+from det_jupyter.master.machine.model.state import Trial
+from det_jupyter.master.machine.rules.outcome import LOST_BY_OTHERS, MAX_LOSSES
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
@@ -334,23 +338,53 @@ def test_a_lost_run_is_tried_again_and_not_counted(world: World) -> None:
     assert world.trial().failure is None
 
 
-def lose(world: World, run: int) -> None:
-    world.tell(exited(f"1.1.{run}", codes={0: None, 1: None}, lost=True))
+def lose(world: World, run: int, loss: Loss = Loss.AGENT) -> None:
+    world.tell(exited(f"1.1.{run}", codes={0: None, 1: None}, lost=True, loss=loss))
 
 
 def test_a_trial_whose_runs_are_lost_again_and_again_before_they_train_has_failed(
     world: World,
 ) -> None:
-    for run in range(1, 5):
-        lose(world, run)
+    seen = [Loss.AGENT, Loss.FORK_SERVER, Loss.SILENCE, Loss.UNKNOWN, Loss.AGENT]
+    for run, loss in enumerate(seen[:4], start=1):
+        lose(world, run, loss)
         assert world.trial().state is State.ACTIVE
     lose(world, 5)
     assert world.trial().state is State.ERROR
     assert world.trial().restarts == 0
+    at = clock(80.0)
     assert world.experiment().message == (
-        "trial 1: the fork server or agent died 5 times in a row before the first step; the "
-        "machine may be out of memory; see agent.log"
+        "trial 1: lost 5 times in a row before the first step: "
+        f"run 1 at {at}: agent box died; run 2 at {at}: the fork server of agent box died; "
+        f"run 3 at {at}: agent box was not heard any more; "
+        f"run 4 at {at}: agent box or its fork server died; run 5 at {at}: agent box died; "
+        "the machine may be out of memory; see agent.log"
     )
+
+
+@pytest.mark.parametrize("loss", LOST_BY_OTHERS)
+def test_runs_that_are_lost_by_the_doing_of_others_are_never_too_many(
+    world: World, loss: Loss
+) -> None:
+    for run in range(1, 3 * MAX_LOSSES):
+        lose(world, run, loss)
+        assert world.trial().state is State.ACTIVE
+    assert (world.trial().losses, world.trial().restarts) == ([], 0)
+    for run in range(3 * MAX_LOSSES, 4 * MAX_LOSSES):
+        lose(world, run)
+    assert world.trial().state is State.ERROR
+
+
+def test_the_story_of_a_trial_says_with_what_a_run_was_lost(world: World) -> None:
+    lose(world, 1, Loss.MASTER)
+    assert "run 1 ended: lost (agent box was without the master for too long)" in "".join(
+        world.trial().story
+    )
+
+
+def test_a_number_of_losses_that_an_older_version_has_stored_is_dropped(world: World) -> None:
+    stored = world.trial().model_dump() | {"losses": 4}
+    assert Trial.model_validate(stored).losses == []
 
 
 def test_losses_with_training_in_between_are_never_too_many(world: World) -> None:

@@ -26,6 +26,7 @@ from det_jupyter.master.machine.rules.outcome import (
     find_failure,
     judge,
     lost_device,
+    lost_run,
     will_repeat,
 )
 
@@ -346,7 +347,9 @@ def test_a_lost_gpu_is_no_failure_of_the_trial(xid: int | None) -> None:
     assert lost_device(end) == (1, fault(xid))
     stopping = make_trial(State.STOPPING_CANCELED)
     assert judge(stopping, make_allocation(), end) is Outcome.ENDED_AS_ASKED
-    assert str(fault(xid)) in failure_after_losses(end).error
+    error = failure_after_losses([lost_run(make_allocation(), end)] * 5).error
+    assert str(fault(xid)) in error
+    assert "memory; see agent.log" not in error
 
 
 def test_a_gpu_without_memory_says_what_held_it_and_a_repeat_may_name_others() -> None:
