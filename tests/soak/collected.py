@@ -5,7 +5,7 @@
     trial       rows of the database in their order, and the content of its checkpoints
 
 No master is needed, so a copy of a home can be read as well. Measured numbers are read from rows
-that are not packed yet: within five minutes after the end of an experiment.
+and from the chunks into which they are packed minutes after the end of an experiment.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +24,25 @@ from typing import Any
 
 import psutil
 
+from det_jupyter.contract.messages import SeriesQuery
+from det_jupyter.contract.messages.queries import MAX_COLUMNS
+from det_jupyter.master.service.series_reading import EVER, read_tables
 from det_jupyter.master.service.stored_rows import read_metrics, read_only
+from det_jupyter.master.service.stored_series import owner_of_trial
 from det_jupyter.pytorch.checkpoints.compare import contents
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE
 from tests.processes import processes_below
 from tests.soak.faults import roles
 
-# Files of a checkpoint with times and numbers that no other run has.
-_OWN_FILES = ("metadata.json", "load_data.json")
+# Files of a checkpoint that say what it is: compared field by field.
+METADATA, ORIGIN = "metadata.json", "load_data.json"
+# Their fields that each trial has of its own, and which are held against its row.
+_OWN_FIELDS = {
+    METADATA: {"uuid", "experiment_id", "trial_id"},
+    ORIGIN: {"experiment_id", "trial_id", "hparams"},
+}
+_CHANGED_BY_USERS = {"name", "resources", "hyperparameters"}  # and the pause of disturbed ones
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +54,7 @@ class Saved:
     state: str
     is_on_disk: bool
     values: Mapping[str, Any]
+    wrong: Sequence[str] = ()  # what its files contradict of its row and its trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +73,7 @@ class StoredTrial:
 
     shown: Mapping[str, Any]  # fields of its view whose values do not depend on the time
     batches: list[tuple[int, Any]]  # steps_completed, metrics
-    averages: list[tuple[int, Any]]  # steps_completed, metrics of a report other than a validation
+    averages: list[tuple[int, Any]]  # steps_completed, each report other than a validation
     validations: list[tuple[int, Any]]  # steps_completed, metrics and amounts trained
     timed: list[tuple[int, Any]]  # steps_completed, records of the batch
     lines: Mapping[tuple[int, int], list[str]]  # by run and rank
@@ -169,7 +182,7 @@ def _read_trial(
         shown={name: view[name] for name in _SHOWN} | {"progress": progress and progress[1:]},
         batches=[row for record in metrics for row in _rows(record, "values")],
         averages=[
-            (record["steps_completed"], (record["group"], record["metrics"]))
+            (record["steps_completed"], (record["group"], record["metrics"], record["trained"]))
             for record in reports
             if record["group"] != "validation"
         ],
@@ -189,7 +202,7 @@ def _read_trial(
         lines=lines,
         intervals=_intervals(db, trial_id),
         cuts=db.execute(cuts, (trial_id,)).fetchall(),
-        saved=list(_saved(db, checkpoints, trial_id)),
+        saved=list(_saved(db, checkpoints, view)),
     )
 
 
@@ -201,25 +214,25 @@ def _rows(record: Mapping[str, Any], columns: str) -> Iterator[tuple[int, Any]]:
 
 
 def _intervals(db: sqlite3.Connection, trial_id: int) -> dict[int, list[Interval]]:
+    """Return the intervals of each rank that have batches, packed or not, in their order."""
+    query = SeriesQuery(of="timings", axis="batches", columns=MAX_COLUMNS)
     found: dict[int, list[Interval]] = defaultdict(list)
-    for run, source, text in db.execute(
-        "SELECT run, source, json FROM series_rows WHERE owner = ? AND kind = 'timings' "
-        "ORDER BY id",
-        (f"trial:{trial_id}",),
-    ):
-        row = json.loads(text)
-        if row["batches"]:
-            found[int(source.removeprefix("rank:"))].append(
-                Interval(run=run, first=row["first"], num=row["batches"], samples=row["samples"])
-            )
+    tables = read_tables(db, owner_of_trial(trial_id), query, EVER).tables
+    for (run, source), table in sorted(tables.items()):
+        columns = [table.get("", name) for name in ("first", "batches", "samples")]
+        found[int(source.removeprefix("rank:"))] += [
+            Interval(run=run, first=int(first), num=int(num), samples=int(samples))
+            for first, num, samples in zip(*columns, strict=True)
+            if num
+        ]
     return found
 
 
-def _saved(db: sqlite3.Connection, checkpoints: Path, trial_id: int) -> Iterator[Saved]:
+def _saved(db: sqlite3.Connection, checkpoints: Path, trial: Mapping[str, Any]) -> Iterator[Saved]:
     views = {}
     for (text,) in db.execute(
         "SELECT json FROM feed WHERE trial_id = ? AND kind = 'checkpoint' ORDER BY seq",
-        (trial_id,),
+        (trial["id"],),
     ):
         view = json.loads(text)
         views[view["uuid"]] = view
@@ -231,6 +244,7 @@ def _saved(db: sqlite3.Connection, checkpoints: Path, trial_id: int) -> Iterator
             state=view["state"],
             is_on_disk=folder.is_dir(),
             values=_values(folder) if folder.is_dir() else {},
+            wrong=list(_wrong(folder, view, trial)) if folder.is_dir() else [],
         )
 
 
@@ -238,11 +252,46 @@ def _values(folder: Path) -> dict[str, Any]:
     """Return the state in a checkpoint, value by value, and its other files as digests."""
     state = folder / STATE_FILE
     found = contents(folder) if state.exists() else {}
+    for name, own in _OWN_FIELDS.items():
+        for field, value in _read_json(folder / name).items():
+            if field == "config":
+                kept = value.items()
+                value = {key: each for key, each in kept if key not in _CHANGED_BY_USERS}
+            if field not in own:
+                found[f"{name}: {field}"] = json.dumps(value, sort_keys=True)
     for file in sorted(folder.rglob("*")):
-        if file.is_file() and file != state and file.name not in _OWN_FILES:
+        if file.is_file() and file != state and file.name not in _OWN_FIELDS:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             found[str(file.relative_to(folder))] = digest[:16]
     return found
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def _wrong(folder: Path, view: Mapping[str, Any], trial: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the files of a checkpoint contradict of its row and its trial."""
+    if not (folder / METADATA).exists():
+        yield f"it has no {METADATA}"
+    rows = {
+        METADATA: view,
+        ORIGIN: trial | {"trial_id": trial["id"]},
+    }
+    fields = {
+        METADATA: ("uuid", "experiment_id", "trial_id", "steps_completed"),
+        ORIGIN: ("experiment_id", "trial_id", "hparams", "seed"),
+    }
+    for name, row in rows.items():
+        for field, value in _read_json(folder / name).items():
+            if field in fields[name] and row[field] != value:
+                yield f"{name}: {field} is {value!r}, and {row[field]!r} in the database"
+    sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    # Blobs are counted unless they are links to those of the master.
+    blobs = sum(size for file, size in sizes.items() if _DIGEST.fullmatch(file.name))
+    if view["size_bytes"] not in (total := sum(sizes.values()), total - blobs):
+        yield f"its files have {total} bytes, and {view['size_bytes']} in the database"
 
 
 def read_home(home: Path) -> StoredHome:
@@ -269,11 +318,28 @@ def read_home(home: Path) -> StoredHome:
     )
 
 
+def last_news(data: Path) -> int:
+    """Return a number that grows with each item of the feed and each line of a rank."""
+    query = "SELECT seq FROM sqlite_sequence WHERE name IN ('feed', 'logs')"
+    with read_only(data / "det.sqlite3") as db:
+        return sum(number for (number,) in db.execute(query))
+
+
 def damages_of(database: Path) -> list[str]:
     """Return what SQLite finds wrong with its file."""
     with read_only(database) as db:
         found = [row[0] for row in db.execute("PRAGMA integrity_check").fetchall()]
     return [line for line in found if line != "ok"]
+
+
+def damaged_blobs(data: Path) -> list[str]:
+    """Return the files of code whose content is not that of their names."""
+    files = [*data.glob("blobs/*/*"), *data.glob("checkpoints/*/code/files/*")]
+    return [
+        f"damaged: {file.relative_to(data)}"
+        for file in files
+        if hashlib.sha256(file.read_bytes()).hexdigest() != file.name
+    ]
 
 
 # Folders of folders, of which each is one thing.

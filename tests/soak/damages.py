@@ -10,6 +10,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -19,11 +20,17 @@ from typing import Any
 import torch
 
 from det_jupyter.contract.host.paths import HOME_VARIABLE
+from det_jupyter.master.service.database import open_database
+from det_jupyter.master.service.series_packing import find_due
+from det_jupyter.master.service.series_packing import pack as packed
+from det_jupyter.master.service.stored_series import StoredSeries
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE
-from tests.soak.collected import StoredExperiment, read_experiment, read_home
+from tests.soak.collected import METADATA, ORIGIN, StoredExperiment, read_experiment, read_home
 from tests.soak.judge import differences, leftovers
+from tests.soak.tables import damages
 
 _DATABASE = "data/det.sqlite3"
+_LATER_S = 86_400.0  # after which a source has ended, however few rows it has
 _BATCHES = "kind = 'metrics' AND json LIKE '%batch_metrics%' AND first_step > 1"
 _AVERAGES = "kind = 'metrics' AND json LIKE '%\"group\":\"training\"%'"
 _VALIDATIONS = "kind = 'metrics' AND json LIKE '%\"group\":\"validation\"%'"
@@ -45,16 +52,17 @@ class Copy:
 
     def delete(self, which: str, *, table: str = "feed", key: str = "seq") -> None:
         """Delete the last matching row."""
-        self.execute(f"DELETE FROM {table} WHERE {key} = ({self._last(which, table, key)})")
+        self.execute(f"DELETE FROM {table} WHERE {key} = ({self.last(which, table, key)})")
 
     def double(self, which: str) -> None:
         """Insert the last matching row of the feed again."""
-        last = self._last(which, "feed", "seq")
+        last = self.last(which, "feed", "seq")
         self.execute(
             f"INSERT INTO feed ({_COLUMNS}) SELECT {_COLUMNS} FROM feed WHERE seq = ({last})"
         )
 
-    def _last(self, which: str, table: str, key: str) -> str:
+    def last(self, which: str, table: str, key: str) -> str:
+        """Return a query for the key of the last matching row of the experiment."""
         trials = f"SELECT trial_id FROM feed WHERE experiment_id = {self.experiment_id}"
         of = {
             "feed": f"experiment_id = {self.experiment_id}",
@@ -134,6 +142,75 @@ def _count_further(state: dict[str, Any]) -> None:
     state["callbacks"]["noise"]["seen"] += 1
 
 
+def _in_file(name: str, field: str, value: Any) -> Damage:
+    """Return the damage that a field of a JSON file of the last checkpoint has this value."""
+
+    def change(copy: Copy) -> None:
+        file = copy.last_checkpoint() / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}, indent=2))
+
+    return change
+
+
+def _lengthen_metadata(copy: Copy) -> None:
+    with (copy.last_checkpoint() / METADATA).open("a") as file:
+        file.write(" ")
+
+
+def _flip_bit(copy: Copy) -> None:
+    file = max(copy.home.glob("data/blobs/*/*"), key=lambda file: file.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def _in_feed(field: str, value: Any) -> Damage:
+    """Return the damage that a field has this value in the last item of the experiment's trial."""
+    which = "kind = 'trial' AND json LIKE '%\"restarts\"%'"
+    return lambda copy: copy.execute(
+        f"UPDATE feed SET json = json_set(json, '$.{field}', json('{json.dumps(value)}')) "
+        f"WHERE seq = ({copy.last(which, 'feed', 'seq')})"
+    )
+
+
+def _tenfold(value: Any) -> Any:
+    """Return a value of JSON with all times in it tenfold, but for the time of the clock."""
+    if isinstance(value, dict):
+        kept = ("at", "first", "batches", "samples", "records", "kind")
+        return {key: each if key in kept else _tenfold(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_tenfold(each) for each in value]
+    return 10 * value if isinstance(value, (int, float)) else value
+
+
+def _tenfold_times(table: str, which: str = "1") -> Damage:
+    def change(copy: Copy) -> None:
+        with closing(sqlite3.connect(copy.home / _DATABASE)) as db, db:
+            rows = db.execute(f"SELECT id, json FROM {table} WHERE {which}").fetchall()
+            assert rows
+            for number, text in rows:
+                changed = json.dumps(_tenfold(json.loads(text)))
+                db.execute(f"UPDATE {table} SET json = ? WHERE id = ?", (changed, number))
+
+    return change
+
+
+def pack(copy: Copy) -> None:
+    """Pack all rows of measured numbers, as the master does minutes after the end."""
+    database = copy.home / _DATABASE
+    with closing(open_database(database)) as db:
+        for key in find_due(database, time.time() + _LATER_S):
+            StoredSeries(db).replace_rows(packed(database, key))
+
+
+def _packing_and(statement: str) -> Damage:
+    def change(copy: Copy) -> None:
+        pack(copy)
+        copy.execute(statement)
+
+    return change
+
+
 def _remove_checkpoint(copy: Copy) -> None:
     shutil.rmtree(copy.last_checkpoint())
 
@@ -179,6 +256,35 @@ MORE: dict[str, tuple[Damage, str]] = {
     ),
     "folder of a run": (_making("data/runs/1.1.1"), "left behind: data/runs/1.1.1/"),
     "temporary file": (_making("runtime/.master.json.123"), "left behind: runtime/.master.json.1"),
+    "other steps_completed in metadata.json": (
+        _in_file(METADATA, "steps_completed", 61),
+        "metadata.json: steps_completed is 61, and 60 in the database",
+    ),
+    "other seed in load_data.json": (_in_file(ORIGIN, "seed", 1), "load_data.json: seed is 1"),
+    "other library in load_data.json": (_in_file(ORIGIN, "library", "keras"), "library: "),
+    "a byte more in metadata.json": (_lengthen_metadata, "its files have "),
+    "a bit of a code blob flipped": (_flip_bit, "damaged: blobs/"),
+    "restarts in the last item": (_in_feed("restarts", 1), "the feed has restarts 1, and 0 by "),
+    "held slots in the last item": (_in_feed("held_s", 1.5), "the feed has held_s 1.5, and "),
+    "batch times tenfold": (_tenfold_times("timings"), " s in its batches, "),
+    "interval times tenfold": (
+        _tenfold_times("series_rows", "kind = 'timings'"),
+        "an interval ends at ",
+    ),
+    "packed times of a rank deleted": (
+        _packing_and("DELETE FROM series_chunks WHERE kind = 'timings' AND source = 'rank:1'"),
+        "timings of ranks: lost: 1",
+    ),
+    "event deleted": (_executing("DELETE FROM events WHERE seq = 3"), "events: a number is mis"),
+    "event at another time": (
+        _executing("UPDATE events SET at = at + 1 WHERE json LIKE '%experiment_submitted%'"),
+        " by all events",
+    ),
+    "run without a row": (_executing("DELETE FROM series_runs"), "is in one of rows and events"),
+    "verdict changed": (
+        _executing("UPDATE verdicts SET json = json_set(json, '$.at', 1)"),
+        "the feed has verdict ",
+    ),
     "experiment that is not over": (
         _executing("UPDATE feed SET json = replace(json, 'COMPLETED', 'ACTIVE')"),
         "experiment 1 is ACTIVE",
@@ -207,4 +313,4 @@ def copy_of(home: Path, folder: Path, experiment_id: int) -> Iterator[Copy]:
 def judge(copy: Copy, expected: StoredExperiment) -> list[str]:
     """Return what the judge finds in a copy."""
     found = read_experiment(copy.home / "data", copy.experiment_id)
-    return differences(found, expected) + leftovers(read_home(copy.home))
+    return [*differences(found, expected), *damages(copy.home), *leftovers(read_home(copy.home))]

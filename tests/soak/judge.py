@@ -167,6 +167,7 @@ def _inconsistencies(trial: StoredTrial) -> Iterator[str]:
             yield f"{what}: it is empty"
         elif one.state == "DELETED" and one.is_on_disk:
             yield f"{what}: it is deleted, and its files are there"
+        yield from (f"{what}: {line}" for line in one.wrong)
 
 
 def _gaps(what: str, steps: Sequence[int]) -> Iterator[str]:
@@ -233,14 +234,22 @@ def _jumps(steps: Sequence[int]) -> str:
 
 
 _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-# Everything that is kept while no experiment runs. The soak's own files are in `soak/`.
-_KEPT = re.compile(
-    r"(soak|notebook)/.*"
-    r"|data/((agent|master)\.lock|reserve|det\.sqlite3(-wal|-shm)?|pools\.yaml|code/[0-9a-f]+/|agents/[a-z.-]+"
-    rf"|blobs/[0-9a-f]{{2}}/[0-9a-f]{{64}}|checkpoints/{_UUID}/"
-    r"|logs/(agent\.log|master\.(log|out)|zygote-[0-9a-f]+\.out)(\.\d+)?)"
-    r"|runtime/(master\.json|(agent|master)\.sockets|feeder-\d+\.lock)"
-)
+# Everything that is kept while no experiment runs: how a damage is seen (""), or why it is not.
+JUDGED = ""
+KEPT: dict[str, str] = {
+    r"data/det\.sqlite3(-wal|-shm)?": JUDGED,
+    r"data/pools\.yaml": JUDGED,
+    r"data/blobs/[0-9a-f]{2}/[0-9a-f]{64}": JUDGED,
+    rf"data/checkpoints/{_UUID}/": JUDGED,
+    r"(soak|notebook)/.*": "the soak's own",
+    r"data/(agent|master)\.lock": "says which process has it",
+    r"data/reserve": "its size is room, and its content nothing",
+    r"data/code/[0-9a-f]+/": "unpacked from blobs, and again if it is missing",
+    r"data/agents/[a-z.-]+": "without them no agent elsewhere connects, so no trial ends there",
+    r"data/logs/(agent\.log|master\.(log|out)|zygote-[0-9a-f]+\.out)(\.\d+)?": "for people",
+    r"runtime/(master\.json|(agent|master)\.sockets|feeder-\d+\.lock)": "of living processes",
+}
+_KEPT = re.compile("|".join(KEPT))
 CHECKPOINTS = "data/checkpoints/"
 # Of a run: none of them may live when all experiments are over.
 _OF_RUNS = ("rank", "loader", "script")

@@ -2,7 +2,7 @@
 
 A round:    experiments of several kinds are submitted, each with a client that waits for it
             faults, and meanwhile requests of the user
-            paused ones are continued; all have to end in ENDED_S
+            paused ones are continued; all have to end, and never stand still
 judged:     compared experiments against one that nothing has disturbed (judge.differences)
             all others: they have ended as COMPLETED or CANCELED (an ERROR would be no fault of the
             trial), and are consistent (judge.inconsistencies)
@@ -35,16 +35,18 @@ from det_jupyter.contract.messages import ExperimentRow, State
 from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.master.machine.rules.outcome import MAX_LOSSES
 from tests.processes import DetHome, processes_below
-from tests.soak.collected import StoredExperiment, read_experiment, read_home
+from tests.soak.collected import StoredExperiment, last_news, read_experiment, read_home
 from tests.soak.faults import Cell, Fault, Faults, draw
 from tests.soak.judge import CHECKPOINTS, differences, inconsistencies, leftovers
 from tests.soak.surroundings import Elsewhere, Onlooker, Server, Waiting
+from tests.soak.tables import damages
 from tests.soak.trial import COMPARED, Kind, submit
 from tests.soak.user import User
 
 T = TypeVar("T")
 
-ENDED_S = 180.0  # after the last fault
+_STILL_S = 180.0  # without any news of experiments that are not over
+_ENDED_S = 1800.0  # for all of them to end after the last fault
 AGENTS = {"left": 2, "right": 2}  # slots of the simulated agents
 ELSEWHERE = {"far": 2}  # slots of the agents with homes of their own, which connect over TLS
 _LOSE_RUNS = (
@@ -56,10 +58,10 @@ _LOSE_RUNS = (
 # The environment variable that has an agent process simulate them.
 SIMULATED = {AGENTS_VARIABLE: " ".join(f"{name}=cpu:{num}" for name, num in AGENTS.items())}
 _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
-_SETTLED_S = 20.0
+_SETTLED_S = 60.0
 _DELETED_S = 1.0  # for an experiment to be deleted, while others are
 _ABSENT_S = 0.05  # pause after a fault for which there was no process
-_PATIENCE_S = 90.0  # for a master, or all agents, to be there again
+_PATIENCE_S = 300.0  # for a master, or all agents, to be there again
 
 
 @dataclass(slots=True)
@@ -110,14 +112,17 @@ class Soak:
     def run_undisturbed(self, kinds: Iterable[Kind] = COMPARED) -> None:
         """Run each kind in peace: what all others are compared with."""
         self._elsewhere.start()
-        self._until(lambda: len(self._client.agents()) == len(self._slots), 30)
+        self._until(lambda: len(self._client.agents()) == len(self._slots), _PATIENCE_S)
         self._client.session.put("/pools", {"pools": _PREEMPTING})
         for kind in kinds:
-            experiment = submit(self._client, self._folder, kind)
-            experiment.wait(ENDED_S)
-            self._expected[kind] = read_experiment(self._data, experiment.id)
-            self._judged.add(experiment.id)
-            self.report.problems += differences(self._expected[kind], self._expected[kind])
+            self._run_undisturbed(kind)
+
+    def _run_undisturbed(self, kind: Kind) -> None:
+        experiment = submit(self._client, self._folder, kind)
+        self._until_over(lambda: experiment.view.state.is_terminal)
+        self._expected[kind] = read_experiment(self._data, experiment.id)
+        self._judged.add(experiment.id)
+        self.report.problems += differences(self._expected[kind], self._expected[kind])
 
     @property
     def expected(self) -> dict[Kind, StoredExperiment]:
@@ -199,20 +204,21 @@ class Soak:
 
     def _end_round(self) -> None:
         """Let all experiments end, and judge them."""
-        if not self._until(self._are_all_over, ENDED_S):
+        if not self._until_over(self._are_all_over):
             for view in self._experiments():
                 if not view.state.is_terminal:
                     trials = self._patiently(lambda: self._client.experiment(view.id)).trials  # noqa: B023
                     waits = [trial.waiting_for for trial in trials if trial.waiting_for]
                     self._note([f"experiment {view.id} does not end: {view.state} {waits}"])
                     self._patiently(Experiment(self._client, view.id).kill)
-            self._until(self._are_all_over, ENDED_S)
+            self._until_over(self._are_all_over)
         for view in self._experiments():
             if view.id not in self._judged:
                 self._judged.add(view.id)
                 self.report.experiments += 1
                 self._note_lasting(lambda: self._problems_with(view.id), f"experiment {view.id}: ")  # noqa: B023
         self._note_lasting(self._slot_problems, timeout_s=_PATIENCE_S)
+        self._note_lasting(lambda: damages(self._home.path))
         self._note(self._user.problems)
         self._user.problems = []
         self.report.actions = self._user.actions
@@ -320,6 +326,18 @@ class Soak:
     def _until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while not (is_true := self._patiently(condition)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return is_true
+
+    def _until_over(self, condition: Callable[[], bool]) -> bool:
+        """Wait until experiments are over, for as long as something moves."""
+        began, before, moved_at = time.monotonic(), -1, time.monotonic()
+        while not (is_true := self._patiently(condition)):
+            now = time.monotonic()
+            if (news := last_news(self._data)) != before:
+                before, moved_at = news, now
+            if now - moved_at > _STILL_S or now - began > _ENDED_S:
+                break
             time.sleep(0.1)
         return is_true
 

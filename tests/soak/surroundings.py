@@ -21,14 +21,15 @@ from urllib.error import HTTPError
 import psutil
 from websocket import WebSocketException, create_connection
 
+from det_jupyter.agent.runs.lease import FENCE_S
 from det_jupyter.client import Client
 from det_jupyter.contract.host.ports import free_port
 from tests.e2e.test_remote_agents import Node
 from tests.feeder_pages import Page
 from tests.processes import OTHER_EXTENSIONS
 
-_STARTED_S = 60.0
-_ENDED_S = 30.0
+_STARTED_S = 300.0
+_ENDED_S = 120.0
 
 
 class Server:
@@ -138,7 +139,7 @@ class Elsewhere:
 
     def __init__(self, client: Client, folder: Path, slots: Mapping[str, int]) -> None:
         self._nodes = [
-            Node(client.add_agent(name, "127.0.0.1"), folder / name, slots=num)
+            Node(client.add_agent(name, "127.0.0.1"), folder / name, FENCE_S, slots=num)
             for name, num in slots.items()
         ]
 
