@@ -277,7 +277,7 @@ def _wrong(folder: Path, view: Mapping[str, Any], trial: Mapping[str, Any]) -> I
         yield f"it has no {METADATA}"
     rows = {
         METADATA: view,
-        ORIGIN: trial | {"trial_id": trial["id"]},
+        ORIGIN: {**trial, "trial_id": trial["id"]},
     }
     fields = {
         METADATA: ("uuid", "experiment_id", "trial_id", "steps_completed"),

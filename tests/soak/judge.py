@@ -251,6 +251,7 @@ KEPT: dict[str, str] = {
 }
 _KEPT = re.compile("|".join(KEPT))
 CHECKPOINTS = "data/checkpoints/"
+_OVER = [state.value for state in State if state.is_terminal]
 # Of a run: none of them may live when all experiments are over.
 _OF_RUNS = ("rank", "loader", "script")
 
@@ -262,7 +263,7 @@ def leftovers(home: StoredHome) -> list[str]:
     told += [
         f"experiment {number} is {state}"
         for number, state in home.states.items()
-        if not State(state).is_terminal
+        if state not in _OVER
     ]
     told += [f"left behind: {path}" for path in home.files if not _KEPT.fullmatch(path)]
     folders = {

@@ -58,6 +58,7 @@ def _contradictions(store: Store, path: Path) -> Iterator[str]:
             yield f"{source} cannot be read again: {error}"
         feed = _in_feed(db)
         events = db.execute("SELECT seq, at, json FROM events ORDER BY seq").fetchall()
+    yield from (f"the feed has an unknown {' '.join(key)}" for key in _unknown(feed, restored))
     yield from _differences(feed, _shown_by(restored, store), "the events since the snapshot")
     replayed = Machine()
     for seq, at, text in events:
@@ -84,6 +85,14 @@ def _in_feed(db: sqlite3.Connection) -> Shown:
         number = item["uuid"] if kind == "checkpoint" else str(trial_id or experiment_id)
         found[kind, number] |= item
     return found
+
+
+def _unknown(feed: Shown, machine: Machine) -> list[tuple[str, str]]:
+    state = machine.state
+    known = {("experiment", str(number)) for number in state.experiments}
+    known |= {("trial", str(number)) for number in state.trials}
+    known |= {("checkpoint", uuid) for uuid in state.checkpoints}
+    return sorted(feed.keys() - known)
 
 
 def _shown_by(machine: Machine, store: Store) -> Shown:

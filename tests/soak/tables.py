@@ -130,8 +130,14 @@ def _damaged_files(data: Path) -> Iterator[str]:
 
 def mistakes(database: Path) -> list[str]:
     """Return what is wrong within the tables."""
+    found: list[str] = []
     with read_only(database) as db:
-        return [line for check in _CHECKS for line in check(db)]
+        for check in _CHECKS:
+            try:
+                found += check(db)
+            except (ValueError, LookupError, TypeError) as error:  # of a row with anything in it
+                found.append(f"a row cannot be read: {error!r}")
+    return found
 
 
 def _unused(db: sqlite3.Connection) -> Iterator[str]:
@@ -142,9 +148,11 @@ def _unused(db: sqlite3.Connection) -> Iterator[str]:
 
 def _numbers(db: sqlite3.Connection) -> Iterator[str]:
     """Check numbers of rows: events have no gap, and no number is given twice."""
-    seqs = [seq for (seq,) in db.execute("SELECT seq FROM events ORDER BY seq")]
-    if seqs != list(range(1, len(seqs) + 1)):
+    events = db.execute("SELECT seq, at FROM events ORDER BY seq").fetchall()
+    if [seq for seq, _ in events] != list(range(1, len(events) + 1)):
         yield "events: a number is missing"
+    if [at for _, at in events] != sorted(at for _, at in events):
+        yield "events: one is older than the one before"
     last = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
     for table, key in (("feed", "seq"), ("logs", "id"), ("timings", "id")):
         highest = db.execute(f"SELECT max({key}) FROM {table}").fetchone()[0]

@@ -18,7 +18,7 @@ from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
-from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses
+from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses, StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
     GangExited,
@@ -215,6 +215,36 @@ def test_of_any_orders_the_first_deadline_holds_and_one_timer_is_left(
 
     with asyncio.Runner(loop_factory=HandClock) as loops:
         loops.run(act(cast(HandClock, loops.get_loop())))
+
+
+@pytest.mark.parametrize("loss", [None, Loss.MASTER, Loss.FORK_SERVER])
+def test_start_that_fails_says_whether_its_ranks_were_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: Loss | None
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+
+    async def fetch(_: Run) -> None:
+        raise StartFailed("the master does not answer", loss)
+
+    async def act() -> Run:
+        runner = Runner(
+            agents=["a"],
+            adopted=[],
+            launcher=cast(Launcher, NoProcesses()),
+            lifeline_fd=-1,
+            socket_dir=tmp_path,
+            num_threads=1,
+            remote=remote_master(fetch),
+        )
+        plan = make_plan(ID, [], slots=1, agent_ids=["a"])
+        runner.carry_out(StartGang(plan=plan), agent_id="a")
+        await runner.news.wait()
+        return runner.runs_of("a")[ID]
+
+    exited = asyncio.run(act()).exited
+    assert exited is not None
+    assert exited.error == "the master does not answer"
+    assert (exited.lost, exited.loss) == (loss is not None, loss or Loss.UNKNOWN)
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
