@@ -408,7 +408,7 @@ def test_host_that_is_resolved_to_metadata_is_refused_when_it_is_sent_to(
 
     async def scene(tracking: Tracking, processes: Processes) -> None:
         await tracking.start_due()
-        await until(lambda: bool(bench.store.tracked.states(1)[0].problem))
+        await until(lambda: bool(bench.store.tracked.states(1)[0].problem), "it is refused")
         assert processes.orders == []
 
     play(bench, scene)
