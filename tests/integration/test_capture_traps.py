@@ -123,3 +123,36 @@ def test_calls_of_the_context_have_no_notice(notebook: Notebook, step: str) -> N
 def test_a_function_may_step_its_own_optimizer(notebook: Notebook) -> None:
     body = "loss = torch.ones(1)\n  optimizer = torch.optim\n  loss.backward(); optimizer.step()"
     assert told(notebook, f"def f():\n  {body}", "f") == []
+
+
+MADE = "self.other = torch.optim.Adam(self.model.parameters())"
+
+
+def with_line(line: str) -> str:
+    """Return the trial with another line at the end of `__init__`."""
+    end = '        self.pause_s = context.get_hparam("pause_s")\n'
+    return with_step(RIGHT.strip()).replace(end, f"{end}        {line}\n")
+
+
+def test_an_optimizer_that_is_made_and_never_wrapped_is_told(notebook: Notebook) -> None:
+    assert told(notebook, with_line(MADE)) == [
+        "Trial.__init__: self.other (torch.optim.Adam) is in no checkpoint, so a run that "
+        "continues begins it anew; write self.other = "
+        "context.wrap_optimizer(torch.optim.Adam(...))"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{MADE}; context.wrap_optimizer(self.other)",
+        f"{MADE}; self.other = context.wrap_optimizer(self.other)",
+        f"{MADE}\n        for each in [self.other]: context.wrap_optimizer(each)",
+        f"{MADE}; self.ahead = functools.partial(print, self.other)",
+        f"{MADE}; print(self)",
+        f"{MADE}\n\n    def build_callbacks(self): return {{}}",
+        "self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 3)",
+    ],
+)
+def test_an_optimizer_that_may_be_saved_is_not_told(notebook: Notebook, line: str) -> None:
+    assert told(notebook, with_line(line)) == []

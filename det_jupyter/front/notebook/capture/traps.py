@@ -4,6 +4,7 @@
     breakpoint(), pdb.set_trace()       likewise
     loss.backward(), optimizer.step()   in the source of a PyTorchTrial's methods, and of the
                                         notebook's functions that are sent with it
+    self.x = torch.optim.Adam(...)      in `__init__` of a PyTorchTrial that never wraps self.x
 
 Notices refuse nothing: the code may never be reached.
 """
@@ -23,6 +24,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 _OPTIMIZER = re.compile(r"(^|_)opt(im|imizer)?s?\d*(_|$)")
+_OF_TORCH = re.compile(
+    r"(?:\w+\.)*optim\.[A-Z]\w*"
+)  # optim.Adam, and no optim.lr_scheduler.StepLR
 _DEBUGGERS = {"pdb", "ipdb", "Pdb"}
 
 
@@ -32,10 +36,11 @@ def find_code_traps(value: Any, functions: Iterable[FunctionType]) -> list[str]:
     `functions` are the notebook's functions that are sent with it.
     """
     functions = list(functions)
-    methods = _methods_of(value)
+    methods, found = _methods_of(value), list[str]()
     if methods:  # functions that methods may call are checked too
         methods += [each for each in functions if "." not in each.__qualname__]
-    found = [*_find_raw_calls(methods), *_find_undefined(functions), *_find_stops(functions)]
+        found += _find_unwrapped(value, methods)
+    found += [*_find_raw_calls(methods), *_find_undefined(functions), *_find_stops(functions)]
     return list(dict.fromkeys(found))
 
 
@@ -155,15 +160,62 @@ def _find_raw_calls(methods: Iterable[FunctionType]) -> Iterator[str]:
             )
 
 
+def _find_unwrapped(trial: type, methods: Iterable[FunctionType]) -> Iterator[str]:
+    """Report optimizers that `__init__` makes and no checkpoint will have.
+
+    Only where that is certain: each call of `wrap_optimizer` shows what it wraps, the optimizer is
+    given to nothing else that might, and no callback may save it.
+    """
+    made = _function_of(vars(trial).get("__init__"))
+    has_own_base = trial.__mro__[1].__module__.partition(".")[0] != "det_jupyter"
+    if made is None or has_own_base or any(m.__name__ == "build_callbacks" for m in methods):
+        return
+    given = [
+        (ast.unparse(node.func), argument)
+        for method in (made, *methods)
+        for node in _nodes_of(method)
+        if isinstance(node, ast.Call)
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords))
+    ]
+    wrapped = [argument for what, argument in given if what.endswith("wrap_optimizer")]
+    if not all(isinstance(each, (ast.Attribute, ast.Call)) for each in wrapped):
+        return
+    passed = {
+        ast.unparse(part)
+        for what, argument in given
+        if not what.endswith("step_optimizer") and "lr_scheduler" not in what
+        for part in ast.walk(argument)
+        if isinstance(part, ast.Attribute) or part is argument
+    }
+    if "self" in passed:  # a function may wrap what it finds there
+        return
+    for node in _nodes_of(made):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        (target, *more), kind = node.targets, ast.unparse(node.value.func)
+        if more or not isinstance(target, ast.Attribute) or not _OF_TORCH.fullmatch(kind):
+            continue
+        if (name := ast.unparse(target)) not in passed:
+            yield (
+                f"{made.__qualname__}: {name} ({kind}) is in no checkpoint, so a run that "
+                f"continues begins it anew; write {name} = context.wrap_optimizer({kind}(...))"
+            )
+
+
 def _calls_of(method: FunctionType) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     """Yield the calls of attributes in a method's source, each with its attribute."""
+    for node in _nodes_of(method):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node, node.func
+
+
+def _nodes_of(method: FunctionType) -> Iterator[ast.AST]:
+    """Yield the nodes of a method's source; none if there is no source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
     except (OSError, TypeError, SyntaxError):
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield node, node.func
+    yield from ast.walk(tree)
 
 
 def _is_optimizer(node: ast.expr) -> bool:
