@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -166,3 +166,48 @@ def test_only_a_fault_ends_a_process_with_an_error(
     assert program.main() == status
     assert [record.message.splitlines()[0] for record in caplog.records] == ["ValueError"] * status
     assert "secret" not in caplog.text
+
+
+def test_a_process_ends_when_it_has_had_nothing_to_send_for_thirty_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    class Busy(Works):
+        def work(self, group: str) -> list[TrackerWork]:
+            is_due = now[0] == 120.0
+            return [TrackerWork(id=2, experiment_id=2, key="k", seq=0, runs={})] if is_due else []
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(program, "time", clock)
+    monkeypatch.setattr(program, "_PERIOD_S", 2.0)
+    tracker = Tracker(Unreachable("down"))
+    program.send_all(tracker, Busy(), "group")
+    assert (tracker.sent, now) == ([2], [150.0])
+
+
+@pytest.mark.parametrize(
+    ("tracker", "kind"),
+    [
+        ({"type": "wandb", "project": "p", "entity": "e"}, "wandb"),
+        ({"type": "mlflow", "tracking_uri": "http://127.0.0.1:1"}, "mlflow"),
+    ],
+)
+def test_a_sender_is_that_of_the_trackers_library(
+    tracker: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, sender in (("wandb", "WandbSender"), ("mlflow", "MlflowSender")):
+        module = SimpleNamespace(**{sender: lambda name=name, **facts: (name, facts)})
+        monkeypatch.setitem(sys.modules, f"det_jupyter.trackers.{name}_sender", module)
+    made, facts = cast(
+        "Any", program._sender_of(order_of(tracker, credentials={"A": "s"}), Works())
+    )
+    assert made == kind
+    if kind == "wandb":
+        assert (facts["project"], facts["entity"]) == ("p", "e")
+    else:
+        assert (facts["tracking_uri"], facts["secrets"]) == ("http://127.0.0.1:1", ["s"])
+        assert facts["is_users"] is True
