@@ -106,8 +106,8 @@ def test_the_snippets_of_a_page_run(kernel: Notebook, page: str) -> None:
     for snippet in FOUND:
         if snippet.page == page:
             if re.search(r"\bexperiments?\b", snippet.text):
-                kernel.check(ENDED, timeout_s=150)
-            outputs = kernel.run(snippet.text, timeout_s=150)
+                kernel.check(ENDED)
+            outputs = kernel.run(snippet.text)
             assert outputs.error is None, f"{snippet.place}\n{outputs.error}"
     kernel.check(AFTER.get(page, ""))
 
