@@ -122,8 +122,8 @@ def test_a_forked_process_tells_where_it_is_and_a_stopped_one_is_named(tmp_path:
             return looker.child_in(0, reader.children, code)
 
         expected = f"(process {child}) is in `time.sleep` (stall)"
-        wait_until(lambda: told() == expected, "the process answers", timeout_s=60)
+        wait_until(lambda: told() == expected, "the process answers")
         assert sorted(path.name for path in tmp_path.glob("stacks-*")) == ["stacks-0"]
         subprocess.run(["kill", f"-{signal.SIGSTOP.value}", str(child)], check=True)
         stopped = f"(process {child}) is stopped by a signal or a debugger (`kill -CONT {child}`"
-        wait_until(lambda: told().startswith(stopped), "it is stopped", timeout_s=60)
+        wait_until(lambda: told().startswith(stopped), "it is stopped")

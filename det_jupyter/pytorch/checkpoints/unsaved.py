@@ -121,7 +121,7 @@ class UnsavedWatch:
 
     def _held(self) -> dict[str, _Held]:
         saved = _Saved(self._context)
-        roots = {"self": self._trial}
+        roots: dict[str, Any] = {"self": self._trial}
         roots |= {f"callback {name!r}": each for name, each in self._callbacks.by_name.items()}
         found = dict(_walk(roots, saved))
         states = {path: _state_of(value, saved) for path, value in found.items()}

@@ -113,7 +113,12 @@ def test_an_experiment_is_deleted_after_a_question(
 ) -> None:
     questions: list[str] = []
     deleted: list[Delete] = []
-    monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or typed)
+
+    def answer(text: str) -> str:
+        questions.append(text)
+        return typed
+
+    monkeypatch.setattr("builtins.input", answer)
     client = Master(whole=experiment(trial())).as_client()
     monkeypatch.setattr(client, "change", deleted.append, raising=False)
     handle = NotebookExperiment(client, 7)

@@ -18,7 +18,7 @@ RANKS = {"a": 0, "b": 1, "c": 2}
 
 def end_of(agent_id: str, kind: str, at: float = 60.0) -> GangExited:
     rank = RANKS[agent_id]
-    facts = {
+    facts: dict[str, Any] = {
         "own": {"exit_codes": {rank: 1}, "first_ended": rank},
         "echo": {"exit_codes": {rank: 1}, "first_ended": rank},
         "abort": {"exit_codes": {rank: -6}, "first_ended": rank},
