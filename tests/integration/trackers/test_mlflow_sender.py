@@ -182,7 +182,7 @@ def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
         (
             False,
             {""},
-            r"^team wants credentials, and gets none: .* in trackers\.yaml; name it there$",
+            r"^team wants credentials, and gets none: .* trackers\.yaml, .*; name it there$",
         ),
     ],
 )
