@@ -122,7 +122,9 @@ def _other(value: Any) -> Any:
             return value[:-1] + bytes([value[-1] ^ 1])
         case list():
             return [*value, 1]
+        case dict() if value:
+            return {key: _other(each) for key, each in value.items()}
         case dict():
-            return {**value, "x": 1}
+            return {"x": 1}
         case _:
             return 1

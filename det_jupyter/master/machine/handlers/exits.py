@@ -27,7 +27,7 @@ from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_a
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.full_disks import wait_for_room
-from det_jupyter.master.machine.rules.gang_ends import merge_ends
+from det_jupyter.master.machine.rules.gang_ends import cause_part, merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang
 from det_jupyter.master.machine.rules.log_policies import agent_of
@@ -114,10 +114,11 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     """Release the slots of a gang that has exited; queue or end its trial, by the outcome."""
     close_profiles(trial)
     outcome = judge(trial, allocation, event)
+    lost_with = loss_text(event, cause_part(allocation).agent_id)
     close_run(turn, trial, allocation)
     move_allocation(trial, AllocationState.ENDED)
     forget_hang(turn, trial, allocation)
-    why = f" ({loss_text(allocation, event)})" if outcome is Outcome.LOST else ""
+    why = f" ({lost_with})" if outcome is Outcome.LOST else ""
     turn.touch(trial, f"run {allocation.run} ended: {outcome}{why}")
     if outcome is not Outcome.FAILED:
         trial.message = ""  # a log policy may have set it; the run has not failed
@@ -131,7 +132,7 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
         case Outcome.PREEMPTED:
             _queue_if_active(turn, trial)
         case Outcome.LOST:
-            _on_lost(turn, trial, allocation, event)
+            _on_lost(turn, trial, allocation, event, lost_with)
         case Outcome.FAILED:
             _on_failed(turn, trial, allocation, event)
         case _:
@@ -159,10 +160,12 @@ def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     finish_trial(turn, trial, ExitReason(allocation.run_end.reason))
 
 
-def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+def _on_lost(
+    turn: Turn, trial: Trial, allocation: Allocation, event: GangExited, what: str
+) -> None:
     may_be_its_doing = event.loss not in LOST_BY_OTHERS
     if allocation.first_step_at is None and may_be_its_doing:
-        trial.losses.append(lost_run(allocation, event))
+        trial.losses.append(lost_run(allocation.run, event, what))
     if len(trial.losses) < MAX_LOSSES:
         _queue_if_active(turn, trial)
         return

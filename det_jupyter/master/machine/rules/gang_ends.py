@@ -32,7 +32,7 @@ def merge_ends(allocation: Allocation) -> GangExited:
     ends = {part.agent_id: part.exited for part in allocation.parts if part.exited is not None}
     if len(ends) == 1:
         return next(iter(ends.values()))
-    part = min(allocation.parts, key=lambda part: _precedence(allocation, part))
+    part = cause_part(allocation)
     codes = {rank: code for end in ends.values() for rank, code in end.exit_codes.items()}
     merged = {
         "exit_codes": dict(sorted(codes.items())),
@@ -40,6 +40,11 @@ def merge_ends(allocation: Allocation) -> GangExited:
         "not_saved": any(end.not_saved for end in ends.values()),
     }
     return ends[part.agent_id].model_copy(update=merged)
+
+
+def cause_part(allocation: Allocation) -> GangPart:
+    """Return the part of a gang that was the cause of its end; all have exited."""
+    return min(allocation.parts, key=lambda part: _precedence(allocation, part))
 
 
 def lost_part(allocation: Allocation, part: GangPart, at: float, loss: Loss) -> GangExited:

@@ -268,10 +268,8 @@ def will_repeat(failure: FailureView) -> bool:
     return (has_crashed or is_placed) and failure.times >= _MAX_REPEATS
 
 
-def loss_text(allocation: Allocation, exited: GangExited) -> str:
-    """Return what the ranks of a run were lost with, such as "agent box died"."""
-    lost = (part.agent_id for part in allocation.parts if part.exited and part.exited.lost)
-    agent = next(lost, allocation.agent_id)
+def loss_text(exited: GangExited, agent: str) -> str:
+    """Return what the ranks of an agent were lost with, such as "agent box died"."""
     if (found := lost_device(exited)) is not None:
         return f"{found[1]} on agent {agent}"
     match exited.loss:
@@ -293,14 +291,9 @@ def loss_text(allocation: Allocation, exited: GangExited) -> str:
             assert_never(exited.loss)
 
 
-def lost_run(allocation: Allocation, exited: GangExited) -> LostRun:
-    """Return a run that was lost before its first step."""
-    return LostRun(
-        run=allocation.run,
-        at=exited.at,
-        what=loss_text(allocation, exited),
-        is_device=lost_device(exited) is not None,
-    )
+def lost_run(run: int, exited: GangExited, what: str) -> LostRun:
+    """Return a run that was lost before its first step, with `what`."""
+    return LostRun(run=run, at=exited.at, what=what, is_device=lost_device(exited) is not None)
 
 
 def failure_after_losses(losses: Sequence[LostRun]) -> FailureView:

@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
     ExtendGang,
     Kill,
     KillGang,
+    Loss,
     Pause,
     ProfileTrial,
     SignalGang,
@@ -394,7 +395,8 @@ class Order:
         trial = self.world.trial()
         assert not (trial.allocation and trial.allocation.id == RUN and trial.holds_slots)
         failed = None if trial.failure is None else trial.failure.model_dump_json()
-        return (trial.state, trial.restarts, trial.losses, trial.runs, failed, trial.message)
+        losses = [lost.what for lost in trial.losses]  # their times are those of the reports
+        return (trial.state, trial.restarts, losses, trial.runs, failed, trial.message)
 
 
 def in_sequence(parts: list[Part], *, is_paused: bool) -> tuple[object, ...]:
@@ -429,6 +431,13 @@ def test_reports_of_parts_in_any_order_have_one_result(
                 sent[agent_id].append(event)
     assert order.result() == in_sequence(parts, is_paused=is_paused)
     assert sorted(order.closed) == sorted(left), "the run is closed once for each part"
+
+
+def test_loss_of_a_gang_names_the_agent_that_was_lost() -> None:
+    order = Order(["b", "c"], is_paused=False)
+    order.tell(AgentLost(agent_id="c", loss=Loss.SILENCE))
+    order.tell(exited(codes={0: -9, 1: -9}, killed=True))
+    assert [lost.what for lost in order.world.trial().losses] == ["agent c was not heard any more"]
 
 
 def test_rank_that_ends_in_time_counts_however_late_it_is_reported() -> None:

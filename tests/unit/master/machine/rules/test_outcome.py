@@ -25,6 +25,7 @@ from det_jupyter.master.machine.rules.outcome import (
     failure_after_losses,
     find_failure,
     judge,
+    loss_text,
     lost_device,
     lost_run,
     will_repeat,
@@ -347,7 +348,7 @@ def test_a_lost_gpu_is_no_failure_of_the_trial(xid: int | None) -> None:
     assert lost_device(end) == (1, fault(xid))
     stopping = make_trial(State.STOPPING_CANCELED)
     assert judge(stopping, make_allocation(), end) is Outcome.ENDED_AS_ASKED
-    error = failure_after_losses([lost_run(make_allocation(), end)] * 5).error
+    error = failure_after_losses([lost_run(1, end, loss_text(end, "box"))] * 5).error
     assert str(fault(xid)) in error
     assert "memory; see agent.log" not in error
 
