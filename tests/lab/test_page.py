@@ -257,7 +257,7 @@ def test_markup_and_scripts_in_texts_are_only_shown(
         "resources": {"slots_per_trial": 1},
     }  # fmt: skip
     experiment = submit(client, config, source)
-    trials.ended(name=HOSTILE)
+    trials.failing(HOSTILE)
     expect(ui.sidebar.open().row(experiment.id)).to_contain_text("<img src=x")
     expect(ui.sidebar.slots.filter(has_text="<img src=x")).to_have_count(1)
     expect(ui.toasts.filter(has_text="<img src=x").first).to_be_visible()

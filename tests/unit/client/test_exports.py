@@ -48,7 +48,9 @@ class Master:
     def experiment(self, experiment_id: int) -> ExperimentView:
         return self._view
 
-    def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:
+    def curves(
+        self, experiment_id: int, *, max_points: int | None = None, repeats: bool = False
+    ) -> list[Curve]:
         return self._curves
 
 

@@ -96,9 +96,9 @@ def test_each_point_has_the_time_of_its_report() -> None:
     copy.apply(item(11, "metrics", batches(1, [3.0, 2.0]) | {"at": 5.0}))
     copy.apply(item(12, "metrics", batches(2, [2.0, 1.0]) | {"at": 6.0}))
     copy.apply(item(13, "metrics", validation(3, 0.5) | {"at": 7.0}))
-    assert copy.curves[(1, "batches", "loss")].times == [5.0, 5.0, 6.0]
+    assert copy.curves[(1, "batches", "loss")].times == [5.0, 6.0, 6.0]
     copy.apply(item(14, "truncated", {"steps_completed": 2}))
-    assert copy.curves[(1, "batches", "loss")].times == [5.0, 5.0]
+    assert copy.curves[(1, "batches", "loss")].times == [5.0, 6.0]
     assert copy.curves[(1, "validation", "error")].times == []
 
 

@@ -25,7 +25,7 @@ print(sys.stdin.read(), *sys.argv[1:], flush=True)
 print(*(f"{{n}}={{os.environ.get(n)}}" for n in {names}), flush=True)
 if "stays" in os.environ: time.sleep(60)
 """
-NAMES = ["RAY_AUTH_TOKEN", "OMP_NUM_THREADS", "DET_JUPYTER_CPU_SLOTS", "DET_JUPYTER_HOME"]
+NAMES = ["RAY_AUTH_TOKEN", "DET_JUPYTER_CPU_SLOTS", "DET_JUPYTER_HOME"]
 
 
 @pytest.fixture
@@ -52,7 +52,6 @@ def test_the_agent_gets_credentials_by_stdin_and_nothing_of_ray(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     host = AgentHost()
     start(host, python)
     state = ended(host)
@@ -60,8 +59,7 @@ def test_the_agent_gets_credentials_by_stdin_and_nothing_of_ray(
     assert state["agent"] == "ray-n-1"
     assert state["output"].splitlines() == [
         "secret -m det_jupyter.agent --credentials",
-        f"RAY_AUTH_TOKEN=None OMP_NUM_THREADS=None DET_JUPYTER_CPU_SLOTS=2 "
-        f"DET_JUPYTER_HOME={folder}",
+        f"RAY_AUTH_TOKEN=None DET_JUPYTER_CPU_SLOTS=2 DET_JUPYTER_HOME={folder}",
     ]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 

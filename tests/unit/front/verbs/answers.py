@@ -175,7 +175,9 @@ class Answering:
             raise NotFound(f"there is no checkpoint {uuid}")
         return found[0]
 
-    def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:
+    def curves(
+        self, experiment_id: int, *, max_points: int | None = None, repeats: bool = False
+    ) -> list[Curve]:
         return [
             curve("training", "loss", [2.0, 1.0, 0.5], stride=10),
             curve("validation", "error", [0.5, 0.4, None], stride=10),

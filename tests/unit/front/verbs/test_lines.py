@@ -759,7 +759,9 @@ def test_waiting_for_what_is_over_returns_at_once_and_says_why_it_cannot(
     master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.view = experiment(trial(allocation=None), state=State.COMPLETED)
-    monkeypatch.setattr(master, "curves", lambda i, max_points: [], raising=False)
+    monkeypatch.setattr(
+        master, "curves", lambda i, max_points=None, repeats=False: [], raising=False
+    )
     det_experiment("wait 7")
     assert capsys.readouterr().out == "Experiment 7 “digits”: completed\n"
 
@@ -814,7 +816,9 @@ def test_tables_and_code_are_written_by_lines(
 ) -> None:
     curve = Curve(trial_id=1, group="batches", name="loss", steps=[1], values=[0.5], times=[9.0])
     code = {"Cell In[5]": "class T: ...\n"}
-    monkeypatch.setattr(master, "curves", lambda i, max_points: [curve], raising=False)
+    monkeypatch.setattr(
+        master, "curves", lambda i, max_points=None, repeats=False: [curve], raising=False
+    )
     monkeypatch.setattr(master, "code", lambda i: code, raising=False)
     table, folder = tmp_path / "a.csv", tmp_path / "code"
     det_experiment(f"export 7 --to {table}")
