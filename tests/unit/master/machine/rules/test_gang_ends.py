@@ -18,7 +18,7 @@ RANKS = {"a": 0, "b": 1, "c": 2}
 
 def end_of(agent_id: str, kind: str, at: float = 60.0) -> GangExited:
     rank = RANKS[agent_id]
-    facts: dict[str, Any] = {
+    kinds: dict[str, dict[str, Any]] = {
         "own": {"exit_codes": {rank: 1}, "first_ended": rank},
         "echo": {"exit_codes": {rank: 1}, "first_ended": rank},
         "abort": {"exit_codes": {rank: -6}, "first_ended": rank},
@@ -29,8 +29,8 @@ def end_of(agent_id: str, kind: str, at: float = 60.0) -> GangExited:
         "not started": {"exit_codes": {rank: None}, "error": "no fork server"},
         "not saved": {"exit_codes": {rank: -9}, "not_saved": True, "killed": True},
         "lost, not saved": {"exit_codes": {rank: None}, "not_saved": True, "lost": True},
-    }[kind]
-    return GangExited.model_validate({"allocation_id": "1.1.1", "at": at, **facts})
+    }
+    return GangExited.model_validate({"allocation_id": "1.1.1", "at": at, **kinds[kind]})
 
 
 def allocation_of(ends: dict[str, GangExited], **facts: Any) -> Allocation:
