@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from det_jupyter.master.service.database import open_database
 from tests.processes import DetHome, det_home
 from tests.soak.collected import Interval, StoredExperiment, StoredTrial
-from tests.soak.damages import ELEVEN, MORE, copy_of, judge
+from tests.soak.damages import ELEVEN, MORE, Copy, copy_of, judge, pack
 from tests.soak.faults import CELLS, Fault, draw
 from tests.soak.judge import differences
 from tests.soak.soak import SIMULATED, Soak
+from tests.soak.tables import TABLES
 
 pytestmark = pytest.mark.e2e
 
@@ -106,6 +110,10 @@ def test_what_a_continued_trial_may_not_have(changes: dict[str, Any], told: str)
     assert any(told in line for line in found), found
 
 
+def database_of(copy: Copy) -> Path:
+    return copy.home / "data" / "det.sqlite3"
+
+
 @pytest.fixture(scope="module")
 def temporary() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="s-"))  # sockets are below it: it has to be short
@@ -140,6 +148,23 @@ def test_what_is_not_damaged_is_found_to_be_right(
     assert [one.steps_completed for one in trial.kept()] == [20, 40, 60]
     assert sorted(trial.lines) == [(1, 0), (1, 1)]
     assert sorted(trial.intervals) == [0, 1]
+
+
+def test_packed_times_are_read_as_well(soak: Soak, home: DetHome, tmp_path: Path) -> None:
+    expected = soak.expected["class"]
+    with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
+        pack(copy)
+        with closing(sqlite3.connect(database_of(copy))) as db:
+            assert db.execute("SELECT count(*) FROM series_rows").fetchone() == (0,)
+        assert judge(copy, expected) == []
+
+
+def test_each_column_is_judged_or_says_why_it_is_not(tmp_path: Path) -> None:
+    query = "SELECT name FROM pragma_table_info(?)"
+    with closing(open_database(tmp_path / "det.sqlite3")) as db:
+        tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        there = {name: {each for (each,) in db.execute(query, (name,))} for (name,) in tables}
+    assert {table: set(columns) for table, columns in TABLES.items()} == there
 
 
 @pytest.mark.parametrize("name", DAMAGES)

@@ -1,7 +1,7 @@
 """Every table and column of the database, and checks within them.
 
 TABLES has each column: JUDGED, or why a change of it is not seen. KEPT in judge.py has each kind
-of file. A test compares both with what there is, and changes a value of each column, and of each
+of file. A test compares TABLES with the schema; walk.py changes a value of each column, and each
 field in JSON, that is judged.
 
 `mistakes` are the checks within the database: what is stored twice must be the same, and what is
