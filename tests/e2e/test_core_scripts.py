@@ -133,7 +133,7 @@ def test_of_two_values_of_a_step_the_last_is_in_the_curve_and_both_are_in_the_da
 ) -> None:
     experiment = start(client, tmp_path, "python3 train.py", {"train.py": TWICE})
     live = fetch(client, experiment.id)  # follows from now on
-    assert experiment.wait(60) == State.COMPLETED
+    assert experiment.wait() == State.COMPLETED
     for item in client.items(experiment.id, after=live.seq):
         live.apply(item)
     for found in (experiment.curves(), live.curves.values()):

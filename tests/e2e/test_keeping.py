@@ -80,10 +80,10 @@ def test_a_training_that_is_continued_with_another_rate_trains_at_it(client: Cli
     hparams = small_config()["hyperparameters"] | {"lr": 0.01}
     searcher = small_config()["searcher"] | {"max_length": {"batches": 30}}
     first = submit(client, small_config(hyperparameters=hparams, searcher=searcher), CONFIGURED)
-    assert first.wait(60) == "COMPLETED"
+    assert first.wait() == "COMPLETED"
     changes = {"hyperparameters.lr": 0.002, "searcher.max_length.batches": 40}
     first.continue_(changes)
-    assert first.wait(60) == "COMPLETED"
+    assert first.wait() == "COMPLETED"
     (rates,) = [c for c in first.curves() if (c.group, c.name) == ("batches", "lr")]
     assert rates.values == [0.01] * 30 + [0.002] * 10
     lines = [line.text.strip() for line in first.best_trial().logs()]
@@ -93,12 +93,12 @@ def test_a_training_that_is_continued_with_another_rate_trains_at_it(client: Cli
     ) in lines
     assert repr(first.best_trial().changes()) == "[lr 0.01 → 0.002, from batch 30]"
     first.continue_({"searcher.max_length.batches": 50})  # nothing is said or changed
-    assert first.wait(60) == "COMPLETED"
+    assert first.wait() == "COMPLETED"
     (rates,) = [c for c in first.curves() if (c.group, c.name) == ("batches", "lr")]
     assert rates.values == [0.01] * 30 + [0.002] * 20
     assert len(first.best_trial().changes()) == 1
     other = submit(client, small_config(hyperparameters=hparams, searcher=searcher), CONFIGURED)
-    assert other.wait(60) == "COMPLETED"
+    assert other.wait() == "COMPLETED"
     said = "was changed: lr 0.01 → 0.002 after batch 30."
     assert said in repr(Comparison(fetch_experiments(client, [first.id, other.id])))
 

@@ -57,7 +57,7 @@ if "experiment" not in globals():
     }
     Path("digits.yaml").write_text(__import__("json").dumps(settings))
     experiment = det_jupyter.submit(DigitsTrial, settings, name="wide nets", labels=["good"])
-    assert experiment.wait(150).value == "COMPLETED"
+    assert experiment.wait().value == "COMPLETED"
 """
 BEFORE = {
     "docs/training.md": IN_A_TRIAL,

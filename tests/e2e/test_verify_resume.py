@@ -130,7 +130,7 @@ def model_of(model):
 
 def test_an_average_of_weights_that_is_not_saved_is_found_and_named(client: Client) -> None:
     experiment = submit(client, small_config(entrypoint="AveragingTrial"), AVERAGING_SOURCE)
-    experiment.wait(60)
+    experiment.wait()
     (notice,) = experiment.view.trials[0].notices
     assert notice == (
         "`self.ema` (AveragedModel, 5 tensors) changes while training and is in no checkpoint, so "

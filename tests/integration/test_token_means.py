@@ -11,7 +11,6 @@ from det_jupyter.core import DistributedContext
 from tests.integration.parallel_ranks import RankRunner
 
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.timeout(300)
 
 
 def trained(rank: DistributedContext, folder: str, batch: int, window: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tests.rooms import imports_of, modules
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FOR_DEVELOPERS = {"bench", "integrations", "test"}
+FOR_DEVELOPERS = {"ci", "bench", "integrations", "test"}
 
 
 def distribution(requirement: str) -> str:
