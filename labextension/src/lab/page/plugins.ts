@@ -42,14 +42,14 @@ const outputs: JupyterFrontEndPlugin<void> = {
   requires: [IDetJupyter],
   optional: [INotebookTracker, IStateDB],
   activate: (
-    { commands }: JupyterFrontEnd,
+    app: JupyterFrontEnd,
     shared: IDetJupyter,
     notebooks: INotebookTracker | null,
     database: IStateDB | null
   ) => {
     const pictures = new SavedPictures(shared.socket, notebooks);
     const looks = new Looks(database, 'det-jupyter:outputs');
-    new Outputs({ shared, looks, pictures, commands });
+    new Outputs({ shared, looks, pictures, commands: app.commands });
   }
 };
 
