@@ -179,9 +179,11 @@ class Bench:
         """Register the agent."""
         return self.service.register(AGENT, make_registration(session, runs=runs))
 
-    def report(self, *reports: AgentReport) -> dict[str, dict[str, int]]:
+    def report(
+        self, *reports: AgentReport, booted_at: float | None = None
+    ) -> dict[str, dict[str, int]]:
         """Deliver a batch of reports; return the stored offsets."""
-        batch = AgentReports(session="first", reports=list(reports))
+        batch = AgentReports(session="first", booted_at=booted_at, reports=list(reports))
         return self.service.take_reports(AGENT, batch).offsets
 
     def feed(self) -> list[tuple[str, dict[str, Any]]]:

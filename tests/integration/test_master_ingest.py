@@ -66,6 +66,21 @@ def test_an_overlapping_chunk_is_sent_again_from_our_offset(bench: Bench) -> Non
     assert len(bench.metrics()) == 1
 
 
+def test_times_from_before_and_after_an_agent_s_clock_was_set_are_the_master_s(
+    bench: Bench,
+) -> None:
+    bench.report(booted_at=10.0)
+    bench.now = 1010.0
+    before = replace(first_step(), at=1005.0)
+    after = replace(batches(1, [0.5]), at=1008.0 + 3600)
+    bench.report(make_chunk([before, after]), booted_at=10.0 + 3600)
+    allocation = bench.service.machine.state.find_allocation(RUN)
+    assert allocation is not None
+    assert allocation[1].first_step_at == 1005.0
+    [(at,)] = bench.store._db.execute("SELECT at FROM feed WHERE kind = 'metrics'").fetchall()
+    assert at == pytest.approx(1008.0)
+
+
 def test_sizes_are_those_of_the_file_and_not_of_the_repaired_text(bench: Bench) -> None:
     chunk = make_text_chunk("caf\ufffd\n", stream="output-1")
     chunk.size_bytes = 4  # the byte of a Latin-1 é, and no line end

@@ -31,6 +31,7 @@ from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
+from det_jupyter.contract.host.clock_steps import booted_at
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import (
@@ -233,6 +234,7 @@ class AgentService:
             address=self._address,
             port=self._listener.port if self._listener else 0,
             clock_ahead_s=clock_ahead_s,
+            booted_at=booted_at(),
         )
 
     async def _carry_out_commands(self, link: MasterLink, tunnels: ConsoleTunnels) -> None:
@@ -276,7 +278,9 @@ class AgentService:
                 await self._await_news(min(self._poll_s(), BEAT_S - silent_s))
                 continue
             sent_at = time.monotonic()
-            answer = await link.report(AgentReports(session=self._session, reports=batch.reports))
+            answer = await link.report(
+                AgentReports(session=self._session, booted_at=booted_at(), reports=batch.reports)
+            )
             self._outbox.note_sent(batch, time.monotonic())
             has_moved = self._outbox.set_offsets(answer.offsets)
             if self._outbox.expects_offsets(batch) and not has_moved:

@@ -134,6 +134,7 @@ class RegisterAgent(Wire):
     address: PrintableText = ""
     port: Annotated[int, Field(ge=0, le=65535)] = 0  # where it accepts other agents; 0: nowhere
     clock_ahead_s: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    booted_at: Annotated[float, Field(allow_inf_nan=False)] | None = None  # as in AgentReports
 
 
 class AgentCredentials(Wire):

@@ -238,4 +238,6 @@ class AgentReports(Wire):
     """A batch of reports, applied in order."""
 
     session: str
+    # When the agent's computer booted, by its clock; None: the clock could not be read in time.
+    booted_at: Annotated[float, Field(allow_inf_nan=False)] | None = None
     reports: list[Annotated[AgentReport, WrapValidator(_parse_or_wrap)]]

@@ -52,7 +52,7 @@ from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.events import DevicesReported, LogMatched
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of
-from det_jupyter.master.service.agent_clock import on_master_clock
+from det_jupyter.master.service.agent_clock import AgentClock, on_master_clock
 from det_jupyter.master.service.journal_records import Source, take_journal
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
@@ -94,7 +94,7 @@ def store_reports(
     agent_id: str,
     reports: Iterable[AgentReport],
     run_verdicts: RunVerdicts,
-    clock_ahead_s: float = 0.0,
+    clock: AgentClock,
 ) -> Offsets:
     """Store a batch of reports in order; return the new offset of each of its streams.
 
@@ -103,9 +103,9 @@ def store_reports(
         agent_id: The agent that has sent them.
         reports: The reports.
         run_verdicts: Computes verdicts on runs from them.
-        clock_ahead_s: How far the agent's clock is ahead of this computer's; times are corrected.
+        clock: The clock of the agent's computer; times are converted to this computer's.
     """
-    intake = _Intake(transaction, agent_id, run_verdicts, clock_ahead_s)
+    intake = _Intake(transaction, agent_id, run_verdicts, clock)
     for report in reports:
         intake.take(report)
     return intake.finish()
@@ -119,9 +119,9 @@ class _Intake:
         transaction: Transaction,
         agent_id: str,
         run_verdicts: RunVerdicts,
-        clock_ahead_s: float,
+        clock: AgentClock,
     ) -> None:
-        self._clock_ahead_s = clock_ahead_s
+        self._to_master = clock.at(transaction.now)
         self._transaction = transaction
         self._run_verdicts = run_verdicts
         self._agent_id = agent_id
@@ -154,8 +154,7 @@ class _Intake:
             self._take(report)
 
     def _take(self, report: AgentReport) -> None:
-        if self._clock_ahead_s:
-            report = on_master_clock(report, self._clock_ahead_s)
+        report = on_master_clock(report, self._to_master)
         match report:
             case Chunk():
                 self._take_chunk(report)
@@ -281,7 +280,7 @@ class _Intake:
             logger.info("skipped %s of allocation=%s", chunk.stream, chunk.allocation_id)
         elif chunk.stream.startswith("journal-"):
             take_journal(
-                self._transaction, self._run_verdicts, source, chunk.text, self._clock_ahead_s
+                self._transaction, self._run_verdicts, source, chunk.text, self._to_master
             )
         else:
             self._take_output(source, chunk.text)

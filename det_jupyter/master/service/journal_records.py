@@ -38,7 +38,7 @@ from det_jupyter.master.machine.model.events import (
     ValidationReported,
 )
 from det_jupyter.master.machine.rules.log_policies import LogPolicy
-from det_jupyter.master.service.agent_clock import master_time
+from det_jupyter.master.service.agent_clock import ToMaster
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
 
@@ -67,7 +67,7 @@ def take_journal(
     run_verdicts: RunVerdicts,
     source: Source,
     text: str,
-    clock_ahead_s: float,
+    to_master: ToMaster,
 ) -> None:
     """Store lines of a rank's journal, until its experiment is given up.
 
@@ -78,12 +78,12 @@ def take_journal(
         run_verdicts: Computes verdicts on runs from them.
         source: The rank.
         text: The lines.
-        clock_ahead_s: How far the agent's clock is ahead of this computer's; times are corrected.
+        to_master: Converts the times of the agent's clock.
     """
 
     def parse(line: str) -> Record:
         record = parse_line(line)
-        return replace(record, at=master_time(record.at, clock_ahead_s))
+        return replace(record, at=to_master(record.at))
 
     if transaction.is_careful:
         for line in _usable_lines(transaction, source, text):

@@ -12,6 +12,7 @@ import logging
 import secrets
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -58,7 +59,7 @@ from det_jupyter.master.machine.rules.configurations import (
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.agent_admission import AgentAdmission
-from det_jupyter.master.service.agent_clock import faults_on_master_clock
+from det_jupyter.master.service.agent_clock import AgentClock, faults_on_master_clock
 from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
@@ -108,7 +109,7 @@ class Service:
         self.engine_problem = ""  # why no agent of this computer can be started
         self.listener_problem = ""  # why agents of other computers cannot connect
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
-        self._clocks_ahead_s: dict[str, float] = {}  # how far each agent's clock is ahead of ours
+        self._agent_clocks: defaultdict[str, AgentClock] = defaultdict(AgentClock)
         self._agent_problems: dict[str, list[str]] = {}  # with options and variables, by agent
         self._clock = clock
         self._matcher = Matcher()
@@ -322,14 +323,15 @@ class Service:
                 still run trials.
         """
         registration = self.admission.check(agent_id, registration, is_remote=is_remote)
-        self._clocks_ahead_s[agent_id] = registration.clock_ahead_s
+        clock = self._agent_clocks[agent_id]
+        clock.measured(registration.session, registration.clock_ahead_s, registration.booted_at)
         cluster, node = self._node_of(agent_id)
         with self._transaction() as transaction:
             is_taken = transaction.take(
                 AgentRegistered.built_from(
                     registration,
                     agent_id=agent_id,
-                    lost=faults_on_master_clock(registration.lost, registration.clock_ahead_s),
+                    lost=faults_on_master_clock(registration.lost, clock.at(self._clock())),
                     is_remote=is_remote,
                     address=(registration.address or peer) if is_remote else "",
                     cluster=cluster,
@@ -368,7 +370,7 @@ class Service:
 
     def clock_ahead_s(self, agent_id: str) -> float:
         """Return how far the clock of an agent's computer is ahead of this one's."""
-        return self._clocks_ahead_s.get(agent_id, 0.0)
+        return self._agent_clocks[agent_id].ahead_s
 
     def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
         """Store the reports of an agent; when this returns, they are committed.
@@ -377,6 +379,7 @@ class Service:
             Conflict: The agent process is not the registered one.
         """
         self.links.get(agent_id, reports.session)
+        self._agent_clocks[agent_id].see(reports.booted_at)
         for report in reports.reports:
             if isinstance(report, DisksSeen):
                 self.disks.add_of_agent(agent_id, self._clock(), report.disks)
@@ -408,7 +411,7 @@ class Service:
                 agent_id,
                 reports.reports,
                 self._run_verdicts,
-                self._clocks_ahead_s.get(agent_id, 0.0),
+                self._agent_clocks[agent_id],
             )
             self._run_verdicts.publish(transaction)
         self._run_verdicts.committed()

@@ -23,7 +23,7 @@ from det_jupyter.contract.messages import (
     Unreadable,
 )
 from det_jupyter.contract.messages.leaving import RankProgress
-from det_jupyter.master.service.agent_clock import master_time, on_master_clock
+from det_jupyter.master.service.agent_clock import AgentClock, on_master_clock
 
 AT = 1234.5
 FAULT = DeviceFault(index=0, at=AT, xid=79)
@@ -54,14 +54,94 @@ def test_reports_of_every_kind_are_tried() -> None:
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.kind)
 def test_every_time_of_a_report_is_converted(report: Any) -> None:
     num_times = json.dumps(report.model_dump(mode="json")).count(str(AT))
-    converted = json.dumps(on_master_clock(report, 34.5).model_dump(mode="json"))
+    converted = json.dumps(on_master_clock(report, lambda at: at - 34.5).model_dump(mode="json"))
     assert (converted.count(str(AT)), converted.count("1200.0")) == (0, num_times)
 
 
 def test_wait_that_is_over_has_no_time() -> None:
-    report = on_master_clock(RoomReported(allocation_id="1", at=AT, wait=None), -10.0)
+    report = on_master_clock(RoomReported(allocation_id="1", at=AT, wait=None), lambda at: at + 10)
     assert report == RoomReported(allocation_id="1", at=AT + 10, wait=None)
 
 
 def test_no_time_is_before_the_first_one() -> None:
-    assert master_time(5.0, 9.0) == 0.0
+    clock = AgentClock()
+    clock.measured("s", 9.0, None)
+    assert clock.at(now=100.0)(5.0) == 0.0
+
+
+class Computers:
+    """The clocks of a master's and an agent's computer, of which either may be set."""
+
+    def __init__(self, ahead_s: float) -> None:
+        self.now = 50_000.0  # what the time really is; it passes by itself
+        self.master_off_s, self.agent_off_s = 0.0, ahead_s
+        self.clock = AgentClock(lambda: 1000.0 + self.master_off_s)
+        self.register("s")
+
+    def register(self, session: str) -> None:
+        self.clock.measured(session, self.agent_off_s - self.master_off_s, self.agent_booted_at)
+
+    @property
+    def agent_booted_at(self) -> float:
+        return 7000.0 + self.agent_off_s
+
+    @property
+    def agent_time(self) -> float:
+        return self.now + self.agent_off_s
+
+    def arrived(self, *agent_times: float) -> list[float]:
+        """Return the times of a batch that arrives now, as what the time really was."""
+        self.clock.see(self.agent_booted_at)
+        to_master = self.clock.at(self.now + self.master_off_s)
+        return [to_master(at) - self.master_off_s for at in agent_times]
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, -5.0, 5.0, 3600.0])
+@pytest.mark.parametrize("ahead_s", [0.0, -7.5])
+def test_times_are_right_when_an_agent_s_clock_is_set(ahead_s: float, by_s: float) -> None:
+    computers = Computers(ahead_s)
+    before = computers.agent_time
+    computers.now += 2.0
+    computers.agent_off_s += by_s
+    after = computers.agent_time
+    assert computers.arrived(before, after) == pytest.approx([50_000.0, 50_002.0])
+    computers.now += 40.0
+    assert computers.arrived(computers.agent_time) == pytest.approx([50_042.0])
+    assert computers.clock.ahead_s == pytest.approx(ahead_s + by_s)
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_times_are_right_when_the_master_s_clock_is_set(by_s: float) -> None:
+    computers = Computers(2.0)
+    before = computers.agent_time
+    computers.master_off_s += by_s
+    computers.now += 2.0
+    assert computers.arrived(before, computers.agent_time) == pytest.approx([50_000.0, 50_002.0])
+    assert computers.clock.ahead_s == pytest.approx(2.0 - by_s)
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_times_are_right_when_the_clock_of_one_computer_is_set_that_both_use(by_s: float) -> None:
+    computers = Computers(0.0)
+    before = computers.agent_time
+    computers.master_off_s = computers.agent_off_s = by_s
+    computers.now += 2.0
+    assert computers.arrived(before, computers.agent_time) == pytest.approx([50_000.0, 50_002.0])
+    assert computers.clock.ahead_s == pytest.approx(0.0)
+
+
+def test_what_was_read_before_a_lost_connection_is_right_after_it() -> None:
+    computers = Computers(0.0)
+    before = computers.agent_time
+    computers.agent_off_s += 3600.0
+    computers.register("s")
+    assert computers.arrived(before, computers.agent_time) == pytest.approx([50_000.0, 50_000.0])
+
+
+def test_a_computer_that_was_started_again_has_one_clock() -> None:
+    computers = Computers(0.0)
+    computers.arrived(computers.agent_time)
+    computers.agent_off_s += 3600.0
+    computers.register("another")
+    computers.now += 3600.0
+    assert computers.arrived(computers.agent_time - 3600.0) == pytest.approx([50_000.0])
