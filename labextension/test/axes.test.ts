@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 
 import { alongAxis, drawnAxis, placeText, tickText, wholeRange } from '../src/charts/axes.js';
 import { isLogY, plotColumns, plotShape, type IChartFrame } from '../src/charts/plot.js';
+import { logTicks } from '../src/charts/ticks.js';
 import { axesOf } from '../src/charts/uplotparts.js';
 import type { ITheme } from '../src/dom/theme.js';
 import { Settings, type Axis, type ISettings } from '../src/model/viewsettings.js';
@@ -125,5 +126,32 @@ describe('ticks', () => {
     expect(all.every(Number.isInteger)).toBe(whole);
     expect(all).toContain(1);
     expect(all).toContain(500);
+  });
+
+  it.each([
+    ['within a power', [0.2, 0.9]],
+    ['narrow', [2.1, 2.9]],
+    ['very narrow', [0.9991, 0.9997]],
+    ['to a power', [1, 10]],
+    ['over one power', [0.15, 9]],
+    ['of steps', [1, 50]],
+    ['between powers', [20, 80]],
+    ['over many powers', [1e-12, 1e4]],
+    ['of floats at their ends', [1e-45, 3e38]]
+  ] as const)('of a logarithmic axis %s are two at least, in its range and apart', (_, range) => {
+    const [min, max] = range;
+    for (const room of [
+      { length: 134, space: 32 },
+      { length: 240, space: 56 },
+      { length: 1200, space: 56 }
+    ]) {
+      const ticks = logTicks(range, room);
+      const places = ticks.map(tick => (Math.log(tick / min) / Math.log(max / min)) * room.length);
+      expect(ticks.length).toBeGreaterThanOrEqual(2);
+      expect(ticks.every(tick => tick >= min && tick <= max)).toBe(true);
+      const gaps = places.slice(1).map((place, i) => place - (places[i] as number));
+      expect(Math.min(...gaps)).toBeGreaterThanOrEqual(0.6 * room.space);
+      expect(ticks).toEqual(ticks.map(tick => Number(tick.toPrecision(6))));
+    }
   });
 });

@@ -3,6 +3,7 @@ import type uPlot from 'uplot';
 
 import { tickText } from './axes.js';
 import { lonePlaces, type Column } from './curves.js';
+import { increments, logTicks, VALUE_INCREMENTS, WHOLE_INCREMENTS } from './ticks.js';
 import type { Axis } from '../model/viewsettings.js';
 import type { ITheme } from '../dom/theme.js';
 
@@ -10,23 +11,6 @@ export type Range = readonly [number, number];
 
 export const HEIGHT = 168;
 const MIN_ZOOM_PX = 4;
-/** Tick increments up to the largest float32, as of a diverging loss; uPlot's own end sooner. */
-const VALUE_INCREMENTS = Array.from({ length: 90 }, (_, power) =>
-  [1, 2, 2.5, 5].map(digit => digit * 10 ** (power - 45))
-).flat();
-/** Tick increments of time, in seconds. */
-const TIME_INCREMENTS = [
-  0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
-  14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000, 4_320_000, 8_640_000
-];
-/** Tick increments of steps: integers. */
-const STEP_INCREMENTS = Array.from({ length: 10 }, (_, power) =>
-  [1, 2, 5].map(digit => digit * 10 ** power)
-).flat();
-const WHOLE_INCREMENTS = VALUE_INCREMENTS.filter(Number.isInteger);
-/** Axes of more epochs have ticks at whole epochs only. */
-const MAX_PARTS_OF_EPOCHS = 2;
-
 /** The options for the size and the x axis of a plot; `range` returns the shown range. */
 export function frameOf(
   range: () => Range,
@@ -50,6 +34,8 @@ export interface IAxesLook {
   tick: (value: number) => string;
 }
 
+const SPACES = { x: 56, y: 32 }; // the least distance of ticks, in pixels
+
 export function axesOf({ theme, axis, logX, logY, tick }: IAxesLook): uPlot.Axis[] {
   const common: uPlot.Axis = {
     stroke: () => theme().text,
@@ -62,29 +48,35 @@ export function axesOf({ theme, axis, logX, logY, tick }: IAxesLook): uPlot.Axis
     {
       ...common,
       size: 26,
-      space: 56,
+      space: SPACES.x,
       values: (_plot, ticks) => labelled(ticks, x => tickText(axis, x)),
-      ...(logX ? {} : { incrs: (_plot, _place, min, max) => increments(axis, max - min) })
+      ...(logX
+        ? logAxis(SPACES.x)
+        : { incrs: (_plot, _place, min, max) => increments(axis, max - min) })
     },
     {
       ...common,
       size: widthOf,
-      space: 32,
+      space: SPACES.y,
       values: (_plot, ticks) => labelled(ticks, tick),
-      ...(logY ? {} : { incrs: plot => (isWhole(plot) ? WHOLE_INCREMENTS : VALUE_INCREMENTS) })
+      ...(logY
+        ? logAxis(SPACES.y)
+        : { incrs: plot => (isWhole(plot) ? WHOLE_INCREMENTS : VALUE_INCREMENTS) })
     }
   ];
 }
 
-function increments(axis: Axis, span: number): number[] {
-  switch (axis) {
-    case 'step':
-      return STEP_INCREMENTS;
-    case 'epoch':
-      return span > MAX_PARTS_OF_EPOCHS ? WHOLE_INCREMENTS : VALUE_INCREMENTS;
-    case 'time':
-      return TIME_INCREMENTS;
-  }
+/**
+ * uPlot's own ticks of a logarithmic axis have labels at powers of ten only where the axis is short
+ * or horizontal: one label, or none, for curves within one power.
+ */
+function logAxis(space: number): Pick<uPlot.Axis, 'incrs' | 'splits' | 'filter'> {
+  return {
+    incrs: VALUE_INCREMENTS,
+    splits: (_plot, _place, min, max, increment, found) =>
+      logTicks([min, max], { length: (found * (max - min)) / increment, space }),
+    filter: (_plot, ticks) => ticks
+  };
 }
 
 /** Whether all values are integers, such as a number of processes; ticks are integers then. */
