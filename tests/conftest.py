@@ -34,7 +34,7 @@ settings.load_profile("det_jupyter")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take SIGINT: a shell has its background processes ignore it, and tests send it.
+    """Take SIGINT and SIGHUP: shells and nohup have processes ignore them, and tests send them.
 
     Compile det_jupyter, of which tests start some hundred processes: where Python is told to
     write no bytecode, each would compile it ([m] 0.3 of the 1 s CPU in which a master starts).
@@ -49,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False  # until pytest_collection_finish
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(det_jupyter.__file__).parent, quiet=2)
 

@@ -103,7 +103,7 @@ def test_a_rank_that_stands_still_is_named_until_it_goes_on(
     assert "; rank 0 waits for it in all_reduce, batch 7" in reason.sentence
     assert "in train_batch" in experiment.trial.hang_report(tmp_path / "hang.md")
     with pytest.raises(WaitTimeout, match=r"hangs: trial \d+: rank 1 has been in "):
-        experiment.wait()
+        experiment.wait(4)
 
     def alarms() -> list[str]:
         rows = client.find(ExperimentQuery()).rows

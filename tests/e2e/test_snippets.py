@@ -56,7 +56,7 @@ if "experiment" not in globals():
                      "max_length": {"batches": 8}},
     }
     Path("digits.yaml").write_text(__import__("json").dumps(settings))
-    experiment = det_jupyter.submit(DigitsTrial, settings, name="wide nets", labels=["good"])
+    experiment = det_jupyter.submit(DigitsTrial, settings, name="wide nets", labels=["fast"])
     assert experiment.wait().value == "COMPLETED"
 """
 BEFORE = {

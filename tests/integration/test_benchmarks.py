@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -66,11 +67,12 @@ BENCHMARKS = {path.stem: keys for path in sorted(FOLDER.glob("*.py")) if (keys :
 def test_a_benchmark_prints_the_keys_that_it_promises(name: str, tmp_path: Path) -> None:
     if name in IN_CHROMIUM and not CHROMIUM:
         pytest.skip("there is no Chromium")
-    run = subprocess.run(
-        [sys.executable, "-m", f"tests.benchmarks.{name}", "--quick"],
-        cwd=FOLDER.parents[1], capture_output=True, text=True,
-        env=os.environ | {paths.HOME_VARIABLE: str(tmp_path / "home"), "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as scratch:  # short: Chromium has a socket there
+        run = subprocess.run(
+            [sys.executable, "-m", f"tests.benchmarks.{name}", "--quick"],
+            cwd=FOLDER.parents[1], capture_output=True, text=True,
+            env=os.environ | {paths.HOME_VARIABLE: str(tmp_path / "home"), "TMPDIR": scratch},
+        )  # fmt: skip
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
     assert json.loads(run.stdout.splitlines()[-1]).keys() == BENCHMARKS[name]
 

@@ -21,6 +21,7 @@ from det_jupyter.front.jupyter_server.rank_kernels import add_rank_specs
 from det_jupyter.front.jupyter_server.relay import Relay
 
 _IDLE_CHECKS = 20  # per `feeder_idle_s`
+_STOP_S = 20.0  # a feeder that does not answer takes 12
 
 
 class DetJupyterApp(ExtensionApp):
@@ -91,12 +92,17 @@ class DetJupyterApp(ExtensionApp):
         )
 
     async def stop_extension(self) -> None:
-        """End the feeder and all tasks; called when the server stops."""
-        await self._feeder.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._client.aclose()
+        """End the feeder and all tasks; called when the server stops, which waits for it."""
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._feeder.close()
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self._client.aclose()
+        except TimeoutError:
+            still = ", ".join(sorted(repr(task) for task in asyncio.all_tasks()))
+            self.log.warning("not all of det_jupyter has ended within %g s: %s", _STOP_S, still)
 
     def _on_feeder_started(self, address: Address) -> None:
         self._run(self._monitor.follow(address))

@@ -122,8 +122,11 @@ class FeederProcess:
         process, self._is_stopping = self._process, True
         if process is not None:
             await _end(process, patience_s)
-        for task in list(self._tasks):
-            await task  # the tasks end with the process
+        if self._tasks:  # they end with the process, unless a child of it keeps its output open
+            _, late = await asyncio.wait(self._tasks, timeout=patience_s)
+            for task in late:
+                task.cancel()
+        self._process = self._address = None
         self.state, self.problem, self._is_stopping = "off", "", False
 
     async def _start(self) -> Address:
@@ -143,6 +146,9 @@ class FeederProcess:
         try:
             async with asyncio.timeout(self._start_s):
                 port = await _exchange_port(process, token, start_master=self._start_master)
+        except asyncio.CancelledError:
+            process.kill()  # nothing watches it yet
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             await _end(process, _SHORT_S)
             if self._tasks:

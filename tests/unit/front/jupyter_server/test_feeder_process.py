@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from det_jupyter.errors import DetError
 from det_jupyter.front.jupyter_server.feeder_process import FeederProcess
+from tests.waiting import wait_until_gone
 
 
 @pytest.mark.parametrize(
@@ -29,6 +34,51 @@ def test_a_feeder_that_ends_at_once_is_said_to_have_ended(program: str, problem:
 def test_a_feeder_that_is_silent_is_said_not_to_have_started() -> None:
     with pytest.raises(DetError, match=r"did not start within 0\.01 s"):
         asyncio.run(started([sys.executable, "-c", "import sys; sys.stdin.read()"], 0.01))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_feeder_whose_child_keeps_its_output_open_is_closed_all_the_same(
+    is_killed: bool,
+) -> None:
+    async def run() -> None:
+        script = """sleep 600 & echo "{\\"port\\": 1, \\"child\\": $!}" >&2; read settings
+        echo '{"port": 1}'; exec cat > /dev/null"""
+        seen: list[str] = []
+        log = logging.getLogger(f"{__name__}.child")
+        log.setLevel(logging.INFO)
+        log.addFilter(lambda record: seen.append(record.getMessage()) or True)
+        feeder = FeederProcess(
+            ["sh", "-c", script], start_master=False, start_s=60, on_started=print, log=log
+        )
+        address = await feeder.address()
+        await (feeder.drop(address) if is_killed else feeder.close())
+        assert feeder.state == "off"
+        [told] = [line for line in seen if "child" in line]
+        os.kill(json.loads(told.removeprefix("feeder: "))["child"], signal.SIGKILL)
+        await asyncio.sleep(0.1)  # the loop closes the pipes
+
+    asyncio.run(run())
+
+
+def test_a_start_that_is_canceled_leaves_no_process(tmp_path: Path) -> None:
+    async def run() -> None:
+        log = logging.getLogger(__name__)
+        written = tmp_path / "pid"
+        script = f"echo $$ > {written}; exec sleep 600"
+        feeder = FeederProcess(
+            ["sh", "-c", script], start_master=False, start_s=600, on_started=print, log=log
+        )
+        starting = asyncio.create_task(feeder.address())
+        while not (written.exists() and written.read_text().strip()):
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await feeder.close()
+        wait_until_gone(int(written.read_text()))
+        await asyncio.sleep(0.1)  # the loop closes the pipes
+
+    asyncio.run(run())
 
 
 async def started(command: list[str], start_s: float) -> None:

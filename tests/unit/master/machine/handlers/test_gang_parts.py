@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -395,7 +396,8 @@ class Order:
         trial = self.world.trial()
         assert not (trial.allocation and trial.allocation.id == RUN and trial.holds_slots)
         failed = None if trial.failure is None else trial.failure.model_dump_json()
-        losses = [lost.what for lost in trial.losses]  # their times are those of the reports
+        # Their times are those of the reports, and of two agents the one reported first is named.
+        losses = [re.sub(r"agent \w", "agent", lost.what) for lost in trial.losses]
         return (trial.state, trial.restarts, losses, trial.runs, failed, trial.message)
 
 
