@@ -44,10 +44,13 @@ test-pythons: setup
 
 # The trainers and trackers of other libraries, in an environment of its own above $(VENV), whose
 # packages it sees. All of them; of those that CI tests, too: `make test-integrations EXTRAS=ci`.
+# CI names the TESTS, which `make test` has skipped.
 # DeepSpeed compiles an extension when it is first used there: that needs g++ and minutes.
 EXTRAS := integrations
 INTEGRATIONS := build/$(EXTRAS)$(patsubst .venv%,%,$(VENV))
 ABOVE := $(INTEGRATIONS)/bin/python
+TESTS := tests/unit/integrations tests/integration/test_launch_programs.py tests/integration/trackers \
+	$(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed integration_notebooks snippets)
 test-integrations: setup
 	test -x $(ABOVE) || $(BIN)/python -m venv --without-pip $(INTEGRATIONS)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
@@ -55,9 +58,7 @@ test-integrations: setup
 	$(ABOVE) -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	TORCH_EXTENSIONS_DIR=$(CURDIR)/build/torch_extensions \
 	PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$(CURDIR)/$(BIN):$$PATH" \
-	$(ABOVE) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10 \
-	tests/unit/integrations tests/integration/test_launch_programs.py tests/integration/trackers \
-	$(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed integration_notebooks snippets)
+	$(ABOVE) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10 $(TESTS)
 
 # What none of the runs that .ci/run has made has run, and why; fails if that is not all meant.
 skipped: setup

@@ -3,9 +3,10 @@
 At the end of each run, one line has what was left out. Where `DET_TESTS_SKIPPED` names a folder,
 the run notes there what it skipped and what it ran:
 
-    python -m tests.skips FOLDER    of all runs noted there: what none has run, and why
+    python -m tests.skips FOLDER          of all runs noted there: what none has run, and why
+    python -m tests.skips FOLDER again    the tests among them that `make test-integrations` runs
 
-Its exit status is 1 for a skip that is not on this list. `.ci/run` ends with it.
+The first one's exit status is 1 for a skip that is not on this list. `.ci/run` ends with it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Known:
     is_meant: Callable[[], bool] = _always
 
 
+IN_CI = "make test-integrations EXTRAS=ci"
 KNOWN = (
     Known(
         "there is no Chromium", "what is drawn in a browser",
@@ -58,11 +60,11 @@ KNOWN = (
     ),
     Known(
         "no mlflow|no wandb|keras|not an environment of all trainers",
-        "MLflow, W&B and Keras", "make test-integrations", is_meant=lambda: False,
+        "MLflow, W&B and Keras", IN_CI, is_meant=lambda: False,
     ),
     Known(
         "deepspeed", "DeepSpeed, which compiles an extension for minutes",
-        "make test-integrations",
+        "make test-integrations EXTRAS=integrations",
     ),
     Known("mpirun|mpi4py", "MPI", "apt-get install openmpi-bin; pip install mpi4py"),
     Known("CUDA device|who computes", "GPUs", "make test-gpu, where there is one"),
@@ -116,6 +118,14 @@ def never_run(folder: Path) -> dict[str, str]:
     return {name: reason for name, reason in skipped.items() if name not in ran}
 
 
+def again(folder: str) -> int:
+    """Print what no run has run for want of libraries that CI installs, a test in each line."""
+    for name, reason in sorted(never_run(Path(folder)).items()):
+        if (each := known(reason)) is not None and each.how == IN_CI:
+            print(name)
+    return 0
+
+
 def main(folder: str) -> int:
     """Print what no run has run, and why; the exit status is 1 if that is not all known."""
     if not list(Path(folder).glob("*.json")):
@@ -136,4 +146,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(again(sys.argv[1]) if sys.argv[2:] == ["again"] else main(*sys.argv[1:]))

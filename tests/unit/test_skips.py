@@ -17,8 +17,9 @@ NO_GPU = "there is no CUDA device"
 def test_the_line_names_what_is_left_out_and_how_to_get_it() -> None:
     reasons = [NO_GPU, "no wandb", "needs keras", "something new"]
     assert skips.left_out(reasons) == (
-        "left out: 2 of MLflow, W&B and Keras (make test-integrations); 1 of GPUs (make test-gpu, "
-        "where there is one); 1 others (see above); what takes longer (make test-long)"
+        "left out: 2 of MLflow, W&B and Keras (make test-integrations EXTRAS=ci); 1 of GPUs "
+        "(make test-gpu, where there is one); 1 others (see above); what takes longer (make "
+        "test-long)"
     )
 
 
@@ -37,6 +38,17 @@ def test_a_skip_that_is_not_meant_fails(
     assert f"skipped: 1: {reason}" in said
     assert ("tests/a.py::test_a" in said) is not is_meant
     assert "tests/b.py" not in said
+
+
+def test_what_ci_installs_later_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(skips.FOLDER_VARIABLE, str(tmp_path))
+    lacking = {"tests/a.py::test_a": "no wandb", "tests/b.py": "could not import 'keras.src'"}
+    skips.note(lacking | {"tests/c.py::test_c": NO_GPU, "tests/d.py::test_d": "no mlflow"}, [])
+    skips.note({}, ["tests/d.py::test_d"])
+    assert skips.again(str(tmp_path)) == 0
+    assert capsys.readouterr().out == "tests/a.py::test_a\ntests/b.py\n"
 
 
 def test_runs_of_which_there_is_no_note_fail(tmp_path: Path) -> None:
