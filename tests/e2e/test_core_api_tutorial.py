@@ -73,7 +73,7 @@ def outcome(client: Client, experiment: Experiment) -> dict[str, Any]:
     return {"curves": curves, "last": last, "hparams": [t.hparams for t in view.trials]}
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [*STAGES[:-1], pytest.param(STAGES[-1], marks=pytest.mark.long)])
 def test_a_stage_with_a_pause_ends_as_one_without(
     client: Client,
     examples: Path,

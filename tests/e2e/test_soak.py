@@ -176,6 +176,7 @@ def test_a_damage_is_found(soak: Soak, home: DetHome, tmp_path: Path, name: str)
     assert any(sentence in line for line in told), told
 
 
+@pytest.mark.long
 def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(soak: Soak) -> None:
     left = FAULTS
     while left:  # on a busy computer an experiment may be over before all of them

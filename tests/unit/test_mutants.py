@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.rooms import ROOT
+
+pytestmark = pytest.mark.long
 
 _TRY = """
 import argparse

@@ -47,8 +47,11 @@ def test_what_ci_installs_later_is_run_again(
     lacking = {"tests/a.py::test_a": "no wandb", "tests/b.py": "could not import 'keras.src'"}
     skips.note(lacking | {"tests/c.py::test_c": NO_GPU, "tests/d.py::test_d": "no mlflow"}, [])
     skips.note({}, ["tests/d.py::test_d"])
-    assert skips.again(str(tmp_path)) == 0
+    assert skips.again(str(tmp_path), "integrations") == 0
     assert capsys.readouterr().out == "tests/a.py::test_a\ntests/b.py\n"
+    assert skips.main(str(tmp_path)) == 1
+    monkeypatch.setenv(skips.LEFT_OUT_VARIABLE, " integrations pythons")
+    assert skips.main(str(tmp_path)) == 0, "CI had no time for it"
 
 
 def test_runs_of_which_there_is_no_note_fail(tmp_path: Path) -> None:
