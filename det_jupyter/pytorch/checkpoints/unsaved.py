@@ -15,13 +15,15 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from det_jupyter.contract.values.text import class_name, count
 from det_jupyter.core import RecordSink
@@ -30,6 +32,7 @@ from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
 
+_T = TypeVar("_T")
 _MOST_ELEMENTS = 1 << 22  # of all tensors: [m] 105 million parameters take 0.15 s of a core
 _MOST_OBJECTS = 2000
 _DEPTH = 4  # of containers
@@ -124,12 +127,16 @@ class UnsavedWatch:
         roots: dict[str, Any] = {"self": self._trial}
         roots |= {f"callback {name!r}": each for name, each in self._callbacks.by_name.items()}
         found = dict(_walk(roots, saved))
-        states = {path: _state_of(value, saved) for path, value in found.items()}
+        states = {
+            path: _read(partial(_state_of, value, saved), None) for path, value in found.items()
+        }
         if not self._limit:  # the same later, so that digests can be compared
             number = sum(len(state) for state in states.values() if isinstance(state, dict))
             self._limit = max(64, _MOST_ELEMENTS // max(number, 64))
         return {
-            path: _Held(value, dict(_parts(states[path], self._limit)))
+            path: _Held(
+                value, _read(lambda path=path: dict(_parts(states[path], self._limit)), {})
+            )
             for path, value in found.items()
         }
 
@@ -147,12 +154,13 @@ class _Saved:
             tensor.untyped_storage().data_ptr()
             for model in context.models
             for tensor in (*model.parameters(), *model.buffers())
+            if not is_lazy(tensor)
         }
 
     def has(self, value: Any) -> bool:
         """Return whether an object is saved."""
         if isinstance(value, torch.Tensor):
-            is_plain = value.layout is torch.strided and not value.is_meta
+            is_plain = value.layout is torch.strided and not value.is_meta and not is_lazy(value)
             return not is_plain or value.untyped_storage().data_ptr() in self._memory
         if isinstance(value, nn.Module):
             return not self.others_of(value)
@@ -180,10 +188,19 @@ def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any
             continue
         seen.add(id(value))
         if isinstance(value, _HOLDERS):
-            if not saved.has(value):
+            if not _read(partial(saved.has, value), True):
                 yield path, value
         elif depth < _DEPTH:
-            waiting += [(inner, each, depth + 1) for inner, each in _inside(path, value)]
+            inside = _read(partial(_inside, path, value), [])
+            waiting += [(inner, each, depth + 1) for inner, each in inside]
+
+
+def _read(read: Callable[[], _T], default: _T) -> _T:
+    """Return what `read` returns; the default for an object that cannot be read."""
+    try:
+        return read()
+    except Exception:  # `__getattr__`, `items` and `state_dict` may be code of the user
+        return default
 
 
 def _inside(path: str, value: Any) -> list[tuple[str, Any]]:

@@ -190,3 +190,54 @@ def test_at_most_five_are_named() -> None:
     trial: Any = Holding()
     trial.held = [torch.zeros(1) for _ in range(9)]
     assert len(trial.train(lambda each: [tensor.add_(1) for tensor in each.held])) == 5
+
+
+class Refusing:
+    """An object whose attributes are code that fails."""
+
+    __slots__ = ("one",)
+
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(name)
+
+
+class RefusingDict(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("it is closed")
+
+
+class RefusingScaler(torch.amp.GradScaler):
+    def state_dict(self) -> dict[str, Any]:
+        raise RuntimeError("it is not ready")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Refusing(),
+        RefusingDict(),
+        RefusingScaler("cpu", enabled=False),
+        nn.LazyLinear(3),
+        nn.UninitializedParameter(),
+        torch.randn(3, dtype=torch.complex64).conj(),
+        torch.eye(3).to_sparse(),
+    ],
+    ids=lambda odd: type(odd).__name__,
+)
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
+def test_what_cannot_be_read_ends_no_training(odd: Any) -> None:
+    holding = Holding()
+    holding.odd = odd  # type: ignore[attr-defined]
+    holding.seen = torch.zeros(2)  # type: ignore[attr-defined]
+
+    def change(trial: Any) -> None:
+        trial.seen.add_(1)
+
+    assert [text.partition(" ")[0] for text in holding.train(change)] == ["`self.seen`"]
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
+def test_a_wrapped_model_whose_parameters_are_made_by_the_first_batch_ends_no_training() -> None:
+    holding = Holding()
+    holding.context.wrap_model(nn.LazyLinear(3))
+    assert holding.train() == []
