@@ -21,6 +21,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy
 import torch
 
 from det_jupyter.pytorch.steps.learning_rates import set_rate
@@ -142,9 +143,19 @@ def _values(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return torch.equal(torch.as_tensor(one).cpu(), torch.as_tensor(other).cpu())
-    return bool(one == other)
+    """Return whether two values are equal, or cannot be compared: then the saved one stays."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    try:
+        if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+            return torch.equal(torch.as_tensor(one).cpu(), torch.as_tensor(other).cpu())
+        if isinstance(one, numpy.ndarray) or isinstance(other, numpy.ndarray):
+            return numpy.array_equal(one, other)
+        return bool(one == other)
+    except Exception:  # `__eq__` may be code of the user; a tensor and None
+        return True
 
 
 def _text(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -161,3 +162,23 @@ def test_what_is_made_otherwise_is_named() -> None:
     one, other = Trained(sgd()).built, Trained(sgd(lr=0.2)).built
     assert built_otherwise(one, other) == ["lr 0.1 → 0.2"]
     assert built_otherwise(one, one) == []
+
+
+class WithHistory(schedulers.StepLR):
+    """A scheduler that keeps what `==` cannot compare."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.table = numpy.ones(3)
+        self.parts = [torch.ones(2), {"inner": torch.zeros(2)}]
+        super().__init__(optimizer, step_size=2, gamma=0.5)
+
+
+def test_a_scheduler_that_keeps_arrays_is_restored_at_another_rate() -> None:
+    before = Trained(sgd(), WithHistory)
+    before.train(3)
+    assert isinstance(before.scheduler, WithHistory)
+    before.scheduler.table[0] = 7
+    later = before.continued_with(sgd(lr=0.01), WithHistory)
+    assert isinstance(later.scheduler, WithHistory)
+    assert later.scheduler.table[0] == 7, "as it was saved"
+    assert later.group["lr"] == pytest.approx(0.005)
