@@ -134,11 +134,12 @@ class UnsavedWatch:
             number = sum(len(state) for state in states.values() if isinstance(state, dict))
             self._limit = max(64, _MOST_ELEMENTS // max(number, 64))
         return {
-            path: _Held(
-                value, _read(lambda path=path: dict(_parts(states[path], self._limit)), {})
-            )
+            path: _Held(value, _read(partial(self._digests, states[path]), {}))
             for path, value in found.items()
         }
+
+    def _digests(self, state: Any) -> dict[str, bytes]:
+        return dict(_parts(state, self._limit))
 
 
 class _Saved:
@@ -191,7 +192,8 @@ def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any
             if not _read(partial(saved.has, value), True):
                 yield path, value
         elif depth < _DEPTH:
-            inside = _read(partial(_inside, path, value), [])
+            nothing: list[tuple[str, Any]] = []
+            inside = _read(partial(_inside, path, value), nothing)
             waiting += [(inner, each, depth + 1) for inner, each in inside]
 
 

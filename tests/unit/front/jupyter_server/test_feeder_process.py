@@ -46,7 +46,12 @@ def test_a_feeder_whose_child_keeps_its_output_open_is_closed_all_the_same(
         seen: list[str] = []
         log = logging.getLogger(f"{__name__}.child")
         log.setLevel(logging.INFO)
-        log.addFilter(lambda record: seen.append(record.getMessage()) or True)
+
+        def keep(record: logging.LogRecord) -> bool:
+            seen.append(record.getMessage())
+            return True
+
+        log.addFilter(keep)
         feeder = FeederProcess(
             ["sh", "-c", script], start_master=False, start_s=60, on_started=print, log=log
         )
