@@ -41,7 +41,12 @@ def _wrap(loop: LoopTimings, module: str) -> None:
     holder = getattr(sys.modules[module], owner) if owner else sys.modules[module]
     for name in names:
         if (save := getattr(holder, name, None)) is not None:
-            setattr(holder, name, _timed(loop, save))
+            timed = _timed(loop, save)
+            setattr(holder, name, timed)
+            # A function is pickled by the name of the module that defines it.
+            home = sys.modules.get(save.__module__)
+            if not owner and getattr(home, name, None) is save:
+                setattr(home, name, timed)
 
 
 def _timed(loop: LoopTimings, save: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,9 @@
 One rule for all of them: if hyperparameters were changed since, a value that is built otherwise
 now than then is the one built now; every other is the saved one. The present learning rate is in
 the same proportion to its initial one as before, so a schedule goes on at the new rate. If no
-hyperparameter was changed, all is as saved (a rate may depend on the number of slots).
+hyperparameter was changed, all is as saved (a rate may depend on the number of slots). A schedule
+whose form was changed (`T_max`, say) goes on at the rate that a training had by now which began
+with it, where torch can say that (`_get_closed_form_lr`).
 
     lr                             hyperparameter 0.1 → 0.01, StepLR has made 0.05 of it: 0.005
     initial_lr, base_lrs, max_lr   built now
@@ -18,7 +20,9 @@ hyperparameter was changed, all is as saved (a rate may depend on the number of 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import numpy
@@ -47,20 +51,23 @@ def apply_configured(context: PyTorchTrialContext, then: Built, now: Built) -> l
     Returns:
         What has changed: `SGD: lr 0.1 → 0.01`.
     """
-    scheduled = {id(item.scheduler.optimizer) for item in context.lr_schedulers}
+    scheduled = Counter(id(item.scheduler.optimizer) for item in context.lr_schedulers)
     described = []
-    both = zip(context.optimizers, then["optimizers"], now["optimizers"], strict=True)
+    both = zip(context.optimizers, then["optimizers"], now["optimizers"], strict=False)
     for optimizer, before, after in both:
         found: dict[str, None] = {}  # groups usually change alike
-        for group, was, made in zip(optimizer.param_groups, before, after, strict=True):
+        # A group that was added while training has no counterpart, and stays as saved.
+        for group, was, made in zip(optimizer.param_groups, before, after, strict=False):
             changes = _change_group(group, was, made, is_scheduled=id(optimizer) in scheduled)
             found |= dict.fromkeys(changes)
         described += _of(optimizer, found)
-    items = zip(context.lr_schedulers, then["lr_schedulers"], now["lr_schedulers"], strict=True)
+    items = zip(context.lr_schedulers, then["lr_schedulers"], now["lr_schedulers"], strict=False)
     for item, was, made in items:
         changed, found = _changed_state(item.scheduler.state_dict(), was, made)
         if changed is not None:
             item.scheduler.load_state_dict(changed)
+        if found and scheduled[id(item.scheduler.optimizer)] == 1:
+            found |= dict.fromkeys(_on_new_curve(item.scheduler))
         described += _of(item.scheduler, found)
     for item in context.lr_schedulers:
         _show_rates(item.scheduler)
@@ -111,18 +118,34 @@ def _changed_state(saved: Any, was: Any, made: Any) -> tuple[Any, dict[str, None
             continue
         if name == "_schedulers":  # of ChainedScheduler and SequentialLR
             inner = [
-                _changed_state(*each) for each in zip(saved[name], was[name], value, strict=True)
+                _changed_state(*each) for each in zip(saved[name], was[name], value, strict=False)
             ]
+            news = [new for new, _ in inner]
             changed[name] = [
                 state if new is None else new
-                for state, (new, _) in zip(saved[name], inner, strict=True)
+                for state, new in zip_longest(saved[name], news[: len(saved[name])])
             ]
             found |= {each: None for _, names in inner for each in names}
             continue
         changed[name] = copy.deepcopy(value)
-        if name not in _OF_RATES:
+        if name not in _OF_RATES and not name.startswith("_"):
             found[f"{name} {_text(saved[name])} → {_text(value)}"] = None
     return ({**saved, **changed} if changed else None), found
+
+
+def _on_new_curve(scheduler: Any) -> Iterator[str]:
+    """Set the rates that a training had which began with this schedule, where torch says them.
+
+    Its schedulers multiply the present rate: the end of a shorter schedule, often 0, would stay.
+    """
+    closed_form = getattr(scheduler, "_get_closed_form_lr", None)
+    is_torchs = type(scheduler).__module__.startswith("torch.optim.")  # else it may not fit
+    if closed_form is None or not is_torchs:
+        return
+    for group, rate in zip(scheduler.optimizer.param_groups, closed_form(), strict=True):
+        if not _is_same(group["lr"], rate):
+            yield f"lr {_text(group['lr'])} → {_text(rate)}"
+            set_rate(group, "lr", rate)
 
 
 def _show_rates(scheduler: Any) -> None:

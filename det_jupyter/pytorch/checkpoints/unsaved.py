@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy
@@ -36,6 +37,7 @@ _T = TypeVar("_T")
 _MOST_ELEMENTS = 1 << 22  # of all tensors: [m] 105 million parameters take 0.15 s of a core
 _MOST_OBJECTS = 2000
 _DEPTH = 4  # of containers
+_MOST_INSIDE = 200  # of the elements of a container: more are records
 _MOST_NAMED = 5
 _LIBRARIES = ("builtins", "det_jupyter", "torch", "numpy", "logging", "threading", "pandas", "PIL")
 _KEPT = "a callback's `state_dict`"
@@ -155,14 +157,13 @@ class _Saved:
             tensor.untyped_storage().data_ptr()
             for model in context.models
             for tensor in (*model.parameters(), *model.buffers())
-            if not is_lazy(tensor)
+            if _has_memory(tensor)
         }
 
     def has(self, value: Any) -> bool:
         """Return whether an object is saved."""
         if isinstance(value, torch.Tensor):
-            is_plain = value.layout is torch.strided and not value.is_meta and not is_lazy(value)
-            return not is_plain or value.untyped_storage().data_ptr() in self._memory
+            return not _has_memory(value) or value.untyped_storage().data_ptr() in self._memory
         if isinstance(value, nn.Module):
             return not self.others_of(value)
         if isinstance(value, torch.optim.Optimizer):  # one may be made around another
@@ -175,6 +176,11 @@ class _Saved:
         return {name: tensor for name, tensor in named if not self.has(tensor)}
 
 
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has bits of its own: it is neither sparse nor yet to be made."""
+    return tensor.layout is torch.strided and not tensor.is_meta and not is_lazy(tensor)
+
+
 def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any]]:
     """Yield path and value of each holder of state in the attributes of objects."""
     seen: set[int] = {id(root) for root in roots.values()}
@@ -185,8 +191,10 @@ def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any
     ]
     for path, value, depth in waiting:  # grows meanwhile
         is_plain = value is None or isinstance(value, (str, bytes, int, float, type))
-        if is_plain or id(value) in seen | saved.ids or len(seen) > _MOST_OBJECTS:
+        if is_plain or id(value) in seen or id(value) in saved.ids:
             continue
+        if len(seen) > _MOST_OBJECTS:
+            return
         seen.add(id(value))
         if isinstance(value, _HOLDERS):
             if not _read(partial(saved.has, value), True):
@@ -208,9 +216,11 @@ def _read(read: Callable[[], _T], default: _T) -> _T:
 def _inside(path: str, value: Any) -> list[tuple[str, Any]]:
     """Return path and value of what a container, or an object of the user's, holds."""
     if isinstance(value, Mapping):
-        return [(f"{path}[{key!r}]", each) for key, each in value.items()]
+        return [(f"{path}[{key!r}]", each) for key, each in islice(value.items(), _MOST_INSIDE)]
     if isinstance(value, (list, tuple, deque)):
-        return [(f"{path}[{index}]", each) for index, each in enumerate(value)]
+        return [
+            (f"{path}[{index}]", each) for index, each in enumerate(islice(value, _MOST_INSIDE))
+        ]
     if type(value).__module__.partition(".")[0] in _LIBRARIES:
         return []
     own = dict(getattr(value, "__dict__", {}))

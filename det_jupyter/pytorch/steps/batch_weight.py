@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
 
@@ -140,6 +141,8 @@ def _checked(weight: Any, device: torch.device) -> Number:
         if device.type != "cpu":
             return own
         weight = own.item()
+    if isinstance(weight, numpy.generic | numpy.ndarray) and weight.ndim == 0:
+        weight = weight.item()
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if not is_number or not 0 <= weight < math.inf:
         given = f"shape {list(weight.shape)}" if isinstance(weight, torch.Tensor) else repr(weight)

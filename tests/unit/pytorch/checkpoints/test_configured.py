@@ -133,9 +133,9 @@ def test_other_values_are_the_configured_ones_only_if_they_were_changed() -> Non
     trained.train(3)
     trained.group["weight_decay"] = 0.3  # by the trial's own code
     later = trained.continued_with(sgd(momentum=0.5), step_lr(gamma=0.1))
-    assert later.said == ["SGD: momentum 0.9 → 0.5", "StepLR: gamma 0.5 → 0.1"]
+    assert later.said == ["SGD: momentum 0.9 → 0.5", "StepLR: gamma 0.5 → 0.1, lr 0.05 → 0.01"]
     assert (later.group["momentum"], later.group["weight_decay"]) == (0.5, 0.3)
-    assert later.train(4) == pytest.approx([0.05, 0.005, 0.005, 0.0005])
+    assert later.train(4) == pytest.approx([0.01, 0.001, 0.001, 0.0001])
 
 
 def test_a_plateau_is_kept_at_the_new_rate() -> None:
@@ -182,3 +182,41 @@ def test_a_scheduler_that_keeps_arrays_is_restored_at_another_rate() -> None:
     assert isinstance(later.scheduler, WithHistory)
     assert later.scheduler.table[0] == 7, "as it was saved"
     assert later.group["lr"] == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        lambda length: lambda each: schedulers.CosineAnnealingLR(each, T_max=length),
+        lambda length: (
+            lambda each: schedulers.LinearLR(
+                each, start_factor=1.0, end_factor=0.0, total_iters=length
+            )
+        ),
+        lambda length: lambda each: schedulers.PolynomialLR(each, total_iters=length),
+        lambda length: lambda each: schedulers.StepLR(each, step_size=length // 2),
+    ],
+    ids=["cosine", "linear", "polynomial", "step"],
+)
+@pytest.mark.parametrize("lr", [0.1, 0.05])
+def test_a_schedule_that_was_made_longer_goes_on_as_if_it_had_been_so(
+    scheduler: Callable[[int], Make], lr: float
+) -> None:
+    short = Trained(sgd(), scheduler(10))
+    short.train(10)
+    straight = Trained(sgd(lr=lr), scheduler(20)).train(20)
+    later = short.continued_with(sgd(lr=lr), scheduler(20))
+    assert later.train(10) == pytest.approx(straight[10:], abs=1e-12)
+
+
+def test_groups_and_inner_schedulers_without_a_counterpart_stay_as_saved() -> None:
+    def chained(number: int) -> Make:
+        return lambda each: schedulers.ChainedScheduler(
+            [schedulers.ExponentialLR(each, 0.9) for _ in range(number)]
+        )
+
+    trained = Trained(sgd(), chained(1))
+    trained.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))], "lr": 0.3})
+    now = describe_built(Trained(sgd(lr=0.05), chained(2)).context)
+    assert apply_configured(trained.context, trained.built, now) == ["SGD: lr 0.1 → 0.05"]
+    assert [group["lr"] for group in trained.optimizer.param_groups] == [0.05, 0.3]

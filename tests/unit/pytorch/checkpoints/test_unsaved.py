@@ -241,3 +241,32 @@ def test_a_wrapped_model_whose_parameters_are_made_by_the_first_batch_ends_no_tr
     holding = Holding()
     holding.context.wrap_model(nn.LazyLinear(3))
     assert holding.train() == []
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_a_wrapped_model_with_a_sparse_buffer_ends_no_training(layout: torch.layout) -> None:
+    model = nn.Linear(2, 2)
+    model.register_buffer("adjacency", torch.eye(3).to_sparse(layout=layout))
+    holding = Holding()
+    holding.context.wrap_model(model)
+    assert holding.train() == []
+
+
+def test_records_that_a_trial_holds_cost_little_and_hide_nothing() -> None:
+    looked_at: list[str] = []
+
+    class Record(dict[str, int]):
+        def items(self) -> Any:
+            looked_at.append("")
+            return super().items()
+
+    holding = Holding()
+    holding.records = [Record(number=i) for i in range(50_000)]  # type: ignore[attr-defined]
+    holding.seen = torch.zeros(2)  # type: ignore[attr-defined]
+
+    def change(trial: Any) -> None:
+        trial.seen.add_(1)
+
+    assert [text.partition(" ")[0] for text in holding.train(change)] == ["`self.seen`"]
+    assert len(looked_at) < 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -86,7 +87,7 @@ def test_gradients_of_a_window_are_summed_or_averaged(
         ({"window": 3, "end": 4}, [0.0, 0.0, -46 / 8, -46 / 8 - 2.0]),
     ],
 )
-@pytest.mark.parametrize("kind", [int, torch.tensor])
+@pytest.mark.parametrize("kind", [int, torch.tensor, numpy.int64, numpy.float32, numpy.array])
 def test_gradients_of_a_window_are_averaged_by_the_weights_of_its_batches(
     options: dict[str, Any], weights: list[float], kind: Any
 ) -> None:
