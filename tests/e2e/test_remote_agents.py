@@ -26,7 +26,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import is_frozen
-from det_jupyter.contract.messages import AgentCredentials, PreviewRequest, State
+from det_jupyter.contract.messages import AgentCredentials, ClusterCheck, PreviewRequest, State
 from det_jupyter.contract.messages.verdicts import NetworkUse
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.stopping import end_everything
@@ -446,7 +446,14 @@ def test_port_that_was_taken_when_the_master_started_is_opened_later(
 def test_check_measures_the_connections_and_names_what_is_wrong(
     client: Client, nodes: dict[str, Node], tmp_path: Path
 ) -> None:
-    found = client.check_agents(str(tmp_path))
+
+    def measured() -> ClusterCheck | None:
+        """Return what was found, once both had answered in the time that each measurement has."""
+        found = client.check_agents(str(tmp_path))
+        is_whole = all(each.measured and each.measured.peers for each in found.agents)
+        return found if is_whole else None
+
+    found = wait_until(measured, "both agents have measured their connections")
     checks = {each.agent: each.measured for each in found.agents}
     assert checks.keys() == {"b", "c"}
     for name, other in (("b", "c"), ("c", "b")):
