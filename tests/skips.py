@@ -127,8 +127,11 @@ def never_run(folder: Path) -> dict[str, str]:
 
 
 def again(folder: str, step: str) -> int:
-    """Print what no run has run and a step of CI can run here, a test in each line."""
-    for name, reason in sorted(never_run(Path(folder)).items()):
+    """Print what no run has run and a step of CI can run here, a test in each line.
+
+    In the order of the files: journeys go on where the one before ended.
+    """
+    for name, reason in never_run(Path(folder)).items():
         if (each := known(reason)) is not None and each.step == step and each.may_run():
             print(name)
     return 0
