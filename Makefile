@@ -73,7 +73,7 @@ mutants: setup
 
 # What takes too long for each change: many examples of exactness, whole notebooks, more faults.
 test-long: setup
-	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m "exactness or long" --timeout 3600
+	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m "exactness or long" --timeout 3600 -o faulthandler_timeout=3660
 
 # Random kills and freezes of every process: MINUTES=30 SEED=2 make soak
 soak: setup

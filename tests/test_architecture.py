@@ -292,6 +292,15 @@ def test_nothing_is_read_back_out_of_a_sentence_of_ours() -> None:
     assert not wrong, "have what is looked for as data (errors.Problem, wire.Remedy)"
 
 
+def test_frames_of_threads_are_read_where_nothing_is_collected_meanwhile() -> None:
+    readers = {
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        if re.search(r"sys\._current_(?:frames|exceptions)\(", path.read_text())
+    }
+    assert readers == {"contract/host/own_threads.py"}
+
+
 def test_the_drawing_shows_the_rooms_as_they_are() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert draw(page) == page, "run `python -m tests.rooms`"

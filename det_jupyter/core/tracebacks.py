@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 import traceback
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
+from det_jupyter.contract.host.own_threads import frame_of
 from det_jupyter.contract.values.text import error_message
 from det_jupyter.core.peer_errors import WorkerLost
 from det_jupyter.errors import ConfigError, DetError
@@ -105,8 +105,7 @@ class CodeNames:
 
     def main_stack(self) -> str:
         """Return the stack of the main thread, innermost frame last."""
-        frame = sys._current_frames()[threading.main_thread().ident or 0]
-        stack = traceback.extract_stack(frame)
+        stack = traceback.extract_stack(frame_of(threading.main_thread()))
         # The frames before our first one start the interpreter.
         start = next((i for i, frame in enumerate(stack) if _is_ours(frame)), 0)
         kept = self._kept(traceback.StackSummary.from_list(stack[start:]))

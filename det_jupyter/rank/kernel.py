@@ -43,7 +43,7 @@ from IPython.core.magics import script
 from traitlets.config import Config
 
 from det_jupyter.contract.host.connection_files import write_connection_file
-from det_jupyter.contract.host.own_threads import start_own
+from det_jupyter.contract.host.own_threads import frame_of, start_own
 
 _SOON_S = 0.5
 Namespace = Callable[[], Mapping[str, Any]]
@@ -108,7 +108,7 @@ class _GuestKernel(IPythonKernel):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)  # type: ignore[no-untyped-call]
-        self._thread = threading.get_ident()  # where cells run
+        self._thread = threading.current_thread()  # where cells run
         self.namespace: Namespace = dict
 
     @property
@@ -138,14 +138,14 @@ class _GuestKernel(IPythonKernel):
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
 
-def _interrupt_cell(thread: int) -> None:
+def _interrupt_cell(thread: threading.Thread) -> None:
     """Raise KeyboardInterrupt in the thread if it runs a cell; else it would end the kernel."""
-    frame = sys._current_frames().get(thread)
+    frame = frame_of(thread)
     while frame is not None and frame.f_code is not _RUN_CODE:
         frame = frame.f_back
     if frame is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt)
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
         )
 
 

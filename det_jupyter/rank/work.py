@@ -39,6 +39,7 @@ from typing import Any, Literal
 
 import torch
 
+from det_jupyter.contract.host.own_threads import frame_of
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.trial.context_dir.python_modules import describe_syntax_error
 from det_jupyter.contract.trial.rank_arguments import call
@@ -100,8 +101,7 @@ class FunctionRun:
 
     def live(self) -> dict[str, Any]:
         found = {"context": self._context, "steps_completed": self.steps_completed}
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        return found | _variables_of(self._function, frame)
+        return found | _variables_of(self._function, frame_of(threading.main_thread()))
 
 
 def _variables_of(function: FunctionType, frame: FrameType | None) -> dict[str, Any]:

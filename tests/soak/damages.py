@@ -269,7 +269,7 @@ MORE: dict[str, tuple[Damage, str]] = {
     "batch times tenfold": (_tenfold_times("timings"), " s in its batches, "),
     "interval times tenfold": (
         _tenfold_times("series_rows", "kind = 'timings'"),
-        "an interval ends at ",
+        " s in its intervals",
     ),
     "packed times of a rank deleted": (
         _packing_and("DELETE FROM series_chunks WHERE kind = 'timings' AND source = 'rank:1'"),
