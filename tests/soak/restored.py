@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from det_jupyter.contract.messages import Wire
+from det_jupyter.contract.messages import State, Wire
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
 from det_jupyter.master.machine.model.state import Experiment
@@ -92,7 +92,13 @@ def _unknown(feed: Shown, machine: Machine) -> list[tuple[str, str]]:
     known = {("experiment", str(number)) for number in state.experiments}
     known |= {("trial", str(number)) for number in state.trials}
     known |= {("checkpoint", uuid) for uuid in state.checkpoints}
+    # The last item of a deleted one stays, for those that follow it.
+    known |= {key for key, item in feed.items() if key[0] == "experiment" and _is_deleted(item)}
     return sorted(feed.keys() - known)
+
+
+def _is_deleted(item: Mapping[str, Any]) -> bool:
+    return bool(item["state"] == State.DELETING)
 
 
 def _shown_by(machine: Machine, store: Store) -> Shown:
