@@ -100,6 +100,10 @@ def find_runs(given: str) -> list[RunSet]:
             raise ConfigError([f"{given}: expected an event file of TensorBoard, whose name has "
                                f"{_EVENTS!r}, an SQLite file of MLflow, or a folder"])  # fmt: skip
     elif _is_file_store(path):
+        if irregular := _irregular_files(path):
+            # MLflow would wait for what a pipe never gets, or read what has no end.
+            raise ConfigError([f"{each}: it is no regular file; move it away and import again"
+                               for each in irregular])  # fmt: skip
         return _of_mlflow(path.as_uri(), str(path))
     return [_of_tensorboard(path, given)]
 
@@ -167,6 +171,15 @@ def _read_run(folder: Path, files: Sequence[Path], root: Path, remarks: list[str
 def _is_file_store(path: Path) -> bool:
     """Return whether a folder is one of MLflow: experiments are folders with a meta.yaml."""
     return path.is_dir() and any((each / "meta.yaml").is_file() for each in path.iterdir())
+
+
+def _irregular_files(store: Path) -> list[Path]:
+    """Return the pipes, devices and the like that MLflow would open to read its runs."""
+    found = []
+    for folder, below, files in os.walk(store):
+        below[:] = sorted({*below} - {"artifacts"})
+        found += [Path(folder, name) for name in sorted(files) if Path(folder, name).exists()]
+    return [path for path in found if not path.is_file()]
 
 
 def _shown(uri: str) -> str:

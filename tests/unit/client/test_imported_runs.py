@@ -189,6 +189,22 @@ def test_pipes_and_devices_that_are_named_as_event_files_are_remarks(tmp_path: P
     ]
 
 
+def test_pipes_and_devices_in_a_folder_of_mlflow_are_refused_before_it_opens_them(
+    tmp_path: Path,
+) -> None:
+    metrics = tmp_path / "0" / "run" / "metrics"
+    metrics.mkdir(parents=True)
+    (tmp_path / "0" / "meta.yaml").write_text("name: digits")
+    os.mkfifo(metrics / "loss")
+    (tmp_path / "0" / "run" / "meta.yaml").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError) as caught:
+        find_runs(str(tmp_path))
+    assert [str(each).removeprefix(f"{tmp_path}/0/run/") for each in caught.value.problems] == [
+        "meta.yaml: it is no regular file; move it away and import again",
+        "metrics/loss: it is no regular file; move it away and import again",
+    ]
+
+
 def test_an_event_that_claims_to_be_huge_takes_no_memory(tmp_path: Path) -> None:
     file = write(tmp_path, 1.0)
     length = struct.pack("<Q", 2**40)
