@@ -23,7 +23,7 @@ export interface IOutputs {
   set(index: number, output: object): void;
 }
 
-interface ICell {
+export interface ICell {
   outputs?: IOutputs;
   sharedModel?: { getSource(): string; setSource(source: string): void };
 }
@@ -138,9 +138,13 @@ export async function keepPicture(model: Model): Promise<void> {
   }
 }
 
-/** Replace the source of the cells that have it; returns whether the notebook has one. */
+/** Replace the source of the cells that have it in the notebook of a widget, as below. */
 export function replaceCell(model: Model, before: string, after: string): boolean {
-  const cells = [...(managerOf(model).context?.model.cells ?? [])];
+  return replaceSource([...(managerOf(model).context?.model.cells ?? [])], before, after);
+}
+
+/** Replace the source of the cells that have it; returns whether there is one. */
+export function replaceSource(cells: ICell[], before: string, after: string): boolean {
   const found = cells.filter(cell => cell.sharedModel?.getSource().trimEnd() === before.trimEnd());
   for (const cell of found) {
     cell.sharedModel?.setSource(after.trimEnd());

@@ -27,6 +27,20 @@ HAS_PICTURES = """() => [...window.jupyterapp.shell.currentWidget.content.model.
 LOAD = "%load_ext det_jupyter"
 
 
+PLAIN = """def finetune(core_context, hparams):
+    if hparams["trains"]:
+        from lightning import Trainer
+
+        trainer = Trainer(max_epochs=1)
+        trainer.fit(hparams["model"])
+"""
+SUBMIT_PLAIN = """%%det_experiment
+entrypoint: finetune
+hyperparameters: {trains: false}
+searcher: {name: single, metric: loss, max_length: {batches: 1}}
+"""
+
+
 def submitting(name: str, *, pause_s: float = 0.05, batches: int = 40_000) -> str:
     return "%%det_experiment\n" + CONFIG.format(name=name, pause_s=pause_s, batches=batches)
 
@@ -175,6 +189,22 @@ def test_the_toolbar_puts_an_experiment_below_code_and_fills_an_empty_cell(
     ui.run("notebook:insert-cell-below")
     ui.run("det:run-cell-as-experiment")
     expect(ui.notebook.cells.last).to_contain_text("%%det_experiment")
+
+
+def test_a_button_adds_the_callback_that_a_trainer_lacks(ui: LabPage, lab: Lab) -> None:
+    lab.write_notebook("plain.ipynb", LOAD, PLAIN, SUBMIT_PLAIN)
+    ui.run("docmanager:open", path="plain.ipynb")
+    ui.notebook.wait()
+    ui.notebook.run_all()
+    view = ui.notebook.see(2).locator(".det-view")
+    expect(view).to_contain_text("`finetune` calls lightning.Trainer without DetCallback")
+    view.get_by_role("button", name="Add DetCallback").click()
+    expect(view).to_contain_text("Added to its cell: run the cell, and submit again.")
+    expect(ui.notebook.see(1)).to_contain_text("callbacks=[det]")
+    ui.notebook.run_all()
+    view = ui.notebook.see(2).locator(".det-view")
+    expect(view).not_to_contain_text("without DetCallback")
+    expect(view.locator(".det-badge").first).to_have_text("Completed")
 
 
 def test_a_template_becomes_a_cell(ui: LabPage, lab: Lab, client: Client) -> None:

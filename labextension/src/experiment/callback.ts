@@ -11,7 +11,7 @@ export type ReplaceCell = (before: string, after: string) => boolean;
 export class CallbackButton {
   readonly node = h('div', { hidden: true });
 
-  /** @param _replaceCell - Absent: there is no notebook, so the changed cell is copied. */
+  /** @param _replaceCell - Absent, or false: no open notebook has the cell, so the changed one is copied. */
   constructor(
     private readonly _trans: ITrans,
     private readonly _ask: Ask,

@@ -19,7 +19,7 @@ export class Details {
     private readonly _callback?: CallbackButton
   ) {
     const added = _callback === undefined ? [] : [_callback.node];
-    this.node = h('footer.det-foot', {}, this._saved, ...added, this._notices, this._captured);
+    this.node = h('footer.det-foot', {}, this._saved, this._notices, ...added, this._captured);
   }
 
   update(state: IViewState): void {

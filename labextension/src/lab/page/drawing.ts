@@ -15,6 +15,7 @@ import { ExperimentView } from '../../view.js';
 import type { IDetJupyter } from '../tokens.js';
 import { overText, type Feed } from './feed.js';
 import type { ILook, Looks } from './looks.js';
+import type { OpenNotebooks } from './notebooks.js';
 import { rankTools, type RankCommands } from './ranktools.js';
 
 import 'uplot/dist/uPlot.min.css';
@@ -29,6 +30,7 @@ export interface IKeptLook {
 export interface IExperimentOptions extends IKeptLook {
   shared: IDetJupyter;
   feed: Feed;
+  notebooks: OpenNotebooks;
   commands: RankCommands;
   /** Whether a banner beside the view shows problems of the connection. */
   hasBanner: boolean;
@@ -44,7 +46,7 @@ const VERBS = ['pause', 'activate', 'kill'];
 
 /** Draw an experiment; the caller disposes of `feed`. */
 export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
-  const { shared, feed, hasBanner } = options;
+  const { shared, feed, notebooks, hasBanner } = options;
   const { trans } = shared;
   const { settings, keep } = keptSettings(options);
   const choose = (trialId: number | null): void => {
@@ -61,6 +63,8 @@ export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
     makeChart: chart => new MetricChart(chart),
     ask: (type, fields) => shared.socket.ask(feed.experimentId, type, fields),
     loadTabs,
+    replaceCell: (before, after) =>
+      notebooks.replaceCell(keyOf(shared, feed.experimentId), before, after),
     rankTools: rankTools(options.commands, trans),
     slowHint: trans.__('The server has not answered yet. The request is carried out when it does.'),
     describeLost: (_, asOf) => describeLost(shared, feed, asOf, hasBanner)
@@ -117,6 +121,11 @@ function keptSettings({ looks, name }: IKeptLook): {
   const keep = (part: Partial<ILook>): void => looks.change(name, part);
   const { settings } = looks.of(name);
   return { settings: new Settings(settings, value => keep({ settings: value })), keep };
+}
+
+/** What the outputs of an experiment have; "" of one that is not in the list. */
+function keyOf(shared: IDetJupyter, id: number): string {
+  return shared.experiments.rows.get(id)?.key ?? '';
 }
 
 const loadTabs: LoadTabs = async () => (await import('../../alltabs.js')).makeTabs;

@@ -56,7 +56,7 @@ export class ExperimentPanel extends Panel {
     if (drawing === null) {
       return;
     }
-    const { shared, looks, commands } = this._options;
+    const { shared, looks, notebooks, commands } = this._options;
     const name = `page:${this.experimentId}`;
     const feed = new Feed(shared.socket, this.experimentId, looks.of(name).chosen);
     this._feed = feed;
@@ -66,7 +66,7 @@ export class ExperimentPanel extends Panel {
       return;
     }
     this._drawn = drawing.drawExperiment({
-      ...{ shared, feed, looks, name, commands },
+      ...{ shared, feed, looks, name, notebooks, commands },
       hasBanner: true
     });
     this._host.append(this._drawn.node);

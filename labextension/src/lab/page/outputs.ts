@@ -15,9 +15,10 @@ import { isEnded } from '../../model/clock.js';
 import { places, type ISource, type IView } from '../../places.js';
 import type { IDetJupyter, LinkState } from '../tokens.js';
 import { Feed } from './feed.js';
-import type { SavedPictures } from './savedpictures.js';
 import type { Looks } from './looks.js';
+import type { OpenNotebooks } from './notebooks.js';
 import type { RankCommands } from './ranktools.js';
+import type { SavedPictures } from './savedpictures.js';
 
 /** Above that of kernels, as the server lasts longer and is never busy. */
 const SERVER_RANK = 1;
@@ -31,6 +32,7 @@ type Drawing = typeof import('./drawing.js');
 export interface IOutputsOptions {
   shared: IDetJupyter;
   looks: Looks;
+  notebooks: OpenNotebooks;
   pictures: SavedPictures;
   commands: RankCommands;
   /** Loads the drawing core. */
@@ -164,10 +166,10 @@ class ServedSource implements ISource, IDisposable {
 
   open(): IView {
     this._numViews += 1;
-    const { shared, looks, commands } = this._options;
+    const { shared, looks, notebooks, commands } = this._options;
     const [drawing, feed] = [this._drawing as Drawing, this._feed as Feed];
     const drawn = drawing.drawExperiment({
-      ...{ shared, feed, looks, name: this._name, commands },
+      ...{ shared, feed, looks, name: this._name, notebooks, commands },
       hasBanner: false
     });
     return {

@@ -6,6 +6,7 @@ import { h, setHidden, setText } from '../../dom/dom.js';
 import { LinkBanner } from '../connection/linkbanner.js';
 import type { IDetJupyter } from '../tokens.js';
 import type { Looks } from './looks.js';
+import type { OpenNotebooks } from './notebooks.js';
 import type { RankCommands } from './ranktools.js';
 
 export type Drawing = typeof import('./drawing.js');
@@ -13,6 +14,7 @@ export type Drawing = typeof import('./drawing.js');
 export interface IPanelOptions {
   shared: IDetJupyter;
   looks: Looks;
+  notebooks: OpenNotebooks;
   commands: RankCommands;
   /** Loads the drawing core. */
   load?: () => Promise<Drawing>;

@@ -14,6 +14,7 @@ import { Commands, type IDetJupyter } from '../tokens.js';
 import { ComparisonPanel } from './comparisonpanel.js';
 import { ExperimentPanel, type IWanted } from './experimentpanel.js';
 import type { Looks } from './looks.js';
+import type { OpenNotebooks } from './notebooks.js';
 import type { Panel } from './pagepanel.js';
 import type { RankCommands } from './ranktools.js';
 
@@ -25,6 +26,7 @@ export interface IPagesOptions {
   commands: RankCommands; // of the app
   shared: IDetJupyter;
   looks: Looks;
+  notebooks: OpenNotebooks;
   labShell: ILabShell | null;
   restorer: ILayoutRestorer | null;
   palette: ICommandPalette | null;

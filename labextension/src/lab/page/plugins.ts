@@ -10,28 +10,32 @@ import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { IDetJupyter } from '../tokens.js';
-import { SavedPictures } from './savedpictures.js';
 import { Looks } from './looks.js';
 import { MIME_RANK, rendererFactory } from './mime.js';
+import { OpenNotebooks } from './notebooks.js';
 import { Outputs } from './outputs.js';
 import { Pages } from './pages.js';
+import { SavedPictures } from './savedpictures.js';
 
 const pages: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:pages',
   description: 'Pages of experiments and comparisons in the main area.',
   autoStart: true,
   requires: [IDetJupyter],
-  optional: [ILabShell, ILayoutRestorer, IStateDB, ICommandPalette],
+  optional: [ILabShell, ILayoutRestorer, IStateDB, ICommandPalette, INotebookTracker],
   activate: (
     app: JupyterFrontEnd,
     shared: IDetJupyter,
     labShell: ILabShell | null,
     restorer: ILayoutRestorer | null,
     database: IStateDB | null,
-    palette: ICommandPalette | null
+    palette: ICommandPalette | null,
+    tracker: INotebookTracker | null
   ) => {
     const looks = new Looks(database, 'det-jupyter:pages');
-    new Pages({ app, commands: app.commands, shared, looks, labShell, restorer, palette });
+    const notebooks = new OpenNotebooks(tracker);
+    const { commands } = app;
+    new Pages({ app, commands, shared, looks, labShell, restorer, palette, notebooks });
   }
 };
 
@@ -44,12 +48,13 @@ const outputs: JupyterFrontEndPlugin<void> = {
   activate: (
     app: JupyterFrontEnd,
     shared: IDetJupyter,
-    notebooks: INotebookTracker | null,
+    tracker: INotebookTracker | null,
     database: IStateDB | null
   ) => {
+    const notebooks = new OpenNotebooks(tracker);
     const pictures = new SavedPictures(shared.socket, notebooks);
     const looks = new Looks(database, 'det-jupyter:outputs');
-    new Outputs({ shared, looks, pictures, commands: app.commands });
+    new Outputs({ shared, looks, notebooks, pictures, commands: app.commands });
   }
 };
 

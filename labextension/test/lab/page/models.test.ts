@@ -5,7 +5,8 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 vi.mock('@jupyterlab/notebook', () => ({}));
 
 import { Feed } from '../../../src/lab/page/feed.js';
-import { SavedPictures, type INotebooks } from '../../../src/lab/page/savedpictures.js';
+import { OpenNotebooks, type INotebooks } from '../../../src/lab/page/notebooks.js';
+import { SavedPictures } from '../../../src/lab/page/savedpictures.js';
 import { Looks } from '../../../src/lab/page/looks.js';
 import { MIME, rendererFactory } from '../../../src/lab/page/mime.js';
 import { row, search, state } from '../../samples.js';
@@ -126,7 +127,7 @@ it('puts the last picture where an older one is, and leaves the rest alone', asy
   const socket = new FakeSocket();
   const kept = { 'text/html': html('3@5', 'over'), [MIME]: { status: 'completed' } };
   socket.ask.mockResolvedValue({ kept });
-  const pictures = new SavedPictures(socket as never, books);
+  const pictures = new SavedPictures(socket as never, new OpenNotebooks(books));
   await pictures.finish('3@5', 3, 'completed');
   await pictures.finish('3@5', 3, 'completed');
   expect(socket.ask.mock.calls).toEqual([[3, 'kept', {}]]);
@@ -139,10 +140,35 @@ it('does without the last picture where the server cannot make it', async () => 
   const socket = new FakeSocket();
   socket.ask.mockRejectedValue(new Error('no'));
   const books = notebooks({ 'text/html': html('3@5', 'running') });
-  await new SavedPictures(socket as never, books).finish('3@5', 3, 'completed');
+  const pictures = new SavedPictures(socket as never, new OpenNotebooks(books));
+  await pictures.finish('3@5', 3, 'completed');
   await settle();
   expect(books.written).toBe(0);
   warn.mockRestore();
+});
+
+it('replaces a cell where the notebook shows the experiment, and nowhere else', () => {
+  const book = (key: string): { cells: unknown[]; source: string } => {
+    const found = { source: 'def train(): ...\n', cells: [] as unknown[] };
+    const sharedModel = {
+      getSource: () => found.source,
+      setSource: (source: string) => {
+        found.source = source;
+      }
+    };
+    const output = { data: { 'text/html': html(key, 'over') } };
+    found.cells = [{ sharedModel }, { outputs: { length: 1, get: () => output } }];
+    return found;
+  };
+  const books = [book('3@5'), book('4@5')];
+  const tracker: INotebooks = {
+    forEach: each => books.forEach(({ cells }) => each({ content: { model: { cells } } }))
+  };
+  const open = new OpenNotebooks(tracker);
+  expect(open.replaceCell('3@5', 'def other(): ...', 'changed')).toBe(false);
+  expect(open.replaceCell('7@5', 'def train(): ...', 'changed')).toBe(false);
+  expect(open.replaceCell('3@5', 'def train(): ...', 'changed\n')).toBe(true);
+  expect(books.map(({ source }) => source)).toEqual(['changed', 'def train(): ...\n']);
 });
 
 it('draws what a notebook keeps as a place around the card, which is sanitized', async () => {

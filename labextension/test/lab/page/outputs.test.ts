@@ -2,6 +2,7 @@
 import { commands, FakeDrawing, FakeServer, news, settle, sight } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
+import { OpenNotebooks } from '../../../src/lab/page/notebooks.js';
 import type { SavedPictures } from '../../../src/lab/page/savedpictures.js';
 import { Looks } from '../../../src/lab/page/looks.js';
 import { Outputs } from '../../../src/lab/page/outputs.js';
@@ -23,6 +24,7 @@ beforeEach(() => {
     shared: server.asDet,
     looks: new Looks(null, 'test'),
     commands,
+    notebooks: new OpenNotebooks(null),
     pictures: { finish } as unknown as SavedPictures,
     load: drawing.load
   });

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { ComparisonPanel } from '../../../src/lab/page/comparisonpanel.js';
 import { ExperimentPanel } from '../../../src/lab/page/experimentpanel.js';
 import { Looks } from '../../../src/lab/page/looks.js';
+import { OpenNotebooks } from '../../../src/lab/page/notebooks.js';
 import type { IPanelOptions } from '../../../src/lab/page/pagepanel.js';
 import { state } from '../../samples.js';
 
@@ -16,7 +17,13 @@ let options: IPanelOptions;
 beforeEach(() => {
   server = new FakeServer();
   drawing = new FakeDrawing();
-  options = { shared: server.asDet, looks: new Looks(null, 'test'), commands, load: drawing.load };
+  options = {
+    shared: server.asDet,
+    looks: new Looks(null, 'test'),
+    notebooks: new OpenNotebooks(null),
+    commands,
+    load: drawing.load
+  };
 });
 
 afterEach(() => {
