@@ -10,8 +10,27 @@ import pytest
 
 from tests.rooms import ROOT
 
-pytestmark = pytest.mark.long
+_KILL = """
+import os, subprocess, time
+from tests import mutants
 
+other = subprocess.Popen(["sleep", "60"])
+time.sleep(0.05)  # the clock of processes ticks a hundred times a second
+if os.fork() == 0:
+    mutants.keep_others_alive()
+    own = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    for kill, pid in [(os.kill, other.pid), (os.kill, -1), (os.kill, 0), (os.killpg, 1)]:
+        try:
+            kill(pid, 9)
+        except PermissionError as error:
+            print(str(error).replace(str(other.pid), "other"), flush=True)
+    os.killpg(own.pid, 9)
+    print(own.wait(), flush=True)
+    os._exit(0)
+os.wait()
+print(other.poll())
+other.kill()
+"""
 _TRY = """
 import argparse
 from tests import mutants
@@ -22,6 +41,7 @@ print(outcome.tried, len(outcome.survivors), outcome.left_out)
 """
 
 
+@pytest.mark.long
 def test_a_part_whose_tests_are_not_there_is_an_error() -> None:
     ended = _try_storage("tests/unit/storage/test_gone.py")
     assert ended.returncode == 1
@@ -29,6 +49,7 @@ def test_a_part_whose_tests_are_not_there_is_an_error() -> None:
     assert "so nothing is measured" in ended.stderr
 
 
+@pytest.mark.long
 def test_a_part_of_which_no_test_runs_is_an_error(tmp_path: Path) -> None:
     skipped = tmp_path / "test_skipped.py"
     skipped.write_text("import pytest\n@pytest.mark.skip\ndef test_nothing(): pass\n")
@@ -37,6 +58,7 @@ def test_a_part_of_which_no_test_runs_is_an_error(tmp_path: Path) -> None:
     assert f"no test has run: {skipped}" in ended.stderr
 
 
+@pytest.mark.long
 def test_a_sample_is_tried_without_the_tests_that_fail_without_a_fault(tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
     broken.write_text(
@@ -50,6 +72,14 @@ def test_a_sample_is_tried_without_the_tests_that_fail_without_a_fault(tmp_path:
     assert "test_right" not in ended.stdout
     tried, survivors, *_ = ended.stdout.splitlines()[-1].split()
     assert (tried, int(survivors)) == ("3", ended.stdout.count("SURVIVED"))
+
+
+def test_a_fault_kills_only_what_its_tests_have_started() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _KILL], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    refused = [f"process {pid} is not of this test" for pid in ("other", -1, 0, 1)]
+    assert ended.stdout.splitlines() == [*refused, "-9", "None"]
 
 
 def _try_storage(tests: str) -> subprocess.CompletedProcess[str]:
