@@ -5,7 +5,8 @@
     check    at the first checkpoint: what has changed since, and is not in the callbacks' states
 
 So nothing is named that never changes, such as the weights of a loss or a frozen teacher. Lists,
-tuples, dicts, dataclasses and other objects of the user's are followed a few levels deep. Of a
+tuples, dicts, dataclasses and other objects of the user's, his modules among them, are followed a
+few levels deep; so what a `state_dict` of a wrapped model leaves out is found, too. Of a
 large tensor evenly spaced elements are read, and of all tensors at most `_MOST_ELEMENTS`, so the
 cost has a bound. On the chief only, in a run that does not continue from a checkpoint.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -36,10 +37,11 @@ from det_jupyter.pytorch.trial.definition import PyTorchTrial
 _T = TypeVar("_T")
 _MOST_ELEMENTS = 1 << 22  # of all tensors: [m] 105 million parameters take 0.15 s of a core
 _MOST_OBJECTS = 2000
-_DEPTH = 4  # of containers
+_DEPTH = 4  # of containers and modules
 _MOST_INSIDE = 200  # of the elements of a container: more are records
 _MOST_NAMED = 5
 _LIBRARIES = ("builtins", "det_jupyter", "torch", "numpy", "logging", "threading", "pandas", "PIL")
+_OF_MODULES = frozenset(vars(nn.Module()))
 _KEPT = "a callback's `state_dict`"
 _GENERATORS = (
     torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random
@@ -55,6 +57,7 @@ class _Held:
 
     value: Any
     digests: Mapping[str, bytes]
+    is_wrapped: bool = False  # so its tensors here are buffers that are not persistent
 
 
 class UnsavedWatch:
@@ -90,8 +93,8 @@ class UnsavedWatch:
         sure = {path: held for path, held in self._before.items() if _is_stepped(held.value)}
         self._named = set(sure)
         self._give(
-            [f"{_describe(path, held)} is in no checkpoint" for path, held in sure.items()],
-            [held.value for held in sure.values()],
+            [f"{_describe(path, held, ())} is in no checkpoint" for path, held in sure.items()],
+            list(sure.values()),
         )
 
     def check(self, callback_states: Any) -> None:
@@ -101,25 +104,31 @@ class UnsavedWatch:
         before, self._before = self._before, None
         now = self._held()
         known = {digest for _, digest in _parts(callback_states, self._limit)}
-        found, values = [], []
+        found, holders = [], []
         for path, held in now.items():
             was = before.get(path)
             is_new = was is None or type(was.value) is not type(held.value)
             if is_new and isinstance(held.value, (torch.Tensor, numpy.ndarray)):
                 continue  # the last batch, say
             old = {} if was is None else was.digests
-            changed = [each for name, each in held.digests.items() if old.get(name) != each]
-            if not changed or known.issuperset(changed) or path in self._named:
+            # A buffer that is not persistent may be a table that grows with the longest record.
+            some = held.digests.keys() & old.keys() if held.is_wrapped else held.digests.keys()
+            changed = {
+                name: held.digests[name] for name in some if old.get(name) != held.digests[name]
+            }
+            if not changed or known.issuperset(changed.values()) or path in self._named:
                 continue
             how = "was made" if is_new else "changes"
-            found.append(f"{_describe(path, held)} {how} while training and is in no checkpoint")
-            values.append(held.value)
-        self._give(found, values)
+            found.append(
+                f"{_describe(path, held, changed)} {how} while training and is in no checkpoint"
+            )
+            holders.append(held)
+        self._give(found, holders)
 
-    def _give(self, found: list[str], values: list[Any]) -> None:
-        for text, value in list(zip(found, values, strict=True))[:_MOST_NAMED]:
+    def _give(self, found: list[str], holders: list[_Held]) -> None:
+        for text, held in list(zip(found, holders, strict=True))[:_MOST_NAMED]:
             give_notice(
-                f"{text}, so a run that continues begins it anew: {_remedy(value)}",
+                f"{text}, so a run that continues begins it anew: {_remedy(held)}",
                 self._context.distributed.rank,
                 self._sink,
             )
@@ -136,7 +145,9 @@ class UnsavedWatch:
             number = sum(len(state) for state in states.values() if isinstance(state, dict))
             self._limit = max(64, _MOST_ELEMENTS // max(number, 64))
         return {
-            path: _Held(value, _read(partial(self._digests, states[path]), {}))
+            path: _Held(
+                value, _read(partial(self._digests, states[path]), {}), saved.has_part(value)
+            )
             for path, value in found.items()
         }
 
@@ -156,9 +167,10 @@ class _Saved:
         self._memory = {
             tensor.untyped_storage().data_ptr()
             for model in context.models
-            for tensor in (*model.parameters(), *model.buffers())
+            for tensor in (*model.parameters(), *_persistent_buffers(model))
             if _has_memory(tensor)
         }
+        self._wrapped = {id(each) for model in context.models for each in model.modules()}
 
     def has(self, value: Any) -> bool:
         """Return whether an object is saved."""
@@ -170,10 +182,21 @@ class _Saved:
             return any(id(group) in self.ids for group in value.param_groups)
         return id(value) in self.ids
 
+    def has_part(self, value: Any) -> bool:
+        """Return whether it is a module that is wrapped, or within one that is."""
+        return id(value) in self._wrapped
+
     def others_of(self, module: nn.Module) -> dict[str, torch.Tensor]:
         """Return the tensors of a module that are not saved, by name."""
         named = [*module.named_parameters(), *module.named_buffers()]
         return {name: tensor for name, tensor in named if not self.has(tensor)}
+
+
+def _persistent_buffers(model: nn.Module) -> Iterator[torch.Tensor]:
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield buffer
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -196,10 +219,9 @@ def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any
         if len(seen) > _MOST_OBJECTS:
             return
         seen.add(id(value))
-        if isinstance(value, _HOLDERS):
-            if not _read(partial(saved.has, value), True):
-                yield path, value
-        elif depth < _DEPTH:
+        if isinstance(value, _HOLDERS) and not _read(partial(saved.has, value), True):
+            yield path, value
+        if depth < _DEPTH:
             nothing: list[tuple[str, Any]] = []
             inside = _read(partial(_inside, path, value), nothing)
             waiting += [(inner, each, depth + 1) for inner, each in inside]
@@ -215,19 +237,33 @@ def _read(read: Callable[[], _T], default: _T) -> _T:
 
 def _inside(path: str, value: Any) -> list[tuple[str, Any]]:
     """Return path and value of what a container, or an object of the user's, holds."""
+    if isinstance(value, nn.Module):
+        return [
+            (f"{path}.{name}.{key}" if name else f"{path}.{key}", each)
+            for name, module in value.named_modules()
+            if _is_of_the_user(module)
+            for key, each in vars(module).items()
+            if key not in _OF_MODULES
+        ]
     if isinstance(value, Mapping):
         return [(f"{path}[{key!r}]", each) for key, each in islice(value.items(), _MOST_INSIDE)]
-    if isinstance(value, (list, tuple, deque)):
+    if isinstance(value, (list, tuple, deque, set, frozenset)):
         return [
             (f"{path}[{index}]", each) for index, each in enumerate(islice(value, _MOST_INSIDE))
         ]
-    if type(value).__module__.partition(".")[0] in _LIBRARIES:
+    if not _is_of_the_user(value):
         return []
     own = dict(getattr(value, "__dict__", {}))
-    for slot in getattr(type(value), "__slots__", ()):
-        if isinstance(slot, str) and hasattr(value, slot):
-            own[slot] = getattr(value, slot)
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for slot in [slots] if isinstance(slots, str) else slots:
+            if hasattr(value, slot):
+                own[slot] = getattr(value, slot)
     return [(f"{path}.{name}", each) for name, each in own.items()]
+
+
+def _is_of_the_user(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] not in _LIBRARIES
 
 
 def _state_of(value: Any, saved: _Saved) -> Any:
@@ -257,7 +293,7 @@ def _parts(state: Any, limit: int, name: str = "") -> Iterator[tuple[str, bytes]
             yield from _parts(each, limit, f"{name}.{index}")
     elif isinstance(state, torch.Tensor):
         if state.layout is torch.strided and not state.is_meta:
-            yield name, _digest(_sample(state, limit))
+            yield f"{name} {tuple(state.shape)}", _digest(_sample(state, limit))
     elif isinstance(state, numpy.ndarray):
         if not state.dtype.hasobject:
             flat = state.reshape(-1)
@@ -283,16 +319,22 @@ def _is_stepped(value: Any) -> bool:
     return isinstance(value, (torch.optim.Optimizer, *_SCHEDULERS))
 
 
-def _describe(path: str, held: _Held) -> str:
+def _describe(path: str, held: _Held, changed: Iterable[str]) -> str:
     kind = class_name(type(held.value))
     if _is_stepped(held.value):
         kind = type(held.value).__name__
+    elif held.is_wrapped:
+        names = sorted(name.partition(" ")[0].removeprefix(".") for name in changed)
+        kind = f"{type(held.value).__name__}: {', '.join(names[:_MOST_NAMED])}"
     elif isinstance(held.value, nn.Module):
         kind = f"{type(held.value).__name__}, {count(len(held.digests), 'tensor')}"
     return f"`{path}` ({kind})"
 
 
-def _remedy(value: Any) -> str:
+def _remedy(held: _Held) -> str:
+    value = held.value
+    if held.is_wrapped:
+        return f"register the buffer as persistent, or keep it in {_KEPT}"
     if isinstance(value, nn.Module):
         return f"`context.wrap_model(...)` or {_KEPT}"
     if isinstance(value, torch.optim.Optimizer):

@@ -27,9 +27,10 @@ class Notices(list[str]):
 class Holding:
     """Stands for a trial: a wrapped model with its optimizer, and whatever a test adds."""
 
-    def __init__(self, **callbacks: PyTorchCallback) -> None:
+    def __init__(self, model: nn.Module | None = None, **callbacks: PyTorchCallback) -> None:
         self.context = PyTorchTrialContext(device=torch.device("cpu"))
-        self.model = self.context.wrap_model(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+        model = model or nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        self.model = self.context.wrap_model(model)
         optimizer = torch.optim.Adam(self.model.parameters())
         self.optimizer = self.context.wrap_optimizer(optimizer)
         self.scheduler = self.context.wrap_lr_scheduler(
@@ -73,6 +74,34 @@ class Lists(nn.Module):
         self.register_buffer("hits", torch.zeros(3, dtype=torch.bool))
 
 
+class Counting(nn.Module):
+    """A model that keeps some of its state where `state_dict` does not look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(2), persistent=False)
+        self.register_buffer("table", torch.arange(3), persistent=False)
+        self.heads = [nn.Linear(4, 2)]
+        self.noise = torch.Generator()
+        self.totals = {"rows": torch.zeros(1)}
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.linear(rows)
+        return result
+
+
+class Slotted:
+    __slots__ = "bank"
+
+    def __init__(self) -> None:
+        self.bank = torch.zeros(9, 2)
+
+
+class Inheriting(Slotted):
+    __slots__ = ()
+
+
 def put(path: str, value: Any) -> Any:
     return lambda trial: setattr(trial, path, value)
 
@@ -91,6 +120,9 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda t: Averaging(t.model), lambda v, t: v.shadow[1].mul_(0.9).add_(1.0),
      "`self.held.shadow[1]` (torch.Tensor) changes"),
     (lambda t: Memory(), lambda v, t: fill(v.bank), "`self.held.bank` (torch.Tensor) changes"),
+    (lambda t: Inheriting(), lambda v, t: fill(v.bank), "`self.held.bank` (torch.Tensor) changes"),
+    (lambda t: {torch.Generator()}, lambda v, t: torch.rand(2, generator=next(iter(v))),
+     "`self.held[0]` (torch.Generator) changes"),
     (lambda t: numpy.zeros(4), lambda v, t: fill(v), "`self.held` (numpy.ndarray) changes"),
     (lambda t: torch.Generator(), lambda v, t: torch.rand(2, generator=v),
      f"`self.held` (torch.Generator) changes while training and is in no checkpoint, {AGAIN}: "
@@ -137,6 +169,34 @@ def test_what_stays_or_is_saved_is_not_named(make: Any) -> None:
     trial: Any = Holding()
     trial.held = make(trial)
     assert trial.train() == []
+
+
+def test_what_a_wrapped_model_keeps_but_does_not_save_is_named() -> None:
+    def change(trial: Any) -> None:
+        torch.rand(1, generator=trial.model.noise)
+        trial.model.totals["rows"] += 1
+        with torch.no_grad():
+            trial.model.heads[0].bias += 1
+            trial.model.seen += 1
+
+    trial: Any = Holding(model=Counting())
+    assert sorted(trial.train(change)) == [
+        "`self.model.heads[0]` (Linear, 2 tensors) changes while training and is in no "
+        f"checkpoint, {AGAIN}: `context.wrap_model(...)` or a callback's `state_dict`",
+        "`self.model.noise` (torch.Generator) changes while training and is in no checkpoint, "
+        f"{AGAIN}: keep it in a callback's `state_dict`",
+        "`self.model.totals['rows']` (torch.Tensor) changes while training and is in no "
+        f"checkpoint, {AGAIN}: keep it in a callback's `state_dict`",
+        "`self.model` (Counting: seen) changes while training and is in no checkpoint, "
+        f"{AGAIN}: register the buffer as persistent, or keep it in a callback's `state_dict`",
+    ]
+
+
+def test_a_table_that_grows_with_the_longest_record_is_not_named() -> None:
+    def grow(trial: Any) -> None:
+        trial.model.table = torch.arange(8)
+
+    assert Holding(model=Counting()).train(grow) == []
 
 
 def test_what_is_made_while_training_is_named_but_for_bare_tensors() -> None:
