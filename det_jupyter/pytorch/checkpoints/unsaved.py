@@ -128,7 +128,7 @@ class UnsavedWatch:
     def _give(self, found: list[str], holders: list[_Held]) -> None:
         for text, held in list(zip(found, holders, strict=True))[:_MOST_NAMED]:
             give_notice(
-                f"{text}, so a run that continues begins it anew: {_remedy(held)}",
+                f"{text}, so a run that continues begins it anew{_unless(held)}: {_remedy(held)}",
                 self._context.distributed.rank,
                 self._sink,
             )
@@ -329,6 +329,11 @@ def _describe(path: str, held: _Held, changed: Iterable[str]) -> str:
     elif isinstance(held.value, nn.Module):
         kind = f"{type(held.value).__name__}, {count(len(held.digests), 'tensor')}"
     return f"`{path}` ({kind})"
+
+
+def _unless(held: _Held) -> str:
+    is_bare = isinstance(held.value, (torch.Tensor, numpy.ndarray))
+    return " (no harm if each batch overwrites it)" if is_bare else ""
 
 
 def _remedy(held: _Held) -> str:

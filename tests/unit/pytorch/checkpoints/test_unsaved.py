@@ -186,7 +186,8 @@ def test_what_a_wrapped_model_keeps_but_does_not_save_is_named() -> None:
         "`self.model.noise` (torch.Generator) changes while training and is in no checkpoint, "
         f"{AGAIN}: keep it in a callback's `state_dict`",
         "`self.model.totals['rows']` (torch.Tensor) changes while training and is in no "
-        f"checkpoint, {AGAIN}: keep it in a callback's `state_dict`",
+        f"checkpoint, {AGAIN} (no harm if each batch overwrites it): keep it in a callback's "
+        "`state_dict`",
         "`self.model` (Counting: seen) changes while training and is in no checkpoint, "
         f"{AGAIN}: register the buffer as persistent, or keep it in a callback's `state_dict`",
     ]
