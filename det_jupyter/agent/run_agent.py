@@ -74,7 +74,7 @@ async def run_agent(
     remains = () if remote else find_remains()
     offers = offered_agents(options.agent, os.environ, hostname=name, problems=remains)
     adopted = adopt_runs(now=time.time())
-    with socket_folder(paths.runtime_dir() / "agent.sockets") as folder:
+    with socket_folder(paths.agent_sockets()) as folder:
         spawner = Spawner()
         zygotes = Zygotes(lifeline_fd=lifeline_fd, target=options.target)
         await zygotes.adopt(first)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,22 +28,29 @@ OF_A_JOB = {
     "OMPI_COMM_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x", "NODE_RANK": "1",
     "OMP_NUM_THREADS": "1", "CUDA_LAUNCH_BLOCKING": "1", "PL_GLOBAL_SEED": "3",
     "JPY_SESSION_NAME": "other.ipynb", "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-    "WANDB_RUN_ID": "x",
+    "WANDB_RUN_ID": "x", "WANDB_NAME": "x", "MLFLOW_RUN_NAME": "x", "LT_DEVICES": "2",
+    "NUMBA_NUM_THREADS": "1", "PYTHONWARNINGS": "error", "PYTHONOPTIMIZE": "1", "NSLOTS": "4",
+    "TMPDIR": "/tmp",
 }  # fmt: skip
 PROBE = """
 import json, os, resource, signal, sys
 mask = os.umask(0)
 os.umask(mask)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+ignored = int(status["SigIgn"], 16)
 limits = {n: resource.getrlimit(getattr(resource, f"RLIMIT_{n}")) for n in ("NOFILE", "CORE")}
 json.dump({
     "cores": len(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0),
     "blocked": [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+    "ignored": [n for n in signal.Signals if ignored & 1 << n - 1],
+    "score": int(open("/proc/self/oom_score_adj").read()),
     "umask": mask, "limits": limits, "variables": dict(os.environ),
 }, open(sys.argv[1], "w"))
 """
 # The folder is gone when the master starts; the limits are soft and hard.
 STARTER = (
-    "rmdir $PWD; ulimit -n 300; ulimit -c unlimited; umask 077; trap '' HUP QUIT; "
+    "rmdir $PWD; ulimit -n 300; ulimit -c unlimited; umask 077; trap '' HUP QUIT ALRM TSTP; "
+    "echo 700 > /proc/self/oom_score_adj; "
     "exec nice -n 7 taskset -c {core} {python} -m det_jupyter master start"
 )
 
@@ -84,7 +93,9 @@ def test_trial_may_use_all_cores_at_the_usual_priority(
 ) -> None:
     assert probed["cores"] == len(os.sched_getaffinity(0))
     assert probed["blocked"] == []
+    assert set(probed["ignored"]) <= {signal.SIGPIPE, signal.SIGXFSZ}  # as Python has it
     assert probed["nice"] == 0 or "low priority (nice 7)" in listed(home, "slot")
+    assert probed["score"] <= 0 or "(oom_score_adj 700)" in listed(home, "slot")
 
 
 def test_trial_gets_the_umask_and_variables_of_its_own_submission(probed: dict[str, Any]) -> None:
@@ -113,6 +124,26 @@ def test_master_and_agent_work_in_their_folder_with_a_umask_of_their_own(home: D
         assert process.cwd() == str(home.path / "data")
         status = Path(f"/proc/{process.pid}/status").read_text()
         assert "Umask:\t0022" in status
+
+
+def test_a_trial_runs_though_temporary_files_were_swept(
+    home: DetHome, probed: dict[str, Any], tmp_path: Path
+) -> None:
+    note = home.path / "runtime" / "agent.sockets"
+    before = Path(note.read_text())
+    shutil.rmtree(before)
+    config = {
+        "name": "later",
+        "entrypoint": "python3 later.py",
+        "searcher": {"name": "single", "metric": "x", "max_length": {"batches": 1}},
+    }
+    (tmp_path / "later.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "later.py").write_text("print('ran')")
+    line = [*DET, "e", "create", "later.yaml", ".", "--follow"]
+    subprocess.run(line, cwd=tmp_path, check=True)
+    after = Path(note.read_text())
+    assert after != before
+    assert after.stat().st_mode & 0o777 == 0o700
 
 
 def listed(home: DetHome, what: str) -> str:

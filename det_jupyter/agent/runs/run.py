@@ -24,6 +24,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.rundir import RunDir, run_dir, runs_root
+from det_jupyter.contract.host.socket_folders import is_own_folder, keep_socket_folder
 from det_jupyter.contract.messages import (
     GangExited,
     GangLink,
@@ -118,6 +119,8 @@ class Run:
             logger.warning("allocation=%s: an older run of this name is removed", self.id)
             _remove(self.dir)
         self.dir.path.mkdir(mode=0o700, parents=True)
+        if not is_own_folder(self.sockets.parent):  # removed with other temporary files
+            self.sockets = keep_socket_folder(paths.agent_sockets()) / self.sockets.name
         self.sockets.mkdir(mode=0o700)
         control_page.create_page(self.dir.control)
         create_evidence_page(self.dir.evidence, self.world_size)

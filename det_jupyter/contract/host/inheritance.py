@@ -5,14 +5,17 @@ first call of both.
 
     of the starter                 master and agent                     `det agent run`
     CPU affinity                   all cores of their control group     kept: these it offers
-    nice value, scheduling class   0 and the usual, where allowed       kept
+    nice value, scheduling class,  0 and the usual, where allowed       kept
+      out-of-memory score
     limits (ulimit)                soft raised to hard, hard to the     the same
                                    user's highest where allowed;
                                    stack, core: as the computer has
     signals ignored or blocked     none                                 kept
+    a job's temporary folder       removed: it goes with the job        kept
     umask, working folder          022, the folder of their data        the same
     launchers' variables, numbers  removed                              the same
-      of threads, marks of a run
+      of threads, marks of a run,
+      how Python runs
     other variables                kept: they say where things are      the same
 
 A job of Slurm whose cores no control group bounds does it by the affinity, so that stays in a job.
@@ -41,31 +44,51 @@ _MOST_CORES = 8192  # the kernel passes over those that the computer does not ha
 
 # By these a library takes a process for a task of a launcher or job, and waits for the others.
 _OF_LAUNCHERS = (
-    "ACCELERATE_", "ALPS_APP_", "COBALT_", "CROSS_", "FLUX_", "GROUP_RANK", "GROUP_WORLD_SIZE",
-    "HOROVOD_", "HYDI_", "HYDRA_", "JSM_", "LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "LSB_",
-    "MASTER_ADDR", "MASTER_PORT", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "MPIR_",
-    "MV2_COMM_WORLD_", "NODE_RANK", "OMPI_", "PALS_", "PBS_", "PMIX_", "PMI_", "PRTE_", "RANK",
-    "ROLE_", "SLURM_", "SLURMD_", "SRUN_", "TORCHELASTIC_", "TORCHX_", "WORLD_SIZE",
+    "ACCELERATE_", "ALPS_APP_", "COBALT_", "CROSS_", "FLUX_", "FSDP_", "GROUP_RANK",
+    "GROUP_WORLD_SIZE", "HOROVOD_", "HYDI_", "HYDRA_", "JAX_COORDINATOR_ADDRESS",
+    "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JOB_ID", "JSM_", "LOCAL_RANK", "LOCAL_SIZE",
+    "LOCAL_WORLD_SIZE", "LSB_", "LT_", "MASTER_ADDR", "MASTER_PORT", "MPIEXEC_",
+    "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "MPIR_", "MV2_COMM_WORLD_", "NODE_RANK", "NSLOTS",
+    "OMPI_", "PALS_", "PBS_", "PE_HOSTFILE", "PMIX_", "PMI_", "PRTE_", "RANK", "RAY_JOB_ID",
+    "ROLE_", "SGE_", "SLURM_", "SLURMD_", "SRUN_", "TORCHELASTIC_", "TORCHX_", "WORLD_SIZE",
 )  # fmt: skip
-# What one process has chosen for itself: its threads and cores, how it debugs, its seed.
+_JOBS = ("COBALT_JOBID", "FLUX_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_TASK_ID", "SLURM_JOB_ID")
+_TEMPORARY = ("TMPDIR", "TMP", "TEMP")
+# What one process has chosen for itself: threads, cores, how it debugs, its seed and folder.
 _OF_ONE_PROCESS = (
     "BLIS_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "GOMP_CPU_AFFINITY", "GOTO_NUM_THREADS",
-    "KMP_AFFINITY", "KMP_HW_SUBSET", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS",
-    "NUMEXPR_NUM_THREADS", "OMP_DYNAMIC", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
-    "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PL_GLOBAL_SEED", "PL_SEED_WORKERS",
-    "TORCH_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+    "KMP_AFFINITY", "KMP_BLOCKTIME", "KMP_HW_SUBSET", "MKL_DOMAIN_NUM_THREADS", "MKL_DYNAMIC",
+    "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_MAX_THREADS", "NUMEXPR_NUM_THREADS", "OLDPWD",
+    "OMP_DYNAMIC", "OMP_MAX_ACTIVE_LEVELS", "OMP_NESTED", "OMP_NUM_THREADS", "OMP_PLACES",
+    "OMP_PROC_BIND", "OMP_SCHEDULE", "OMP_STACKSIZE", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY",
+    "OPENBLAS_NUM_THREADS", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "POLARS_MAX_THREADS", "PWD",
+    "RAYON_NUM_THREADS", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TORCH_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+# How Python runs, which a program sets for its own debugging.
+_OF_PYTHON = (
+    "PYTHONASYNCIODEBUG", "PYTHONBREAKPOINT", "PYTHONDEBUG", "PYTHONDEVMODE", "PYTHONFAULTHANDLER",
+    "PYTHONHASHSEED", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONMALLOCSTATS", "PYTHONOPTIMIZE",
+    "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC", "PYTHONVERBOSE", "PYTHONWARNINGS",
 )  # fmt: skip
 # The notebook, kernel or run of a tracker that it was.
 _OF_ONE_RUN = (
-    "JPY_", "MLFLOW_RUN_ID", "MPLBACKEND", "WANDB_RUN_ID", "WANDB_SERVICE", "WANDB_SWEEP_ID",
+    "CLEARML_PROC_MASTER_ID", "CLEARML_TASK_ID", "COMET_EXPERIMENT_KEY", "JPY_",
+    "MLFLOW_NESTED_RUN", "MLFLOW_PARENT_RUN_ID", "MLFLOW_RUN_ID", "MLFLOW_RUN_NAME", "MPLBACKEND",
+    "NEPTUNE_CUSTOM_RUN_ID", "NEPTUNE_RUN_ID", "WANDB_JOB_TYPE", "WANDB_NAME", "WANDB_NOTES",
+    "WANDB_RESUME", "WANDB_RUN_GROUP", "WANDB_RUN_ID", "WANDB_SERVICE", "WANDB_SWEEP_ID",
+    "WANDB_TAGS",
 )  # fmt: skip
-_OWN = _OF_LAUNCHERS + _OF_ONE_PROCESS + _OF_ONE_RUN
+_OWN = _OF_LAUNCHERS + _OF_ONE_PROCESS + _OF_PYTHON + _OF_ONE_RUN
 
 _AGAIN = (
     "; `python -m det_jupyter.master stop --everything`, and start it from a shell that is not "
     "limited so"
 )
 _FEW = 4096  # files or processes, which training may need
+_SCORE = "/proc/{}/oom_score_adj"
+_MUCH = 300  # of 1000; desktops give programs up to 200
+_IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +137,9 @@ def start_clean(*, keeps_share: bool = False) -> None:
         _use_all_cores(is_in_job=JOB_CORES_VARIABLE in os.environ)
         _use_usual_priority()
         _take_signals()
+        if any(name in os.environ for name in _JOBS):
+            for name in _TEMPORARY:
+                os.environ.pop(name, None)
     _raise_limits()
     remove_own(os.environ)
 
@@ -163,14 +189,22 @@ def _use_usual_priority() -> None:
     with suppress(OSError, AttributeError):  # macOS has no scheduling classes
         if os.sched_getscheduler(0) != os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with suppress(OSError):  # only root goes below what root has set
+        if _out_of_memory_score("self") > 0:
+            Path(_SCORE.format("self")).write_text("0", encoding="ascii")
+
+
+def _out_of_memory_score(pid: str) -> int:
+    """Return by how much, of 1000, a process is likelier to be ended where memory runs out."""
+    return int(next(iter(_lines(_SCORE.format(pid))), "0"))
 
 
 def _take_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell's background jobs have it
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # as a shell's background jobs had it
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -198,6 +232,12 @@ def _priority_remains() -> Iterator[str]:
         yield f"trials run with low priority (nice {nice}), as what started the agent{_AGAIN}"
     if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield f"trials run in another scheduling class, as what started the agent{_AGAIN}"
+    score = _out_of_memory_score("self")
+    if score - min(map(_out_of_memory_score, _own_pids()), default=score) >= _MUCH:
+        yield (
+            f"where memory runs out, trials are ended before other processes of yours "
+            f"(oom_score_adj {score}), as what started the agent{_AGAIN}"
+        )
 
 
 def _limit_remains() -> Iterator[str]:

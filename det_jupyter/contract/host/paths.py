@@ -108,6 +108,11 @@ def agent_lock() -> Path:
     return data_dir() / "agent.lock"
 
 
+def agent_sockets() -> Path:
+    """Return the file with the path of the folder of the agent's sockets."""
+    return runtime_dir() / "agent.sockets"
+
+
 def feeder_lock(pid: int) -> Path:
     """Return the lock file of the feeder of the Jupyter Server with this pid."""
     return runtime_dir() / f"feeder-{pid}.lock"

@@ -3,7 +3,8 @@
 The paths of sockets are limited to about 100 bytes. So the folder is in the folder of temporary
 files, unless that path is too long (TMPDIR may name any folder) or every user can replace entries
 there (some containers have a /tmp of mode 0777). A note in the runtime folder contains its path:
-the next process finds the folder by it, also if this one is killed.
+the next process finds the folder by it, also if this one is killed. What removes old temporary
+files, such as the end of a job, may remove the folder too: see `keep_socket_folder`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,13 +46,20 @@ def socket_folder(note: Path) -> Iterator[Path]:
 def keep_socket_folder(note: Path) -> Path:
     """Return the folder that the note names, with its content; make one if it is not there."""
     folder = _noted(note)
-    if folder is not None:
+    if folder is not None and is_own_folder(folder):
         with suppress(OSError):
-            found = folder.lstat()
-            if folder.is_dir() and not folder.is_symlink() and found.st_uid == os.geteuid():
-                folder.chmod(0o700)
-                return folder
+            folder.chmod(0o700)
+            return folder
     return _make_folder(note)
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Return whether a folder is there, and is this user's."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def remove_socket_folder(note: Path) -> None:
