@@ -330,13 +330,13 @@ def ensure_master() -> MasterInfo:
     status: int | None = None
     for _ in range(_MOST_STARTS):
         process = _spawn_master()
-        with waiting_for(process.pid, "the det_jupyter master, which is starting") as still:
+        with waiting_for("the det_jupyter master, which is starting") as still:
             while (status := process.poll()) is None or (
                 status == 0 and is_locked(paths.master_lock())  # another one starts or ends
             ):
                 if info := find_master():
                     return info
-                still()
+                still(process.pid if status is None else holder_of_lock())
         if info := find_master():
             return info
         if status:
@@ -357,20 +357,27 @@ def _spawn_master() -> subprocess.Popen[bytes]:
         ) from None
 
 
+def holder_of_lock() -> int:
+    """Return the pid of the process here that holds the master's lock; 0: it is not known."""
+    holder = holder_of(paths.master_lock())
+    return holder.pid if holder and holder.is_here else 0
+
+
 @contextmanager
-def waiting_for(pid: int, what: str) -> Iterator[Callable[[], None]]:
+def waiting_for(what: str) -> Iterator[Callable[[int], None]]:
     """Yield a function to call in each turn of a loop that waits for a master to start or end.
 
-    It pauses for a moment, and says once what is waited for if that takes long.
+    It takes the pid of the master (0: not known), pauses for a moment, and says once what is
+    waited for if that takes long.
 
     Raises:
         MasterUnreachable: The process is stopped (SIGSTOP), so that it does neither.
     """
     say_at = time.monotonic() + _SAY_AFTER_S
 
-    def pause() -> None:
+    def pause(pid: int) -> None:
         nonlocal say_at
-        if is_frozen(pid):
+        if pid and is_frozen(pid):
             raise MasterUnreachable(
                 f"{what} (process {pid}), is stopped; `kill -CONT {pid}` lets it go on, or "
                 f"`kill -KILL {pid}` ends it; then repeat this command",
@@ -379,8 +386,8 @@ def waiting_for(pid: int, what: str) -> Iterator[Callable[[], None]]:
         if time.monotonic() > say_at:
             say_at = math.inf
             logger.warning(
-                "still waiting for %s (process %d); if it does not get on, see %s",
-                what, pid, paths.log_dir(),
+                "still waiting for %s%s; if it does not get on, see %s",
+                what, f" (process {pid})" if pid else "", paths.log_dir(),
             )  # fmt: skip
         time.sleep(_POLL_S)
 

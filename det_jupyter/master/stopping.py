@@ -22,6 +22,7 @@ from det_jupyter.connection import (
     Session,
     announced_master,
     ensure_master,
+    holder_of_lock,
     must_be_awake,
     waiting_for,
 )
@@ -63,9 +64,9 @@ def end_master(*, everything: bool = False) -> MasterInfo | None:
     except MasterUnreachable:
         if _is_running(info):  # otherwise the master has exited meanwhile
             raise
-    with waiting_for(info.pid, "the det_jupyter master, which is ending") as still:
+    with waiting_for("the det_jupyter master, which is ending") as still:
         while _is_running(info):
-            still()
+            still(info.pid)
     return info
 
 
@@ -94,11 +95,9 @@ def end_everything() -> list[str]:
 
 def _wait_for_master() -> MasterInfo | None:
     """Return the running master, or None; wait for one that is starting or exiting."""
-    holder = holder_of(paths.master_lock())
-    pid = holder.pid if holder and holder.is_here else 0
-    with waiting_for(pid, "the det_jupyter master, which is starting or ending") as still:
+    with waiting_for("the det_jupyter master, which is starting or ending") as still:
         while (info := announced_master()) is None and is_locked(paths.master_lock()):
-            still()
+            still(holder_of_lock())
     return info
 
 

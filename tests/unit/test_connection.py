@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -192,10 +194,10 @@ class Masters:
         return SimpleNamespace(pid=7, poll=lambda: self.status)
 
     @contextmanager
-    def _waiting(self, pid: int, what: str) -> Iterator[Callable[[], None]]:
+    def _waiting(self, what: str) -> Iterator[Callable[[int], None]]:
         yield self._still
 
-    def _still(self) -> None:
+    def _still(self, pid: int) -> None:
         if self.announces:
             self.announced = info(1)
 
@@ -226,6 +228,22 @@ def test_a_start_beside_a_master_that_was_ending_is_repeated(
     with pytest.raises(MasterUnreachable, match=r"exit status 0"):
         connection.ensure_master()
     assert masters.num_started == 5
+
+
+def test_a_stopped_master_that_has_announced_nothing_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    still = connection.waiting_for
+    masters = Masters(monkeypatch, 0)
+    masters.lock_is_held = True
+    monkeypatch.setattr(connection, "waiting_for", still)
+    with subprocess.Popen(["sleep", "600"]) as stopped:
+        stopped.send_signal(signal.SIGSTOP)
+        holder = Process.of(stopped.pid)
+        monkeypatch.setattr(connection, "holder_of", lambda path: holder)
+        with pytest.raises(MasterUnreachable, match=rf"`kill -CONT {stopped.pid}` lets it go on"):
+            connection.ensure_master()
+        stopped.kill()
 
 
 def test_a_full_disk_is_the_reason_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
