@@ -41,7 +41,7 @@ def read_file(text: str, key: str, parse: Callable[[Mapping[str, Any]], File]) -
 
 
 def parse_file(file: type[File], document: Mapping[str, Any]) -> File:
-    """Return the file whose text is this document.
+    """Return a user's file of this kind, made from its parsed YAML.
 
     Raises:
         ConfigError: All problems of single values.

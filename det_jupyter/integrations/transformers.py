@@ -155,7 +155,7 @@ class DetCallback(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
-        """Save and leave here, if that is to be. Collective from time to time."""
+        """Save and end the run if a pause is due. All ranks call; some calls are collective."""
         if self._is_leaving:  # since `train` began, and a Trainer takes one step at least
             control.should_log = control.should_evaluate = control.should_save = False
             return control
@@ -171,7 +171,7 @@ class DetCallback(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
-        """Save and leave here, if that is to be; do nothing if training has left within it."""
+        """Save and end the run if a pause is due, unless it has ended within this epoch."""
         if self._is_leaving:
             control.should_log = control.should_evaluate = control.should_save = False
             return control

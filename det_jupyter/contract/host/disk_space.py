@@ -94,7 +94,8 @@ def room_of(folder: str | os.PathLike[str]) -> Room | None:
 def is_enough_room(folder: str | os.PathLike[str], needs_bytes: int = 0) -> bool:
     """Return whether writers that wait for room in a folder can go on.
 
-    A folder that may not exist yet has that of the one above it; an unknown disk has none.
+    For a folder that does not exist yet, the disk of the folder above it counts. An unknown disk
+    has no room.
     """
     room = room_of(folder)
     return room is not None and room.is_enough(needs_bytes) and not why_no_room(folder)

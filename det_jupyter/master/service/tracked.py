@@ -83,7 +83,7 @@ class TrackedExperiments:
         """Add the trackers of an experiment, its own and those of trackers.yaml.
 
         Experiments that only try or measure something have none (`is_quiet`), nor have imported
-        ones, which may come from the same tracker. Where a user has ended it, it does not go.
+        ones, which may come from the same tracker. A tracker that a user has stopped stays out.
         """
         if experiment.is_quiet or experiment.source:
             return
