@@ -65,6 +65,7 @@ _SERVICE = " ".join(
     ]
 )
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
+    "client": "tests/unit/front tests/integration/test_importing.py",
     "core": "tests/unit/test_profiler_context.py",
     "master": "tests/integration/test_masters_stopped.py tests/integration/test_serving.py",
     "master/background": _SERVICE,
