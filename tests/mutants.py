@@ -57,6 +57,7 @@ _SERVICE = " ".join(
     ]
 )
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
+    "client": "tests/unit/front tests/integration/test_importing.py",
     "core": "tests/unit/test_profiler_context.py",
     "master/background": _SERVICE,
     "master/http": _SERVICE,

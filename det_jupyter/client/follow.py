@@ -102,7 +102,7 @@ class Follower:
 
     Args:
         on_change: Called in that thread with the copy, at first and after every item.
-        on_end: Called in that thread when it ends, after `error` is set.
+        on_error: Called in that thread after `error` is set, if it ends before the experiment.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Follower:
         client: Client,
         experiment_id: int,
         on_change: Callable[[LiveExperiment], None] = lambda live: None,
-        on_end: Callable[[], None] = lambda: None,
+        on_error: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._experiment_id = experiment_id
         self._on_change = on_change
-        self._on_end = on_end
+        self._on_error = on_error
         self._stopped = threading.Event()
         self.lock = threading.Lock()  # held while the copy changes; hold it for a consistent read
         self.live: LiveExperiment | None = None
@@ -143,7 +143,7 @@ class Follower:
         except Exception as error:  # the thread's boundary; waiting callers raise `error`
             logger.debug("following experiment %s", self._experiment_id, exc_info=True)
             self.error = error
-        self._on_end()
+            self._on_error()
 
     def _follow_from(self, live: LiveExperiment) -> None:
         self._show(live)

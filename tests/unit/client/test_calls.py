@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.calls import explains_arguments
+from det_jupyter.client.calls import explains_arguments, methods_explain_arguments
 from det_jupyter.client.compare import fetch_experiments
 from det_jupyter.errors import UsageError
 
@@ -59,3 +59,22 @@ def test_an_error_inside_the_function_stays_what_it_is() -> None:
     assert add(1) == 2
     with pytest.raises(TypeError, match=r"unsupported operand|can only concatenate"):
         add("1")
+
+
+def test_only_public_methods_of_a_class_explain_their_arguments() -> None:
+    @methods_explain_arguments
+    class Handle:
+        size = 3
+
+        def shown(self, name: str) -> str:
+            return name
+
+        def _hidden(self, name: str) -> str:
+            return name
+
+    handle: Any = Handle()
+    assert (handle.shown("a"), handle._hidden("b"), handle.size) == ("a", "b", 3)
+    with pytest.raises(UsageError, match=r"^shown: no argument nam; write shown\(name=1\)$"):
+        handle.shown(nam=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        handle._hidden(nam=1)

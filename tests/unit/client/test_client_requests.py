@@ -13,10 +13,33 @@ from det_jupyter.client import Client
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
     PROTOCOL,
+    AgentCredentials,
+    AlertsView,
+    AlertTested,
     Cancel,
+    ClusterCheck,
+    ClusterStatus,
+    DiskUsage,
+    EffectiveConfig,
+    ExperimentQuery,
+    ExperimentRows,
+    FeedItem,
+    FreedRoom,
+    ImportanceView,
     ImportedMetrics,
+    LogPage,
+    LogQuery,
     MasterInfo,
+    PreviewRequest,
+    PreviewView,
+    RemovedCluster,
+    RoomForecast,
+    SendTo,
+    SeriesPage,
+    SeriesQuery,
+    TemplateView,
     TrackerProgress,
+    TrackerState,
 )
 from tests.unit.view.view_samples import checkpoint, curve, experiment, trial
 
@@ -45,6 +68,27 @@ def plain(view: Any) -> Any:
 
 EXPERIMENT, TRIAL, SAVED = experiment(), trial(), checkpoint(10, 0.5)
 CURVE = curve("validation", "error", [0.5])
+CREDENTIALS = AgentCredentials(agent="a", url="https://u", certificate="c", token="t")
+CLUSTER = ClusterStatus(
+    name="x", engine="ray", address="a", slots="gpu", pool="big", state="connected"
+)
+REMOVED = RemovedCluster(num_agents=2, trial_ids=[3])
+CHECKED = ClusterCheck(agents=[], problems=["none"])
+CONFIG = EffectiveConfig(yaml="a: 1", config={"a": 1}, origins={"a": "you"})
+IMPORTANCE = ImportanceView(metric="error", num_trials=30)
+PREVIEW = PreviewView(
+    searcher="random", metric="error", unit="batches", num_trials=1, trials=[], brackets=[],
+    expected=1.0, least=1.0, most=1.0, full=1.0,
+)  # fmt: skip
+LOGS = LogPage(lines=[], total=0, last_id=0, is_over=True)
+SERIES = SeriesPage(series=[], began_at=1.0)
+DISKS = DiskUsage(disks=[], uses=[], at=1.0)
+FREED = FreedRoom(num_bytes=5, num_files=1)
+TEMPLATE = TemplateView(name="a", config={"x": 1}, created_at=1.0, updated_at=2.0)
+ALERTS = AlertsView(file="f", problems=[], destinations=[], deliveries=[])
+TESTED = AlertTested(destination="n", problem="")
+TRACKER = TrackerState(id=1, label="wandb")
+ITEM = FeedItem(seq=6, at=1.0, kind="cluster", experiment_id=0, data={})
 
 
 @pytest.mark.parametrize(
@@ -92,6 +136,51 @@ CURVE = curve("validation", "error", [0.5])
         (lambda c: c.test_alerts("n"), [], ("POST", "/alerts/test",
                                             {"name": "n", "experiment_id": None}), []),
         (lambda c: c.remove_agent("a b"), None, ("DELETE", "/agents/a b/credentials", {}), None),
+        (lambda c: c.add_agent("a b", "host"), plain(CREDENTIALS),
+         ("POST", "/agents/a b/credentials", {"address": "host"}), CREDENTIALS),
+        (lambda c: c.add_agent("a"), plain(CREDENTIALS),
+         ("POST", "/agents/a/credentials", {"address": ""}), CREDENTIALS),
+        (lambda c: c.add_cluster({"name": "x"}, "big"), plain(CLUSTER),
+         ("POST", "/clusters", {"config": {"name": "x"}, "pool": "big"}), CLUSTER),
+        (lambda c: c.clusters(), [plain(CLUSTER)], ("GET", "/clusters", {}), [CLUSTER]),
+        (lambda c: c.remove_cluster("a.b"), plain(REMOVED), ("DELETE", "/clusters/a.b", {}),
+         REMOVED),
+        (lambda c: c.check_agents("/data"), plain(CHECKED),
+         ("POST", "/agents/check", {"folder": "/data"}), CHECKED),
+        (lambda c: c.experiments(), {"rows": []},
+         ("GET", "/experiments", {"archived": "true", "sort": "oldest"}), []),
+        (lambda c: c.find(ExperimentQuery(text="x")), {"rows": []},
+         ("GET", "/experiments", {"text": "x"}), ExperimentRows(rows=[])),
+        (lambda c: c.effective_config(3), plain(CONFIG), ("GET", "/experiments/3/config", {}),
+         CONFIG),
+        (lambda c: c.importance(3), plain(IMPORTANCE), ("GET", "/experiments/3/importance", {}),
+         IMPORTANCE),
+        (lambda c: c.preview(PreviewRequest(config={"a": 1})), plain(PREVIEW),
+         ("POST", "/preview", plain(PreviewRequest(config={"a": 1}))), PREVIEW),
+        (lambda c: c.logs(4, LogQuery(tail=5)), plain(LOGS), ("GET", "/trials/4/logs",
+                                                             {"tail": "5"}), LOGS),
+        (lambda c: c.experiment_logs(3, LogQuery(tail=5), trial_id=4), plain(LOGS),
+         ("GET", "/experiments/3/logs", {"trial_id": "4", "tail": "5"}), LOGS),
+        (lambda c: c.series(4, SeriesQuery(of="system", columns=9)), plain(SERIES),
+         ("GET", "/trials/4/series", {"of": "system", "columns": "9"}), SERIES),
+        (lambda c: c.agent_series("a", SeriesQuery(of="system", columns=9)), plain(SERIES),
+         ("GET", "/agents/a/series", {"of": "system", "columns": "9"}), SERIES),
+        (lambda c: c.disk_usage(), plain(DISKS), ("GET", "/disks", {}), DISKS),
+        (lambda c: c.free_room(), plain(FREED), ("POST", "/disks/free", {}), FREED),
+        (lambda c: c.room_forecast(3), {}, ("GET", "/experiments/3/room", {}), RoomForecast()),
+        (lambda c: c.templates(), [plain(TEMPLATE)], ("GET", "/templates", {}), [TEMPLATE]),
+        (lambda c: c.template("a/b"), plain(TEMPLATE), ("GET", "/templates/a/b", {}), TEMPLATE),
+        (lambda c: c.set_template("a", {"x": 1}), plain(TEMPLATE),
+         ("PUT", "/templates/a", {"config": {"x": 1}}), TEMPLATE),
+        (lambda c: c.delete_template("a"), plain(TEMPLATE), ("DELETE", "/templates/a", {}),
+         TEMPLATE),
+        (lambda c: c.alerts(), plain(ALERTS), ("GET", "/alerts", {}), ALERTS),
+        (lambda c: c.test_alerts("n", 3), [plain(TESTED)],
+         ("POST", "/alerts/test", {"name": "n", "experiment_id": 3}), [TESTED]),
+        (lambda c: c.send_to(3, SendTo()), [plain(TRACKER)],
+         ("POST", "/experiments/3/trackers", plain(SendTo())), [TRACKER]),
+        (lambda c: c.trackers(3), [plain(TRACKER)], ("GET", "/experiments/3/trackers", {}),
+         [TRACKER]),
     ],
 )  # fmt: skip
 def test_a_call_is_one_request(
@@ -129,3 +218,28 @@ def test_a_change_names_what_it_changes_in_the_path() -> None:
     assert client.change(Cancel(experiment_id=3)).id == EXPERIMENT.id
     verb, path, _ = asked[-1]
     assert (verb, path) == ("POST", "/experiments/3/cancel")
+
+
+@pytest.mark.parametrize(
+    ("call", "query", "has_heartbeats"),
+    [
+        (lambda c: c.items(3, after=5), {"after": "5", "experiment_id": "3"}, False),
+        (lambda c: c.feed(3, after=5), {"after": "5", "experiment_id": "3", "follow": "true"},
+         True),
+        (lambda c: c.changes(after=5), {"after": "5", "brief": "true", "follow": "true"}, True),
+    ],
+)  # fmt: skip
+def test_feed_items_come_as_they_are_and_heartbeats_only_to_who_follows(
+    call: Callable[[Client], Any], query: dict[str, str], has_heartbeats: bool
+) -> None:
+    client, asked = master([])
+    asked_for: list[Any] = []
+
+    def stream(path: str, **query: Any) -> Any:
+        asked_for.append((path, {name: str(value) for name, value in query.items()}))
+        yield from (plain(ITEM), None)
+
+    client.session.stream = stream  # type: ignore[method-assign]
+    assert list(call(client)) == ([ITEM, None] if has_heartbeats else [ITEM])
+    assert asked_for == [("/feed", query)]
+    assert asked == []

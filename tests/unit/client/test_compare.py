@@ -213,6 +213,13 @@ def test_trials_of_a_search_are_compared_in_the_order_given() -> None:
     assert [table["title"] for table in found.state["tables"]] == ["Results", "Hyperparameters"]
 
 
+def test_the_row_of_a_trial_has_its_own_state_and_that_of_an_experiment_the_experiments() -> None:
+    master = Master(search(5, id=7, state=State.COMPLETED), ended(3))
+    rows = handle(master, 7).compare_trials(4, 2).summary
+    assert [(row["trial"], row["state"]) for row in rows] == [(4, "RUNNING"), (2, "RUNNING")]
+    assert [row["state"] for row in compare(master, 7, 3).summary] == ["COMPLETED", "COMPLETED"]
+
+
 def test_all_trials_of_a_small_search_are_compared_best_first() -> None:
     found = handle(Master(search(5, id=7)), 7).compare_trials()
     assert [side["id"] for side in found.state["sides"]] == [5, 4, 3, 2, 1]
@@ -286,6 +293,7 @@ def test_an_unended_trial_counts_its_slots_until_now() -> None:
     [
         ("compare 3 7", "Experiments 3 and 7"),
         ("compare 7 --trials 4 2", "Trials 4 and 2 of experiment 7"),
+        ("compare 7 --trials 2 4", "Trials 2 and 4 of experiment 7"),
         ("compare 7 --trials", "Trials 5, 4, 3, 2 and 1 of experiment 7"),
     ],
 )

@@ -83,7 +83,11 @@ def test_a_run_is_of_the_lowest_priority_and_saves_and_validates_nothing() -> No
         "metric": "error",
         "max_length": {"batches": 10**9},
     }
-    assert config["resources"]["priority"] == 99
+    assert config["resources"] == {
+        "slots_per_trial": 4, "priority": 99, "weight": 0.001, "max_slots": None,
+    }  # fmt: skip
+    assert config["perform_initial_validation"] is False
+    assert config["on_nan_loss"] == "warn"
     assert config["labels"] == ["diagnose"]
     assert config["name"] == "digits: diagnose, as it is"
     assert config["min_validation_period"] == config["min_checkpoint_period"] == {"batches": 0}

@@ -12,15 +12,20 @@ from det_jupyter.client.diagnosis_plan import plan_diagnosis
 from det_jupyter.client.diagnosis_result import Diagnosis
 from det_jupyter.client.diagnosis_runs import DiagnosisRuns
 from det_jupyter.contract.messages import (
+    AllocationState,
     CreateExperiment,
     Curve,
     Divergence,
     ExperimentView,
+    Reason,
+    Series,
     SeriesPage,
     State,
 )
 from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
+from det_jupyter.view.live import LiveExperiment
 from tests.unit.client.test_diagnosis_plan import experiment, trial
+from tests.unit.view.view_samples import allocation
 
 Outcome = float | State | Exception  # records per second, or another end
 
@@ -43,6 +48,10 @@ class FakeMaster:
         self.runs: list[str] = []
         self.killed = 0
         self.there: set[int] = set()
+        self.lives: list[LiveExperiment] = []  # that are shown during each run
+        self.parts: dict[str, list[float]] = {}  # what the chief's timings are
+        self.queries: list[Any] = []
+        self.reported: dict[str, float] = {}  # by each run, besides its throughput
 
     def create(self, request: CreateExperiment) -> Any:
         self.runs.append(request.config["name"].partition(", ")[2])
@@ -71,14 +80,19 @@ class FakeMaster:
         rate = self.outcome(experiment_id)
         if not isinstance(rate, float):
             return []
-        values = {"records_per_s": rate, "seconds": 5.0}
+        values = {"records_per_s": rate, "seconds": 5.0, **self.reported}
         return [
             Curve(trial_id=1, group="rehearsal", name=n, steps=[1], values=[v], times=[9.0])
             for n, v in values.items()
         ]
 
     def series(self, trial_id: int, query: Any) -> SeriesPage:
-        return SeriesPage(series=[], began_at=None)
+        self.queries.append((self.runs[-1], query))
+        series = [
+            Series(source="rank:0", name=name, title=name, unit="s", x=[9.0], mid=values)
+            for name, values in self.parts.items()
+        ]
+        return SeriesPage(series=series, began_at=None)
 
 
 class FakeHandle:
@@ -89,6 +103,8 @@ class FakeHandle:
         self.id = experiment_id
 
     def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> State:
+        for live in self._master.lives:
+            on_tick(live)
         outcome = self._master.outcome(self.id)
         if isinstance(outcome, BaseException):
             raise outcome
@@ -189,7 +205,56 @@ def test_without_the_trial_as_it_is_there_is_no_answer_and_nothing_is_left(
     outcome: Outcome, error: type[Exception], words: str
 ) -> None:
     master = FakeMaster({"as it is": outcome})
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as caught:
         diagnose(master)
     assert not master.there
     assert master.killed == (error is WaitTimeout)
+    left = "(0 of 8 runs were); give a longer timeout"
+    assert (left in str(caught.value)) is (error is WaitTimeout)
+
+
+def test_a_run_that_is_late_says_how_many_were_not() -> None:
+    master = FakeMaster(RATES | {FIRST[1]: WaitTimeout("late")})
+    with pytest.raises(WaitTimeout, match=r"recorded batches was not over in time \(1 of 4 runs "):
+        diagnose(master, recipes=["replay"])
+
+
+def test_the_present_run_is_shown_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    master = FakeMaster(RATES)
+    waiting, starting, training = (
+        LiveExperiment(
+            experiment().model_copy(update={"trials": [trial(steps_completed=steps)]}), [], [], 1
+        )
+        for steps in (0, 0, 5)
+    )
+    waiting.experiment.state = waiting.experiment.trials[0].state = State.ACTIVE
+    waiting.experiment.trials[0].allocation = allocation(AllocationState.QUEUED)
+    waiting.reasons = {9: Reason(trial_id=9, cause="slots", sentence="needs 4 slots")}
+    master.lives = [waiting, starting, training]
+    diagnose(master, recipes=["replay"])
+    shown = [part.strip() for part in capsys.readouterr().out.split("\r")]
+    assert [each for each in shown if each.startswith("diagnose: run 1")] == [
+        "diagnose: run 1 of 4, as it is: waits",
+        "diagnose: run 1 of 4, as it is: starts",
+        "diagnose: run 1 of 4, as it is: 5 batches",
+    ]
+    assert "diagnose: run 4 of 4, as it is: 5 batches" in shown
+    assert any("trial 9 waits: needs 4 slots" in each for each in shown)
+
+
+def test_where_time_goes_is_asked_of_the_measured_seconds_of_the_chief() -> None:
+    master = FakeMaster(RATES | {FIRST[1]: 300.0})
+    master.parts = {"dataloader_next": [3.0], "forward": [1.0], "other": [9.0], "backward": []}
+    diagnosed = diagnose(master, recipes=["replay"])
+    assert [title for title, _ in master.queries] == ["as it is", "as it is"]
+    query = master.queries[0][1]
+    assert (query.since, query.until, query.sources, query.columns) == (4.0, 9.0, ["rank:0"], 1)
+    assert "rank 0 waits for that 75 % of its time" in repr(diagnosed)
+
+
+def test_what_a_remedy_is_in_the_code_is_said() -> None:
+    master = FakeMaster(RATES | {"more loader workers": 300.0, ALONE: 300.0})
+    master.reported = {"workers": 4.0, "workers_before": 0.0}
+    shown = repr(diagnose(master, recipes=["workers", "one_slot"]))
+    assert "DataLoader(..., num_workers=4) instead of 0" in shown
+    assert "global_batch_size: 8, as much for a slot (weak scaling)" in shown

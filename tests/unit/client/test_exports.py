@@ -220,6 +220,12 @@ def test_a_file_with_other_content_is_not_written_over(tmp_path: Path) -> None:
     assert not (tmp_path / "cell_5.py").exists()
 
 
+def test_a_folder_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DetError, match=rf"^{tmp_path}/file: cannot be written: (File|Not a dir)"):
+        CODE.write(tmp_path / "file")
+
+
 def test_nothing_is_written_outside_of_the_folder(tmp_path: Path) -> None:
     with pytest.raises(DetError, match="would lie outside of the folder"):
         Code({"../up.py": ""}).write(tmp_path / "code")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from det_jupyter.client import Client, Experiment, Trial
 from det_jupyter.client.handle_text import checkpoint_line, experiment_line, trial_line
 from det_jupyter.contract.messages import State, TrialView
@@ -43,6 +45,12 @@ def test_a_trial_and_a_checkpoint_say_theirs() -> None:
     )
     line = checkpoint_line(checkpoint(10, 0.5, size_bytes=42_000, state="DELETED"), {"lr": 1e-5})
     assert line == "Checkpoint uuid-10 of trial 1: batch 10, metric 0.5, 42 kB, deleted, lr=1e-05"
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "n" * 60), (61, "n" * 59 + "…")])
+def test_a_long_name_is_cut(length: int, shown: str) -> None:
+    view = experiment(progress=0.0, name="n" * length).model_copy(update={"trials": []})
+    assert experiment_line(view) == f"Experiment 7 “{shown}” (queued, 0%)"
 
 
 def test_many_hyperparameters_are_cut() -> None:

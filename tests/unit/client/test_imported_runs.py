@@ -147,9 +147,11 @@ class Tracking:
         return [Of(step=step, value=1 / step, timestamp=1000 * step) for step in (1, 2)]
 
 
-def mlflow_run(name: str, status: str, metrics: dict[str, float]) -> Any:
+def mlflow_run(
+    name: str, status: str, metrics: dict[str, float], start: int = 500, end: int | None = None
+) -> Any:
     info = Of(
-        run_id=f"{name}0123456789", run_name=name, status=status, start_time=500, end_time=None
+        run_id=f"{name}0123456789", run_name=name, status=status, start_time=start, end_time=end
     )
     params = {"lr": "0.1", "layers": "3", "bn": "True", "opt": "sgd", "nan": "NaN"}
     return Of(info=info, data=Of(params=params, metrics=metrics))
@@ -175,6 +177,19 @@ def test_runs_of_mlflow_have_their_metrics_parameters_and_states() -> None:
     assert third.notices == ["the run was RUNNING when it was imported"]
     assert second.notices == []
     assert found.remarks == ["digits: 1 run without metrics left out"]
+
+
+def test_runs_of_mlflow_come_in_the_order_of_their_beginning() -> None:
+    tracking = Tracking(
+        mlflow_run("late", "FINISHED", {"loss": 0.5}, 9_000, 9_500),
+        mlflow_run("b", "FINISHED", {"loss": 0.5}, 1_000, 2_000),
+        mlflow_run("a", "FINISHED", {"loss": 0.5}, 1_000, 1_500),
+    )
+    experiment = Of(name="digits", experiment_id="7")
+    found = imported_runs._run_set(tracking, experiment, "http://here", "http://here").runs
+    assert [(run.name.partition(" ")[0], run.started_at, run.ended_at) for run in found] == [
+        ("a", 1.0, 1.5), ("b", 1.0, 2.0), ("late", 9.0, 9.5),
+    ]  # fmt: skip
 
 
 def test_pipes_and_devices_that_are_named_as_event_files_are_remarks(tmp_path: Path) -> None:

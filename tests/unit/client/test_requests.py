@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from datetime import date, datetime
 from typing import Any
 
 import pytest
 
-from det_jupyter.client.requests import make_request
+from det_jupyter.client.requests import make_request, to_moment
 from det_jupyter.contract.messages import ChangeSearch, ContinueTrial, SetTemplate, Wire
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError
@@ -49,3 +50,38 @@ def test_what_is_right_is_passed_on() -> None:
     )
     longer = Length("epochs", 3)
     assert request == ChangeSearch(experiment_id=3, max_length=longer, hyperparameters=new)
+
+
+NOW = 1_790_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("when", "begin", "end"),
+    [
+        (None, None, None),
+        (5, 5.0, 5.0),
+        (0.5, 0.5, 0.5),
+        ("30s", NOW - 30, NOW - 30),
+        (" 10m ", NOW - 600, NOW - 600),
+        ("10 min", NOW - 600, NOW - 600),
+        ("1.5h", NOW - 5400, NOW - 5400),
+        ("2d", NOW - 172_800, NOW - 172_800),
+        ("1w", NOW - 604_800, NOW - 604_800),
+        ("2026-01-31", datetime(2026, 1, 31).timestamp(), datetime(2026, 2, 1).timestamp()),
+        (date(2026, 12, 31), datetime(2026, 12, 31).timestamp(), datetime(2027, 1, 1).timestamp()),
+        (date.max, datetime(9999, 12, 31).timestamp(), datetime(9999, 12, 31).timestamp()),
+        ("2026-01-31 14:00", *[datetime(2026, 1, 31, 14).timestamp()] * 2),
+        (datetime(2026, 1, 31, 14), *[datetime(2026, 1, 31, 14).timestamp()] * 2),
+    ],
+)
+def test_a_moment_is_a_date_a_time_or_an_age(
+    when: Any, begin: float | None, end: float | None
+) -> None:
+    assert to_moment("since", when, NOW) == begin
+    assert to_moment("until", when, NOW, is_end=True) == end
+
+
+@pytest.mark.parametrize("when", ["soon", True, [1], "2026-13-01", "10 years"])
+def test_what_is_no_moment_is_refused_by_the_name_of_the_argument(when: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^since: got .*, expected a date such as 2026-01-31"):
+        to_moment("since", when, NOW)

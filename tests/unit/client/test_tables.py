@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.client.tables import Columns, Rows, write
+from det_jupyter.client.tables import Columns, Row, Rows, plain_table, write
 from det_jupyter.errors import DetError
 from tests.unit.client.absent_libraries import without
 
@@ -63,3 +63,29 @@ def test_no_trials_are_an_empty_table() -> None:
     assert Rows().to_columns() == {}
     assert list(Rows()) == []
     assert "pandas" not in vars(sys.modules["det_jupyter.client.tables"])
+
+
+def test_a_frame_has_times_numbers_and_texts() -> None:
+    pytest.importorskip("pandas")
+    rows = Rows([Row(time=0.5, name="a", value=1.0), Row(time=None, name=None, lr=None)])
+    frame = rows.to_frame()
+    assert [str(each) for each in frame.dtypes] == [
+        "datetime64[ns, UTC]", frame["name"].dtype.name, "float64", "float64",
+    ]  # fmt: skip
+    assert frame["time"][0].isoformat() == "1970-01-01T00:00:00.500000+00:00"
+    assert frame["name"].tolist()[0] == "a"
+    assert frame["value"].isna().tolist() == [False, True]
+
+
+def test_a_column_that_is_not_there_is_told_with_those_that_are() -> None:
+    row = Row({"id": 3, "hparams.lr": 0.1})
+    assert row["id"] == 3
+    with pytest.raises(KeyError, match=r"'lr': its column is 'hparams\.lr'"):
+        row["lr"]
+    with pytest.raises(KeyError, match=r"'x': the columns are id, hparams\.lr"):
+        row["x"]
+
+
+def test_a_plain_table_is_aligned_by_the_widest_cell_of_each_column() -> None:
+    table = plain_table(("id", "name"), [("1", "a"), ("1234", "digits")])
+    assert table == "id    name\n1     a\n1234  digits"
