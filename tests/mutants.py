@@ -67,6 +67,8 @@ _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in test
     "master/http": _SERVICE,
     "master/sampling": _SERVICE,
     "master/service": _SERVICE,
+    "pytorch": "tests/integration/test_checkpoint_code.py tests/integration/test_saving.py "
+    "tests/integration/test_trainer.py",
     "view": "tests/unit/client tests/unit/front/verbs",
 }
 _EXAMPLES = "tests/unit/test_examples.py"  # in docstrings: those of the part count
