@@ -33,11 +33,23 @@ from tests.integration.test_parallel_replicas import (
 
 
 class OneOfTwo(DistributedContext):
-    """The first of two ranks, the other of which does not take part."""
+    """The first of two ranks, as if the other had the same values: their mean is its own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.size = self.local_size = 2
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+    def allgather_local(self, value: Any) -> list[Any]:
+        return [value, value]
+
+    def reduce_(self, tensor: torch.Tensor, operation: str) -> torch.Tensor:
+        return tensor.mul_(2) if operation == "sum" else tensor
 
 
 @pytest.fixture(autouse=True)
