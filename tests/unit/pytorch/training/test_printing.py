@@ -59,7 +59,10 @@ def test_a_short_training_has_no_line_about_its_time(
 def test_medians_of_batches_are_printed_where_they_were_recorded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    durations = {"batch": [2_000_000, None, 4_000_000], "forward": [None]}
+    durations: dict[str, list[int | None]] = {
+        "batch": [2_000_000, None, 4_000_000],
+        "forward": [None],
+    }
     timings = BatchTimings(at=0.0, first=1, records=[8, 8, 8], durations_ns=durations)
     assert printed(capsys, timings) == ["batch                             3.000 ms"]
 
