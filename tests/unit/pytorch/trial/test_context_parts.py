@@ -109,3 +109,13 @@ def test_a_loaded_model_is_moved_only_if_a_device_is_given(
     assert CheckpointLoadContext(exp_conf={}).get_data_config() == {}
     with pytest.raises(ValueError, match="no configuration was given to this context"):
         CheckpointLoadContext().get_data_config()
+
+
+def test_a_reducer_that_came_after_the_checkpoint_begins_anew() -> None:
+    before, after = context(), context()
+    before.wrap_reducer(sum, "total").update(5)
+    total, count = after.wrap_reducer(sum, "total"), after.wrap_reducer(len, "count")
+    after.reducers.restore([before.reducers.state()], 0, 1)
+    total.update(1)
+    count.update(1)
+    assert after.reduce_metrics(for_training=True) == {"total": 6, "count": 1}
