@@ -64,14 +64,24 @@ _SERVICE = " ".join(
         "tests/integration/alerts tests/integration/trackers/test_tracked.py",
     ]
 )
+_CAPTURED = ("", "_modules", "_refusals", "_tensors", "_traps")  # in a shell of this process
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
     "client": "tests/unit/front tests/integration/test_importing.py",
-    "core": "tests/unit/test_profiler_context.py",
+    "core": "tests/unit/test_profiler_context.py tests/integration/test_saving.py "
+    "tests/integration/test_trainer.py tests/integration/test_training_timings.py",
+    "front": " ".join(
+        [
+            *(f"tests/integration/test_capture{name}.py" for name in _CAPTURED),
+            "tests/integration/server tests/unit/client",
+        ]
+    ),
     "master": "tests/integration/test_masters_stopped.py tests/integration/test_serving.py",
     "master/background": _SERVICE,
     "master/http": _SERVICE,
     "master/sampling": _SERVICE,
     "master/service": _SERVICE,
+    "pytorch": "tests/integration/test_checkpoint_code.py tests/integration/test_saving.py "
+    "tests/integration/test_trainer.py",
     "view": "tests/unit/client tests/unit/front/verbs",
 }
 _EXAMPLES = "tests/unit/test_examples.py"  # in docstrings: those of the part count

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_jupyter.client import Experiment, Trial
+from det_jupyter.client import experiment as experiment_module
+from det_jupyter.client import trial as trial_module
 from det_jupyter.contract.messages import (
     EffectiveConfig,
     Reason,
@@ -350,3 +353,24 @@ def test_a_reason_without_remedies_is_a_sentence() -> None:
     why = on_trial(reason=bare)[1].why()
     assert repr(why) == "Trial 1: it waits"
     assert why._repr_html_() == "<div><p><b>Trial 1</b>: it waits</p></div>"
+
+
+@pytest.mark.parametrize("folder", [None, "mine"])
+def test_event_files_are_of_the_handle(
+    folder: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Any] = []
+
+    def write(client: Any, number: int, trials: Any, place: Path) -> str:
+        written.append((number, trials, place))
+        return "files"
+
+    monkeypatch.setattr(experiment_module, "write_event_files", write)
+    monkeypatch.setattr(trial_module, "write_event_files", write)
+    wired, handle = on_trial()
+    found: list[Any] = [wired.experiment.tensorboard(folder), handle.tensorboard(folder)]
+    assert found == ["files", "files"]
+    assert written == [
+        (7, None, Path(folder or "tensorboard/experiment-7")),
+        (7, [1], Path(folder or "tensorboard/trial-1")),
+    ]

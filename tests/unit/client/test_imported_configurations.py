@@ -99,3 +99,15 @@ def test_one_run_is_no_search(
     assert searcher["smaller_is_better"] is smaller
     assert searcher["max_length"] == {"batches": 1}
     assert request.config["hyperparameters"]["run"] == {"type": "const", "val": "a"}
+
+
+def test_a_run_is_as_long_as_its_last_step_and_validated_where_it_has_a_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scalars = [("val_loss", 9, 0.25), ("val_loss", 4, 0.5), ("val_loss", 6, math.nan)]
+    request, result = imported(monkeypatch, tmp_path, run("a", *scalars))
+    [trial] = request.trials
+    assert (trial.steps_completed, trial.validations) == (9, {4: 0.5, 9: 0.25})
+    assert (trial.created_at, trial.ended_at) == (104.0, 109.0)
+    assert (result.metric, result.validated) == ("val_loss", ["val_loss"])
+    assert request.config["searcher"]["metric"] == "val_loss"

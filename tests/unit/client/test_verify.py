@@ -188,6 +188,22 @@ def test_so_many_machines_must_be_there(
         plan_of(pooled(slots), machines=machines, pools=[pool(*sizes)])
 
 
+def test_agents_of_other_pools_and_disabled_slots_do_not_count() -> None:
+    here, other = pool(2), pool(2, 2).model_copy(update={"name": "q"})
+    with pytest.raises(ConfigError, match=r"pool p has: a0 \(2 slots\)$"):
+        plan_of(pooled(2), machines=2, pools=[here, other])
+    both = pool(2, 2)
+    both.agents[1].slots = [
+        each.model_copy(update={"state": "disabled"}) for each in both.agents[1].slots
+    ]
+    with pytest.raises(ConfigError, match="needs so many agents"):
+        plan_of(pooled(2), machines=2, pools=[both])
+    gone = pool(2, 2)
+    gone.agents[1].connected = False
+    with pytest.raises(ConfigError, match="needs so many agents"):
+        plan_of(pooled(2), machines=2, pools=[gone])
+
+
 @pytest.mark.parametrize(("machines", "kill_at", "most"), [(0, None, 3), (4, None, 3), (3, 9, 2)])
 def test_each_interruption_can_be_followed_by_another_machine(
     machines: int, kill_at: int | None, most: int

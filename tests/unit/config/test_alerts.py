@@ -102,6 +102,15 @@ def test_entries_of_one_name_are_one() -> None:
     ]
 
 
+def test_an_entry_that_is_none_is_left_for_the_problem_that_it_is() -> None:
+    template = {"alerts": [{"name": "a", "slack": "${A}"}]}
+    assert merge(template, {"alerts": ["text", {"name": "b", "ntfy": "${B}"}]})["alerts"] == [
+        {"name": "a", "slack": "${A}"},
+        "text",
+        {"name": "b", "ntfy": "${B}"},
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "\n", "# alerts:\n  # - slack: x\n"])
 def test_an_alerts_yaml_without_entries_is_no_problem(text: str) -> None:
     assert read_alerts(text) == AlertsFile()

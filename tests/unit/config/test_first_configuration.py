@@ -14,7 +14,7 @@ import yaml
 
 from det_jupyter.config import parse_config
 from det_jupyter.config.first_configuration import draft
-from det_jupyter.contract.trial.source_needs import needs_of
+from det_jupyter.contract.trial.source_needs import UNKNOWN, Needs, needs_of
 from det_jupyter.front.notebook.submit.checks import (
     find_batch_size_problems,
     find_class_problems,
@@ -106,6 +106,56 @@ def test_a_class_gets_a_configuration_that_can_be_submitted(
     assert find_class_problems(name, names) == []
     assert find_metric_problems(config, names) == []
     assert find_batch_size_problems(document, names[name]) == []
+
+
+ADDED = """  lr: 0.001  # guessed from the names: change them
+  optimizer: {betas: [0.9, 0.999]}
+  mode: fast
+"""
+REST = """  dropout: 0.25
+  use_bias: false
+searcher:
+  name: single
+  metric: val_loss  # it also reports accuracy
+"""
+
+
+@pytest.mark.parametrize(
+    ("template", "written"),
+    [
+        (
+            TEMPLATE,
+            f"entrypoint: T\nhyperparameters:\n  global_batch_size: 64\n{ADDED}{REST}"
+            "  smaller_is_better: true\n  max_length: {batches: 1000}\n"
+            "resources:\n  slots_per_trial: 1\n",
+        ),
+        (
+            FLOW,
+            f"entrypoint: T\nhyperparameters:\n  a: 1\n{ADDED}  global_batch_size: 64\n{REST}"
+            "  max_length: {batches: 9}\n  smaller_is_better: true\n",
+        ),
+    ],
+)
+def test_lines_are_added_where_they_belong_and_a_guess_is_said_once(
+    template: str, written: str
+) -> None:
+    assert draft(template, "T", needs_of([BASE, LOSS], "T")) == written
+
+
+@pytest.mark.parametrize(
+    ("hparams", "is_guess"),
+    [
+        ({"lr": 0.1}, False),
+        ({"lr": UNKNOWN}, True),
+        ({"net": {"depth": 1, "act": {"kind": UNKNOWN}}}, True),
+        ({"net": {"depth": 1}, "lr": 0.1}, False),
+    ],
+)
+def test_a_value_that_the_code_does_not_have_is_said_to_be_a_guess(
+    hparams: dict[str, Any], is_guess: bool
+) -> None:
+    written = draft(TEMPLATE, "T", Needs(hparams=hparams, metrics=[]))
+    assert ("# guessed from the names" in written) is is_guess
 
 
 def test_what_the_users_own_template_says_stays() -> None:

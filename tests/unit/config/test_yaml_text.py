@@ -152,3 +152,15 @@ def test_an_entry_beyond_the_lists_is_left_as_it_is() -> None:
     beyond = Problem("labels[7]", "?")
     (found,), inherited = Sources(**documents, lines={"labels": 3}).locate([beyond])
     assert (str(found), inherited) == ("line 3: labels[7]: ?", [])
+
+
+@pytest.mark.parametrize("template", [{}, {"labels": "b"}, {"labels": None}])
+def test_an_entry_is_where_it_was_written_if_the_template_has_no_list(
+    template: dict[str, Any],
+) -> None:
+    document = {"labels": ["a", "c"]}
+    second = Problem("labels[1]", "?")
+    found = Sources(
+        document=document, template=template, lines={"labels": 3, "labels[1]": 5}
+    ).locate([second])
+    assert [said(each) for each in found] == [["line 5: labels[1]: ?"], []]

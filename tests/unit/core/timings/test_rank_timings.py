@@ -292,6 +292,37 @@ def test_an_exchange_ends_with_its_backward_pass_also_where_that_has_no_timer() 
     assert totals(record) == {"forward": 10, "exchange": 5, "rest": 0}
 
 
+@pytest.mark.parametrize(("is_exchanged", "exchange"), [(True, 50), (False, 0)])
+def test_an_exchange_begins_when_the_gradients_of_this_rank_are_there(
+    is_exchanged: bool, exchange: int
+) -> None:
+    clock = Now()
+    timings = Timings(Profiling(), 0, clock=HostClock(clock))
+    weights = [torch.ones(1, requires_grad=True) for _ in range(2)]
+
+    def note(_: Any) -> None:
+        clock.now += 3
+        timings.within_backward()
+
+    def compute() -> None:
+        timings.begin_backward(is_exchanged)
+        sum(weight.sum() for weight in weights).backward()  # type: ignore[union-attr]
+        clock.now += 50
+        timings.end_exchange()
+
+    for weight in weights:
+        weight.register_post_accumulate_grad_hook(note)
+    backward = timings.timed("backward", compute)
+    backward()
+    clock.now += 7
+    backward()
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    found = {part: ns for part, ns in totals(record).items() if ns}
+    both = {"backward": 2 * (56 - exchange), "exchange": 2 * exchange, "rest": 7}
+    assert found == {part: ns for part, ns in both.items() if ns}
+
+
 def test_a_context_has_no_timers_after_the_run() -> None:
     timings = Timings(Profiling(), 0)
     context = Context(Now())

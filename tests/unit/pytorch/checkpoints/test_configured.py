@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy
 import pytest
@@ -17,6 +20,7 @@ from det_jupyter.pytorch.checkpoints.configured import (
     built_otherwise,
     describe_built,
 )
+from det_jupyter.pytorch.checkpoints.restore import apply_changed
 
 Make = Callable[[Any], Any]  # an optimizer of parameters, or a scheduler of an optimizer
 
@@ -220,3 +224,27 @@ def test_groups_and_inner_schedulers_without_a_counterpart_stay_as_saved() -> No
     now = describe_built(Trained(sgd(lr=0.05), chained(2)).context)
     assert apply_configured(trained.context, trained.built, now) == ["SGD: lr 0.1 → 0.05"]
     assert [group["lr"] for group in trained.optimizer.param_groups] == [0.05, 0.3]
+
+
+def said_on_going_on(hparams: list[str], then: Any, now: Any, *, is_chief: bool = True) -> str:
+    """Return what is written when a training goes on at batch 6."""
+    context = SimpleNamespace(
+        distributed=SimpleNamespace(is_chief=is_chief), optimizers=[], lr_schedulers=[]
+    )
+    parts = SimpleNamespace(context=context, built=now)
+    written = io.StringIO()
+    with contextlib.redirect_stderr(written):
+        apply_changed(cast(Any, parts), {"steps_completed": 6, "built": then}, hparams)
+    return written.getvalue()
+
+
+def test_a_training_that_goes_on_says_with_what() -> None:
+    changed = ["lr 0.1 → 0.01", "depth 1 → 2"]
+    line = said_on_going_on(changed, None, None)
+    assert line.startswith(
+        "training goes on at batch 6 with other hyperparameters: lr 0.1 → 0.01, depth 1 → 2. "
+        "Optimizers and schedulers stay as the checkpoint has them"
+    )
+    assert line.endswith("did not say how they were made\n")
+    assert said_on_going_on([], None, None) == ""
+    assert said_on_going_on(changed, None, None, is_chief=False) == ""

@@ -28,6 +28,8 @@ Pair = namedtuple("Pair", ["x", "y"])
         ({"x": {"deep": [torch.zeros(7)]}}, 7),
         (UserDict({"x": torch.zeros(5)}), 5),
         (["a", "b", "c"], 3),
+        (range(4), 4),
+        ({"name": b"ab", "own": range(5)}, 5),
         ([torch.tensor(1), torch.tensor(2)], 2),
         (({"text": ["a", "b"]}, 0.5), 2),
         (pack_sequence([torch.zeros(3), torch.zeros(2)]), 2),

@@ -1,0 +1,91 @@
+"""Checkpoints that are not on this computer yet are asked for, and waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from det_jupyter.core import wanted
+from det_jupyter.core.wanted import await_shares, fetch
+from det_jupyter.errors import CheckpointError
+from det_jupyter.storage import CheckpointStorage
+
+Waiting = Callable[[Callable[[int], object]], None]
+DAY_S = 24 * 3600.0
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    """Return a function that sets what happens each time that something is waited for."""
+
+    def set_clock(happens: Callable[[int], object]) -> None:
+        waits: list[float] = []
+
+        def sleep(_: float) -> None:
+            waits.append(DAY_S / 4)
+            happens(len(waits))
+
+        clock = SimpleNamespace(monotonic=lambda: sum(waits), monotonic_ns=lambda: 17, sleep=sleep)
+        monkeypatch.setattr(wanted, "time", clock)
+
+    return set_clock
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_checkpoint_that_the_agent_has_fetched_is_there(
+    tmp_path: Path, waiting: Waiting, is_saved: bool
+) -> None:
+    asked: list[Any] = []
+
+    def answer(number: int) -> None:
+        if number == 2:
+            [request] = tmp_path.glob("*.json")
+            asked.append(json.loads(request.read_text()))
+            request.with_suffix(".done").write_text("")
+
+    waiting(answer)
+    fetch(tmp_path, "abc", is_saved=is_saved)
+    assert asked == [{"uuid": "abc", "is_saved": is_saved}]
+    assert list(tmp_path.glob("*.done")) == []
+
+
+def test_one_that_cannot_be_fetched_is_told_with_the_reason(
+    tmp_path: Path, waiting: Waiting
+) -> None:
+    def answer(number: int) -> None:
+        next(tmp_path.glob("*.json")).with_suffix(".done").write_text("the disk is full")
+
+    waiting(answer)
+    with pytest.raises(CheckpointError, match=r"abc is not on this computer.*: the disk is full"):
+        fetch(tmp_path, "abc", is_saved=False)
+
+
+def test_an_agent_that_does_not_answer_within_a_day_is_not_waited_for(
+    tmp_path: Path, waiting: Waiting
+) -> None:
+    waits: list[int] = []
+    waiting(waits.append)
+    with pytest.raises(CheckpointError, match="abc: the agent has not fetched it within a day"):
+        fetch(tmp_path, "abc", is_saved=False)
+    assert waits == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("comes_at", "comes"), [(0, True), (3, True), (9, False)])
+def test_shares_of_several_computers_are_waited_for_for_a_day(
+    waiting: Waiting, comes_at: int, comes: bool
+) -> None:
+    waits: list[int] = []
+    waiting(waits.append)
+    files = SimpleNamespace(files=lambda uuid: {"w": 1} if len(waits) >= comes_at else {})
+    storage = cast(CheckpointStorage, files)
+    if comes:
+        await_shares(storage, "abc")
+        assert len(waits) == comes_at
+    else:
+        with pytest.raises(CheckpointError, match="have not uploaded all files of it within a da"):
+            await_shares(storage, "abc")

@@ -1,0 +1,204 @@
+"""What a notebook submits: checks, notices, and the one request; a dry run sends nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from det_jupyter.contract.messages import TemplateView
+from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.front.notebook.complete.magic_parsers import cell_parser
+from det_jupyter.front.notebook.handles import connection, experiment_handles
+from det_jupyter.front.notebook.submit import submitting
+from det_jupyter.front.notebook.submit.caller import Caller, notebook_path, present_folder
+from det_jupyter.front.notebook.submit.from_python import submit
+from det_jupyter.front.notebook.submit.submitting import dry_run, submit_cell
+from det_jupyter.front.verbs.grammar import parse
+from tests.problems import said
+from tests.unit.client.test_experiment import Wired
+from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
+from tests.unit.view.view_samples import experiment, trial
+
+CELL = """name: digits
+entrypoint: model:Digits
+searcher: {name: single, metric: error, max_length: {batches: 10}}
+"""
+SHELL: Any = SimpleNamespace(user_ns={"seen": 1})
+
+
+@pytest.fixture
+def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wired:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "model.py").write_text("class Digits: ...\n")
+    monkeypatch.chdir(work)
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    wired = Wired(
+        experiments=experiment(trial(), id=12),
+        pools=[pool(agent(slot(0)))],
+        possible={"problem": None},
+        base=TemplateView(name="base", config={"max_restarts": 9}, created_at=0.0, updated_at=0.0),
+        room={},
+        cluster=cluster(pool(agent(slot(0)))),
+    )
+    info = wired.client.session.info.model_copy(update={"data_dir": str(tmp_path / "data")})
+    wired.client.session.info = info
+    monkeypatch.setattr(connection, "client", lambda: wired.client)
+    monkeypatch.setattr(experiment_handles, "experiment_of", lambda view: f"handle {view.id}")
+    return wired
+
+
+def options(words: str = "") -> Any:
+    return parse(cell_parser(), words)
+
+
+def requests(wired: Wired) -> list[dict[str, Any]]:
+    return [
+        body for method, path, body in wired.asked if (method, path) == ("POST", "experiments")
+    ]
+
+
+def test_a_cell_is_one_request(
+    wired: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cast(Any, submit_cell(CELL, options("--template base"), SHELL)) == "handle 12"
+    [request] = requests(wired)
+    assert request["config"]["name"] == "digits"
+    assert (request["template"], request["queue_anyway"]) == ("base", False)
+    assert (request["python"], request["cwd"]) == (sys.executable, str(tmp_path / "work"))
+    assert request["capsule"]["entrypoint"] == "model:Digits"
+    assert request["notebook"] is None
+    assert (
+        f"Note: ranks work in {tmp_path}/work itself, and read its files when they start; "
+        "--context . has them work in a copy\n" in capsys.readouterr().out
+    )
+
+
+def test_a_context_is_sent_and_the_folder_is_not_read_later(
+    wired: Wired, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit_cell(CELL, options("--context . --queue-anyway"), SHELL)
+    [request] = requests(wired)
+    assert request["queue_anyway"] is True
+    assert request["capsule"]["context"]["num_files"] == 1
+    assert "itself" not in capsys.readouterr().out
+
+
+def test_all_problems_of_a_cell_come_with_their_lines(wired: Wired) -> None:
+    wired.answers["possible"] = {"problem": {"path": "resources.slots_per_trial", "text": "no"}}
+    cell = CELL.replace("Digits", "Digts") + "max_restart: 1\nresources: {slots_per_trial: 3}\n"
+    with pytest.raises(ConfigError) as caught:
+        submit_cell(cell, options(), SHELL)
+    found = said(caught.value.problems)
+    assert [each.partition(":")[0] for each in found] == ["line 3", "line 5", "line 6"]
+    assert "did you mean Digits?" in found[0]
+    assert requests(wired) == []
+
+
+def test_a_refusal_of_the_master_has_lines_too(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from det_jupyter.errors import Problem
+
+    def refuse(request: Any) -> Any:
+        raise ConfigError([Problem("searcher.metric", "is no metric")])
+
+    monkeypatch.setattr(wired.client, "create", refuse)
+    with pytest.raises(ConfigError) as caught:
+        submit_cell(CELL, options(), SHELL)
+    assert said(caught.value.problems) == ["line 4: searcher.metric: is no metric"]
+
+
+@pytest.mark.parametrize(
+    ("slots", "problem", "words"),
+    [
+        (1, None, "to run on 1 slot."),
+        (4, None, "to run on 4 slots."),
+        (0, None, "to run without slots."),
+        (4, {"path": "a", "text": "too many"}, "to queue, though it cannot run now: a: too many."),
+    ],
+)
+def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(
+    slots: int,
+    problem: Any,
+    words: str,
+    wired: Wired,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wired.answers["possible"] = {"problem": problem}
+    dry_run(
+        f"{CELL}resources: {{slots_per_trial: {slots}}}\n",
+        options("--context . --queue-anyway"),
+        SHELL,
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"“digits” is ready {words}"
+    assert lines[1] == "It takes with it:"
+    assert any("model.py" in line for line in lines[2:])
+    assert requests(wired) == []
+
+
+def test_a_dry_run_of_what_takes_nothing_lists_nothing(
+    wired: Wired, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dry_run(CELL, options(), SHELL)
+    assert "It takes with it" not in capsys.readouterr().out
+
+
+class Net:
+    """A captured trial would be one of PyTorchTrial."""
+
+
+def test_an_object_is_told_as_what_it_is(wired: Wired) -> None:
+    with pytest.raises(ConfigError) as caught:
+        submit(Net, {"searcher": {"name": "single", "metric": "e", "max_length": {"batches": 1}}})
+    assert any("entrypoint" in each and "Net" in each for each in said(caught.value.problems))
+    assert requests(wired) == []
+
+
+def test_a_call_from_a_script_prints_what_the_capsule_says(
+    wired: Wired, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"searcher": {"name": "single", "metric": "e", "max_length": {"batches": 1}}}
+    submit("model:Digits", config, context=".")
+    [request] = requests(wired)
+    printed = capsys.readouterr().out
+    assert all(f"Note: {each}\n" in printed for each in request["capsule"]["notices"])
+    assert request["capsule"]["notices"]
+
+
+@pytest.mark.parametrize(
+    ("session", "own", "path"),
+    [("a/b.ipynb", {}, "a/b.ipynb"), (None, {"__vsc_ipynb_file__": "/v.ipynb"}, "/v.ipynb"),
+     (None, {}, None)],
+)  # fmt: skip
+def test_the_notebook_is_named_by_its_front_end(
+    session: str | None, own: dict[str, Any], path: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    if session is not None:
+        monkeypatch.setenv("JPY_SESSION_NAME", session)
+    assert notebook_path(Caller(namespace=own, shell=SHELL)) == path
+    assert notebook_path(Caller(namespace={})) is None
+    assert notebook_path(Caller(namespace={"__file__": "/none.py"})) is None
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    assert present_folder() == gone
+    gone.rmdir()
+    with pytest.raises(CaptureError, match="not there any more"):
+        present_folder()
+
+
+def test_the_storage_of_the_master_is_that_of_its_configuration(wired: Wired) -> None:
+    info = wired.client.session.info.model_copy(update={"checkpoint_storage": "/saved"})
+    wired.client.session.info = info
+    assert submitting.storage_of_master() == "/saved"
+    assert submitting.template_named("base") == {"max_restarts": 9}

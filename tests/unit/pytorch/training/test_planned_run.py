@@ -1,0 +1,166 @@
+"""A rank trains the trial of a plan: to its target, from a checkpoint, with changes on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from det_jupyter.contract.messages import Change, ChangeOrder
+from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, MetricsReported
+from det_jupyter.contract.values.lengths import parse_length
+from det_jupyter.errors import ConfigError
+from tests.unit.pytorch.training.planned_samples import Line, Planned
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(map(torch.equal, one, other))
+
+
+def validations(run: Planned) -> list[int]:
+    return [r.steps_completed for r in run.records(MetricsReported) if r.group == "validation"]
+
+
+def test_a_run_trains_to_its_target_and_saves_there(tmp_path: Path) -> None:
+    run = Planned(tmp_path)
+    assert (run.run.steps_completed, run.run.trained) == (0, 0)
+    before = run.run.live()
+    assert (before["trial"], before["model"], before["optimizer"]) == (None, None, None)
+    assert (before["batch"], before["metrics"], "loss" in before) == (None, {}, False)
+    assert run.train() == "completed"
+    assert (run.run.steps_completed, run.run.trained) == (10, 10)
+    assert len(run.first_steps) == 1
+    assert validations(run) == [4, 8, 10]
+    assert run.records(CheckpointSaved)[-1].steps_completed == 10
+    live = run.run.live()
+    assert isinstance(live["trial"], Line)
+    assert live["model"] is live["models"][0] is live["trial"].model
+    assert live["optimizer"] is live["optimizers"][0]
+    assert (live["batch_idx"], live["steps_completed"]) == (9, 10)
+    assert isinstance(live["loss"], float)
+    assert live["loss"] == pytest.approx(float(live["metrics"]["loss"]))
+    assert len(live["batch"]) == 2
+    assert live["context"].get_experiment_id() == 3
+    assert (live["context"].get_trial_id(), live["context"].get_trial_seed()) == (7, 11)
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(tmp_path: Path) -> None:
+    straight, first = (
+        Planned(tmp_path / "a"),
+        Planned(tmp_path / "b", target=parse_length({"batches": 6})),
+    )
+    assert straight.train() == "completed"
+    first.train()
+    checkpoint = first.last_checkpoint(tmp_path / "b")
+    assert checkpoint.steps_completed == 6
+    second = Planned(tmp_path / "b", run=2, allocation_id="7.2", checkpoint=checkpoint)
+    assert second.train() == "completed"
+    assert (second.run.steps_completed, second.run.trained) == (10, 4)
+    assert second.run.context.get_initial_batch() == 6
+    assert validations(second) == [8, 10]
+    assert same(straight.weights(), second.weights())
+
+
+def test_a_missing_batch_size_is_told_before_anything_is_built(tmp_path: Path) -> None:
+    configuration = {
+        "searcher": {"name": "single", "metric": "error", "max_length": {"records": 8}}
+    }
+    run = Planned(tmp_path, hparams={}, configuration={**configuration, "hyperparameters": {}})
+    with pytest.raises(ConfigError, match="global_batch_size"):
+        run.train()
+    assert run.run.trial is None
+
+
+def rates(run: Planned) -> list[float]:
+    return [group["lr"] for group in run.run.context.optimizers[0].param_groups]
+
+
+@pytest.mark.parametrize(
+    ("change", "rate", "text", "error"),
+    [
+        (Change(lr=0.5), 0.5, "lr 0.125 → 0.5", ""),
+        (Change(lr_factor=0.5), 0.0625, "lr 0.125 → 0.0625", ""),
+        (Change(min_validation_period=parse_length({"batches": 3})), 0.125,
+         "min_validation_period 4 batches → 3 batches", ""),
+        (Change(min_validation_period=parse_length({"batches": 0}), lr=0.25), 0.25,
+         "lr 0.125 → 0.25, min_validation_period 4 batches → none", ""),
+        (Change(lr=0.5, optimizer=3), 0.125, "", "optimizer: got 3"),
+    ],
+)  # fmt: skip
+def test_a_change_is_made_and_told_or_refused_with_the_reason(
+    tmp_path: Path, change: Change, rate: float, text: str, error: str
+) -> None:
+    run = Planned(tmp_path, orders=[ChangeOrder(id=4, change=change)])
+    run.train()
+    assert rates(run) == [rate]
+    [made] = run.records(ChangeMade)
+    assert (made.order_id, made.steps_completed, made.text) == (4, 0, text)
+    assert made.error.startswith(error)
+    assert bool(made.error) is bool(error)
+    periods = {"3": [3, 6, 9, 10], "none": [10]}
+    assert validations(run) == periods.get(text.rpartition("→ ")[2].split(" ")[0], [4, 8, 10])
+
+
+def test_changes_of_earlier_runs_are_repeated_after_their_batches(tmp_path: Path) -> None:
+    changes = [
+        ChangeOrder(id=2, change=Change(lr_factor=0.5), steps_completed=6),
+        ChangeOrder(id=1, change=Change(lr=1.0), steps_completed=6),
+        ChangeOrder(id=3, change=Change(lr_factor=0.5), steps_completed=99),
+    ]
+    run, plain = Planned(tmp_path / "a", orders=changes), Planned(tmp_path / "b")
+    run.train(), plain.train()
+    assert rates(run) == [0.5], "first the lower number, and the third is not due"
+    assert run.records(ChangeMade) == []
+    assert not same(run.weights(), plain.weights())
+
+
+def test_changes_before_a_checkpoint_are_in_it(tmp_path: Path) -> None:
+    every = Change(lr_factor=0.5, min_validation_period=parse_length({"batches": 3}))
+    change = ChangeOrder(id=1, change=every, steps_completed=2)
+    first = Planned(tmp_path, orders=[change], target=parse_length({"batches": 6}))
+    first.train()
+    second = Planned(
+        tmp_path, run=2, allocation_id="7.2", orders=[change],
+        checkpoint=first.last_checkpoint(tmp_path),
+    )  # fmt: skip
+    second.train()
+    assert rates(second) == [0.0625], "it is not made twice"
+    # The checkpoint was saved before the validation that was due there.
+    assert validations(second) == [6, 9, 10], "but its period counts"
+
+
+class Asking(Line):
+    """Asks where it is in the training."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.asked: list[Any] = []
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        context = self.context
+        self.asked.append(
+            (
+                context.current_train_batch(), context.current_train_epoch(),
+                context.is_epoch_start(), context.is_epoch_end(), context._epoch_len,
+            )
+        )  # fmt: skip
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+def test_a_trial_knows_where_it_is(tmp_path: Path) -> None:
+    run = Planned(tmp_path, Asking)
+    assert run.run.context._epoch_len is None
+    run.train()
+    trial = run.run.trial
+    assert isinstance(trial, Asking)
+    assert trial.asked == [
+        (batch, batch // 4, batch % 4 == 0, batch % 4 == 3, 4) for batch in range(10)
+    ]
+
+
+def test_an_initial_validation_is_made_if_it_is_asked_for(tmp_path: Path) -> None:
+    run = Planned(tmp_path, configuration={"perform_initial_validation": True})
+    run.train()
+    assert validations(run) == [0, 4, 8, 10]
