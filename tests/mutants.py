@@ -33,14 +33,17 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import Phase, settings
 
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.errors import DetError
 from tests import rooms
 
@@ -56,7 +59,11 @@ _SERVICE = " ".join(
         "tests/integration/alerts tests/integration/trackers/test_tracked.py",
     ]
 )
+_IN_PROCESS = (
+    "agent_devices_seen agent_leaving agent_runner agent_sampler agent_spawn lease tunnels"
+)
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
+    "agent": " ".join(f"tests/integration/test_{name}.py" for name in _IN_PROCESS.split()),
     "core": "tests/unit/test_profiler_context.py",
     "master/background": _SERVICE,
     "master/http": _SERVICE,
@@ -410,8 +417,11 @@ class Trying:
             key=lambda test: self._took_s[test.nodeid],
         )
         limit_s = round(10 + 3 * sum(self._took_s[test.nodeid] for test in tests))
+        parent = os.getpid()
         if pid := os.fork():
             return pid
+        kill_with_parent(parent)
+        keep_others_alive()
         resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
         signal.alarm(60 + 20 * limit_s)
         silence()
@@ -436,6 +446,31 @@ def _live_functions() -> dict[Function, list[FunctionType]]:
         if type(thing) is FunctionType:  # isinstance asks proxies, and some warn
             functions[_key(thing.__code__)].append(thing)
     return functions
+
+
+def keep_others_alive() -> None:
+    """Let this process signal only itself and what is started from now on.
+
+    With a fault in the choice of what ends, tests would kill whatever runs on the computer.
+    """
+    os.setsid()
+    began = psutil.Process().create_time()
+    kill, kill_group = os.kill, os.killpg
+
+    def check(pid: int) -> None:
+        with suppress(psutil.NoSuchProcess):
+            if pid <= 1 or psutil.Process(pid).create_time() < began:
+                raise PermissionError(f"process {pid} is not of this test")
+
+    def guarded(pid: int, number: int) -> None:
+        check(pid)
+        kill(pid, number)
+
+    def guarded_group(group: int, number: int) -> None:
+        check(group or os.getpgrp())
+        kill_group(group, number)
+
+    os.kill, os.killpg = guarded, guarded_group
 
 
 def silence() -> None:
