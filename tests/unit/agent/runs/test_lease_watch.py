@@ -172,7 +172,9 @@ def test_the_end_of_a_lease_kills_what_belongs_to_the_runs_and_says_so(
         end(process.pid)  # the agent itself is spared, to tell its master
         assert not has_ended(process.pid)
         assert caplog.records == []
-        end(0)
+        agent = subprocess.Popen(["true"])
+        agent.wait()
+        end(agent.pid)
         assert has_ended(process.pid)
     assert f"the lease has ended: killed [{process.pid}]" in caplog.text
 
