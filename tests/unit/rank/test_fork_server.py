@@ -306,3 +306,60 @@ def test_a_server_that_cannot_import_what_ranks_need_says_why_and_ends(
     assert "No module named 'det_missing_module'" in report["reason"]
     assert preloaded.served == []
     assert "Traceback" in capsys.readouterr().err
+
+
+class Left(BaseException):
+    """The process has ended."""
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_forked_process_is_no_server_and_never_goes_on_as_a_copy_of_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    returns: bool,
+) -> None:
+    prepared: list[tuple[RankSpec, int]] = []
+    codes: list[int] = []
+    before = signal.getsignal(signal.SIGCHLD)
+
+    def end(code: int) -> None:
+        codes.append(code)
+        raise Left
+
+    def target(spec: RankSpec) -> None:
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+        assert signal.set_wakeup_fd(-1) == -1
+        print("last words", end="")
+        if not returns:
+            raise ValueError("no")
+
+    monkeypatch.setattr(zygote, "prepare_process", lambda *given: prepared.append(given))
+    monkeypatch.setattr(os, "_exit", end)
+    ours, theirs = socket.socketpair()
+    num = len(os.listdir("/proc/self/fd"))
+    server = ForkServer(theirs, target)  # type: ignore[arg-type]
+    spec = make_spec(tmp_path)
+    with pytest.raises(Left):
+        server._become_rank(spec)
+    assert len(os.listdir("/proc/self/fd")) == num - 1  # the socket is closed too
+    assert ours.recv(1) == b""
+    ours.close()
+    signal.signal(signal.SIGCHLD, before)
+    assert prepared == [(spec, os.getpid())]
+    assert codes == [1]
+    said = capsys.readouterr()
+    assert said.out == "last words"
+    assert ("ValueError: no" in said.err) is not returns
+
+
+def test_a_user_who_has_closed_the_streams_does_not_keep_a_rank_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Closed:
+        def flush(self) -> None:
+            raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    monkeypatch.setattr(sys, "stderr", Closed())
+    zygote._flush_streams()

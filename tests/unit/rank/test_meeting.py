@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import _rendezvous_handlers
 
 from det_jupyter.contract.messages import GangNetwork, RankPlace
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.peer_errors import PeerLost
-from det_jupyter.errors import LaunchError
+from det_jupyter.errors import LaunchError, WaitTimeout
 from det_jupyter.rank import rendezvous
-from det_jupyter.rank.rendezvous import PromptStore, WaitTimeout
+from det_jupyter.rank.rendezvous import PromptStore
 from tests.unit.rank.rank_specs import make_spec
 
 GPU, CPU = torch.device("cuda", 1), torch.device("cpu")
@@ -211,7 +212,7 @@ def test_a_script_finds_its_group_and_cannot_end_it(group: Group) -> None:
 @pytest.fixture
 def handlers() -> Iterator[dict[str, Any]]:
     """Restore how torch reads addresses."""
-    found = rendezvous._rendezvous_handlers
+    found = _rendezvous_handlers
     before = dict(found)
     found["env"] = lambda url, **options: iter([("by port", url)])
     yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import faulthandler
 import json
 import multiprocessing
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import Capsule, RankSpec
 from det_jupyter.rank import __main__ as main_module
 from det_jupyter.rank import process as module
@@ -210,3 +212,56 @@ def test_the_kernel_spec_starts_a_rank_or_an_ordinary_kernel(
     assert done == ([(spec, os.getppid()), spec] if has_spec else ["kernel"])
     assert "DET_RANK_SPEC" not in os.environ
     assert "torch" in sys.modules
+
+
+def test_what_a_rank_prints_goes_to_its_file_at_once_whatever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_spec(tmp_path)
+    pointed: list[tuple[str, int]] = []
+
+    def dup2(source: int, target: int) -> None:
+        pointed.append((os.readlink(f"/proc/self/fd/{source}"), target))
+
+    num = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        for name in ("stdin", "stdout", "stderr"):
+            patch.setattr(sys, name, None)
+            patch.setattr(sys, f"__{name}__", None)
+        patch.setattr(os, "dup2", dup2)
+        module._redirect_streams(RunDir(tmp_path), 1)
+        streams = [sys.stdin, sys.stdout, sys.stderr]
+        assert streams == [sys.__stdin__, sys.__stdout__, sys.__stderr__]
+    assert len(os.listdir("/proc/self/fd")) == num
+    output = str(tmp_path / "output-1")
+    assert pointed == [("/dev/null", 0), (output, 1), (output, 2)]
+    assert Path(output).stat().st_mode & 0o777 == 0o600
+    assert [stream.fileno() for stream in streams] == [0, 1, 2]
+    assert {stream.encoding for stream in streams} == {"utf-8"}
+    assert {stream.errors for stream in streams} == {"backslashreplace"}
+    assert all(stream.line_buffering for stream in streams)
+    for stream in streams:
+        stream.detach()
+
+
+def test_what_prints_waits_while_the_disk_is_full(tmp_path: Path) -> None:
+    file = os.open(tmp_path / "output", os.O_WRONLY | os.O_CREAT)
+    full = os.open("/dev/full", os.O_WRONLY)
+    waits: list[int | None] = []
+
+    class Gate:
+        def await_room_after(self, error: OSError) -> None:
+            waits.append(error.errno)
+            if len(waits) == 2:
+                os.dup2(file, full)
+
+    output = module._Output(full, Gate())  # type: ignore[arg-type]
+    try:
+        assert output.write(b"epoch 1") == 7
+        output.close()
+        assert os.fstat(full).st_size == 7  # the descriptor is the rank's, and stays open
+    finally:
+        os.close(file)
+        os.close(full)
+    assert waits == [errno.ENOSPC] * 2
+    assert (tmp_path / "output").read_bytes() == b"epoch 1"
