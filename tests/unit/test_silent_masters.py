@@ -14,11 +14,12 @@ import pytest
 from det_jupyter import connection
 from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.paths import write_private
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound
 from tests.problems import refusal
 from tests.processes import at_home, wait_until
-from tests.unit.test_connection import info, session
+from tests.unit.test_connection import ClosedTransport, Masters, info, own_info, session
 
 
 def test_a_user_asks_but_a_program_of_its_own_says_that_it_does() -> None:
@@ -201,3 +202,56 @@ def test_what_the_next_master_may_have_done_is_said_to_be_uncertain_too() -> Non
 
     with pytest.raises(MasterUnreachable, match=r":2 does not answer .* may be done or not"):
         session(answer, successor=2).post("/experiments", {})
+
+
+def test_a_put_is_sent_again_and_its_answer_returned() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.port} {request.content.decode()}")
+        if len(asked) == 1:
+            raise httpx.ReadError("reset", request=request)
+        return httpx.Response(200, json="stored")
+
+    assert session(answer, successor=2).put("/templates/x", {"a": 1}) == "stored"
+    assert asked == ['PUT 1 {"a":1}', 'PUT 2 {"a":1}']
+
+
+def test_all_connections_of_a_session_are_closed_with_it() -> None:
+    transport = ClosedTransport(lambda request: httpx.Response(200, json={}))
+    opened = Session(info(1), transport=transport)
+    opened.get("/x")
+    opened.close()
+    assert transport.is_closed
+
+
+def test_what_does_not_exist_may_have_no_number() -> None:
+    body = refusal("NotFound", "there is none")
+    with pytest.raises(NotFound) as caught:
+        session(lambda request: httpx.Response(404, json=body)).get("/x")
+    assert (caught.value.what, caught.value.number) == ("", 0)
+
+
+def test_a_start_that_finds_another_master_takes_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    masters = Masters(monkeypatch, 0)
+    announced = iter([None, info(1)])
+    monkeypatch.setattr(connection, "find_master", lambda: next(announced))
+    assert (connection.ensure_master(), masters.num_started) == (info(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("is_own", "has_holder", "is_found"), [(True, True, True), (False, False, False)]
+)
+def test_only_a_master_that_holds_the_lock_elsewhere_is_elsewhere(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_own: bool,
+    has_holder: bool,
+    is_found: bool,
+) -> None:
+    holder = SimpleNamespace(is_here=False) if has_holder else None
+    monkeypatch.setattr(connection, "holder_of", lambda path: holder)
+    found = own_info() if is_own else own_info(host="elsewhere", birth="1@x")
+    with at_home(tmp_path, {}):
+        write_private(paths.master_file(), found.model_dump_json())
+        assert connection.find_master() == (found if is_found else None)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from det_jupyter.contract.host.rundir import RunDir
-from det_jupyter.launch import mpi, wrap_rank
+from det_jupyter.launch import chief_launcher, mpi, workers, wrap_rank
 from det_jupyter.launch.computers import Run
 
 
@@ -30,10 +32,17 @@ def test_a_wrapped_rank_ends_as_its_command_did(
     monkeypatch: pytest.MonkeyPatch, code: int, expected: int
 ) -> None:
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(wrap_rank, "run_workers", lambda *_, **__: code)
+    given: list[dict[str, Any]] = []
+
+    def run_workers(*_: object, **options: Any) -> int:
+        given.append(options)
+        return code
+
+    monkeypatch.setattr(wrap_rank, "run_workers", run_workers)
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     assert wrap_rank.main(["0", "sh"]) == expected
+    assert given == [{"is_quiet": True}]  # the command has said what was wrong
     assert sent == ([] if code >= 0 else [(os.getpid(), -code)])
     is_default = signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
     assert is_default is (code < 0)  # else its handler would keep the signal from ending it
@@ -118,3 +127,50 @@ def test_options_are_those_of_the_mpirun_that_is_installed(
     (argv,) = started
     assert argv[:3] == (str(program), "-np" if is_open else "-n", "2")
     assert ("--noprefix" in argv) is is_open
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_other_computers_wait_until_the_launcher_of_the_first_has_ended(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_there: bool,
+) -> None:
+    ended = tmp_path / "ended"
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            ended.write_text("7")
+            if not is_there:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(chief_launcher, "time", SimpleNamespace(sleep=sleep))
+    job = chief_launcher.Job(4, 1, None, ended if is_there else None)
+    if is_there:
+        assert chief_launcher.run_on_chief("mpi", job, ("mpirun",), {}) == 7
+    else:  # nothing tells its end: the agent ends this process
+        with pytest.raises(KeyboardInterrupt):
+            chief_launcher.run_on_chief("mpi", job, ("mpirun",), {})
+    assert len(pauses) == 3
+    assert "waiting for it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_workers_of_a_launcher_that_was_killed_are_killed(is_done: bool) -> None:
+    guard = workers._Guard()
+    with subprocess.Popen(["sleep", "600"], process_group=0) as worker:
+        guard.send(str(worker.pid))
+        if is_done:
+            guard.close()
+        else:
+            stdin = guard._process.stdin
+            assert stdin is not None
+            stdin.close()  # as when the launcher is gone
+            guard._process.wait()
+        assert guard._process.returncode == 0
+        if not is_done:
+            worker.wait()
+        assert worker.poll() == (None if is_done else -9)
+        worker.kill()
