@@ -63,8 +63,16 @@ _SERVICE = " ".join(
 _IN_PROCESS = (
     "agent_devices_seen agent_leaving agent_runner agent_sampler agent_spawn lease tunnels"
 )
+_OF_MESSAGES = (
+    "tests/unit/agent/runs "
+    "tests/unit/client/test_boards.py tests/unit/client/test_trial_orders.py "
+    "tests/unit/config/test_config_limits.py tests/unit/config/test_parsing.py "
+    "tests/unit/core/test_device_errors.py tests/unit/searcher/test_rung_lengths.py "
+    "tests/integration/test_run_processes.py tests/integration/test_tls_listener.py"
+)
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
     "agent": " ".join(f"tests/integration/test_{name}.py" for name in _IN_PROCESS.split()),
+    "contract": _OF_MESSAGES,
     "core": "tests/unit/test_profiler_context.py",
     _TOP: "tests/unit/test_silent_masters.py",
     "master/background": _SERVICE,
