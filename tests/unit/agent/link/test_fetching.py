@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import json
 import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -352,3 +354,65 @@ def test_all_that_a_run_needs_is_fetched_before_it_starts(
     assert GangPlan.model_validate_json(run.dir.plan.read_bytes()) == run.plan
     assert run.dir.wanted.exists() is not is_shared
     assert probe.exists() is not is_shared
+
+
+class Answers:
+    """A master that answers requests for a checkpoint one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: int | None) -> None:
+        self.answers = list(answers)  # a status; None: no connection
+        self.now = 0.0
+        monkeypatch.setattr(fetching, "open_http", lambda _: self._open())
+        monkeypatch.setattr(fetching, "_PAUSE_S", 0.0)
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
+        monkeypatch.setattr(fetching, "time", clock)
+
+    def _open(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), base_url="http://m")
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/checkpoints/u1"):
+            return httpx.Response(200, content=b"state")
+        self.now += 10.0
+        status = self.answers.pop(0)
+        if status is None:
+            raise httpx.ConnectError("refused", request=request)
+        if status != 200:
+            return httpx.Response(status, json={"problems": [{"path": "", "text": "no"}]})
+        return httpx.Response(200, content=b'{"files": {"state": 5}}')
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_saved", "num_left", "problem"),
+    [
+        ([200], False, 0, ""),
+        ([None, None, 200], False, 0, ""),
+        ([404, 404, 200], True, 0, ""),  # another rank has saved it, and it is on its way
+        ([404, 200], False, 1, "no"),
+        ([409, 200], True, 1, "no"),
+        ([None] * 9, False, 2, "refused"),  # for a minute
+        ([404] * 300, True, 0, "no"),
+    ],
+)
+def test_a_checkpoint_that_a_rank_has_requested_is_tried_again_while_it_may_come(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[int | None],
+    is_saved: bool,
+    num_left: int,
+    problem: str,
+) -> None:
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    run.prepare()
+    run.dir.wanted.mkdir()
+    request = run.dir.wanted / "u1.json"
+    request.write_text(json.dumps({"uuid": "u1", "is_saved": is_saved}))
+    master = Answers(monkeypatch, *answers)
+    asyncio.run(RunFiles(CREDENTIALS)._serve(run, request))
+    assert not request.exists()
+    told = request.with_suffix(".done").read_text()
+    assert problem in told
+    assert bool(told) is bool(problem)
+    if len(answers) < 9:
+        assert len(master.answers) == num_left
+    assert (folder / "u1" / "state").exists() is not bool(problem)

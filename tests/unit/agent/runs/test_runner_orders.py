@@ -49,11 +49,17 @@ class Launches:
         self.exits: dict[str, asyncio.Queue[RankExit]] = {}
         self.error: Exception | None = None
         self.dies = True
+        self.is_slow = False  # no rank is started before the end is ordered
         monkeypatch.setattr(runner_module, "kill_group", self._kill)
 
-    async def launch(self, plan: GangPlan, *_: Any) -> RankProcesses | None:
+    async def launch(
+        self, plan: GangPlan, _: Any, end_ordered: asyncio.Event
+    ) -> RankProcesses | None:
         if self.error is not None:
             raise self.error
+        if self.is_slow:
+            await end_ordered.wait()
+            return None
         exits = self.exits[plan.allocation_id] = asyncio.Queue()
         pids = {rank: 2**30 + rank for rank in range(len(plan.slots))}
         return RankProcesses(pids=pids, exits=exits, note="by hand")
@@ -306,3 +312,27 @@ def test_errors_of_the_devices_are_told_with_the_rank_that_failed(
     play(scenario)
     pids = [2**30, 2**30 + 1]
     assert asked == (["a reading", ([4], True, pids)] if other == "a" else [])
+
+
+@pytest.mark.parametrize("order", ["kill", "lose", "break off"])
+def test_a_gang_that_is_being_started_is_started_no_more_when_its_end_is_ordered(
+    play: Callable[..., None], order: str
+) -> None:
+    async def scenario(runner: Runner, launches: Launches) -> None:
+        launches.is_slow = True
+        runner.carry_out(StartGang(plan=make_plan("1.1.1", [])), agent_id="a")
+        run = runner.runs_of("a")["1.1.1"]
+        await asyncio.sleep(0)
+        if order == "kill":
+            runner.carry_out(KillGang(allocation_id="1.1.1"), agent_id="a")
+        elif order == "lose":
+            await runner.lose(Loss.MASTER, 60.0)
+        else:
+            runner.break_off(run, "no room", no_room=True)
+        exited = await ended(run)
+        assert (exited.killed, exited.lost, exited.not_saved) == (
+            order == "kill", order == "lose", order == "break off",
+        )  # fmt: skip
+        assert exited.exit_codes == {0: None, 1: None}
+
+    play(scenario)
