@@ -162,3 +162,20 @@ def test_a_module_is_loaded_with_a_main_of_its_own(
     found = load_entrypoint(capsule, blobs, folder / "code", folder, named)
     assert found.__module__ == "ctx_loaded"
     assert sys.modules["__main__"] is not before
+
+
+def test_a_module_of_the_folder_takes_the_place_of_pythons_and_of_no_other(
+    folder: Path,
+) -> None:
+    import json.decoder
+    import shelve
+
+    names = ["json", "json.decoder", "shelve", "jsonschema_of_nobody"]
+    sys.modules["jsonschema_of_nobody"] = shelve
+    assert json.decoder is not None
+    sys.path.append(str(folder))
+    write(folder, "json.py", "")
+    put_first(folder)
+    assert [name for name in names if name in sys.modules] == ["shelve", "jsonschema_of_nobody"]
+    assert sys.path.count(str(folder)) == 1
+    del sys.modules["jsonschema_of_nobody"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ipykernel.iostream import IOPubThread
+from ipykernel.zmqshell import ZMQInteractiveShell
 
 from det_jupyter.contract.host.connection_files import read_connection_file
 from det_jupyter.rank import kernel
@@ -199,3 +200,22 @@ def test_only_the_kernels_own_process_sends_the_output_of_cells(
         monkeypatch.setattr(IOPubThread, "_is_master_process", lambda self, is_own=is_own: is_own)
         thread._really_send(f"own: {is_own}")
     assert sent == ["own: True"]
+
+
+def test_a_front_end_interrupts_the_cell(guest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted: list[threading.Thread] = []
+    monkeypatch.setattr(kernel, "_interrupt_cell", interrupted.append)
+    asyncio.run(guest.interrupt_request(None, None, {}))
+    assert interrupted == [threading.current_thread()]
+
+
+def test_exit_in_a_console_ends_the_console_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[object] = []
+    monkeypatch.setattr(
+        ZMQInteractiveShell, "ask_exit", lambda shell: kept.append(shell.keepkernel_on_exit)
+    )
+    guest_shell = type("Shell", (kernel._GuestShell,), {"__init__": lambda self: None})
+    monkeypatch.setattr(guest_shell, "keepkernel_on_exit", None)
+    made = guest_shell()
+    made.ask_exit()
+    assert kept == [True]

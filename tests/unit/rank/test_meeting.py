@@ -200,9 +200,15 @@ def test_a_script_finds_its_group_and_cannot_end_it(group: Group) -> None:
     with pytest.raises(ValueError, match="got 'nccl', but this rank has a process group of 'gl"):
         dist.init_process_group("nccl")
     assert len(group.made) == 1
-    for module in (dist, dist.distributed_c10d):
-        module.destroy_process_group()
-        module.destroy_process_group(dist.group.WORLD)
+    world: Any = object()
+    member: Any = dist.distributed_c10d.GroupMember
+    before, member.WORLD = member.WORLD, world
+    try:
+        for module in (dist, dist.distributed_c10d):
+            module.destroy_process_group()
+            module.destroy_process_group(world)
+    finally:
+        member.WORLD = before
     assert group.destroyed == []
     own: Any = object()
     dist.destroy_process_group(own)
