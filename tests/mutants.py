@@ -68,6 +68,7 @@ _OF_MESSAGES = (
     "tests/unit/client/test_boards.py tests/unit/client/test_trial_orders.py "
     "tests/unit/config/test_config_limits.py tests/unit/config/test_parsing.py "
     "tests/unit/core/test_device_errors.py tests/unit/searcher/test_rung_lengths.py "
+    "tests/integration/test_checkpoint_code.py "
     "tests/integration/test_run_processes.py tests/integration/test_tls_listener.py"
 )
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
