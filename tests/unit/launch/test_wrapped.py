@@ -174,3 +174,14 @@ def test_workers_of_a_launcher_that_was_killed_are_killed(is_done: bool) -> None
             worker.wait()
         assert worker.poll() == (None if is_done else -9)
         worker.kill()
+
+
+@pytest.mark.parametrize("words", [["--with-parent", "0", "sh"], ["0", "sh"]])
+def test_a_rank_ends_with_its_launcher_if_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    parents: list[int] = []
+    monkeypatch.setattr(wrap_rank, "run_workers", lambda *_, **__: 0)
+    monkeypatch.setattr(wrap_rank, "kill_with_parent", parents.append)
+    assert wrap_rank.main(words) == 0
+    assert parents == ([os.getppid()] if words[0] == "--with-parent" else [])
