@@ -138,7 +138,7 @@ class Session:
                 for line in _split_lines(response.iter_bytes()):
                     yield json.loads(line) if line else None
         except httpx.TransportError as error:
-            raise self._unreachable(error) from None
+            raise _unreachable(error, self.info) from None
 
     def close(self) -> None:
         """Close the connections."""
@@ -158,11 +158,11 @@ class Session:
             if isinstance(error, httpx.ReadTimeout):
                 self.relocate()
                 if self.info == before:  # still the same master: a retry would time out as well
-                    raise self._unreachable(error) from None
+                    raise _unreachable(error, before) from None
             if not (repeatable or _was_not_sent(error)):
-                raise self._unreachable(error, may_be_carried_out=True) from None
+                raise _unreachable(error, before, may_be_carried_out=True) from None
             if self._locate is None:
-                raise self._unreachable(error) from None
+                raise _unreachable(error, before) from None
             response = self._retry(method, path, repeatable=repeatable, **kwargs)
         if response.status_code in _RETRY_STATUS and self._locate is not None:
             response = self._retry(method, path, repeatable=repeatable, **kwargs)
@@ -180,8 +180,9 @@ class Session:
                 if response.status_code not in _RETRY_STATUS or time.monotonic() > deadline:
                     return response
             except httpx.TransportError as error:
-                if not (repeatable or _was_not_sent(error)) or time.monotonic() > deadline:
-                    raise self._unreachable(error) from None
+                is_uncertain = not (repeatable or _was_not_sent(error))
+                if is_uncertain or time.monotonic() > deadline:
+                    raise _unreachable(error, self.info, may_be_carried_out=is_uncertain) from None
             time.sleep(0.05)
 
     def relocate(self) -> None:
@@ -193,21 +194,22 @@ class Session:
             if info != self.info:  # if equal, another thread has connected already
                 self._connect(info)  # the old one stays open: others may be using it
 
-    def _unreachable(
-        self, error: Exception, *, may_be_carried_out: bool = False
-    ) -> MasterUnreachable:
-        advice = "see `python -m det_jupyter.master status`"
-        if may_be_carried_out:
-            advice = "what was asked may be done or not: look, and ask again if it is not"
-        if isinstance(error, httpx.ReadTimeout) and self.info.process.is_here:
-            pid = self.info.pid
-            advice = (
-                f"`kill -KILL {pid}` ends it, what trains goes on, and the next command starts "
-                "another; then repeat this command"
-            )
-        return MasterUnreachable(
-            f"the det_jupyter master at {self.info.url} does not answer ({error}); {advice}"
+
+def _unreachable(
+    error: Exception, asked: MasterInfo, *, may_be_carried_out: bool = False
+) -> MasterUnreachable:
+    """Return the error for a master that was asked and did not answer."""
+    advice = "see `python -m det_jupyter.master status`"
+    if may_be_carried_out:
+        advice = "what was asked may be done or not: look, and ask again if it is not"
+    elif isinstance(error, httpx.ReadTimeout) and asked.process.is_here:
+        advice = (
+            f"`kill -KILL {asked.pid}` ends it, what trains goes on, and the next command starts "
+            "another; then repeat this command"
         )
+    return MasterUnreachable(
+        f"the det_jupyter master at {asked.url} does not answer ({error}); {advice}"
+    )
 
 
 def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:

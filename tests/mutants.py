@@ -64,8 +64,22 @@ _SERVICE = " ".join(
         "tests/integration/alerts tests/integration/trackers/test_tracked.py",
     ]
 )
+_IN_PROCESS = (
+    "agent_devices_seen agent_leaving agent_runner agent_sampler agent_spawn lease tunnels"
+)
+_OF_MESSAGES = (
+    "tests/unit/agent/runs "
+    "tests/unit/client/test_boards.py tests/unit/client/test_trial_orders.py "
+    "tests/unit/config/test_config_limits.py tests/unit/config/test_parsing.py "
+    "tests/unit/core/test_device_errors.py tests/unit/searcher/test_rung_lengths.py "
+    "tests/integration/test_checkpoint_code.py "
+    "tests/integration/test_run_processes.py tests/integration/test_tls_listener.py"
+)
 _CAPTURED = ("", "_modules", "_refusals", "_tensors", "_traps")  # in a shell of this process
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
+    "agent": " ".join(f"tests/integration/test_{name}.py" for name in _IN_PROCESS.split()),
+    "contract": _OF_MESSAGES,
+    _TOP: "tests/unit/test_silent_masters.py",
     "client": "tests/unit/front tests/integration/test_importing.py",
     "core": "tests/unit/test_profiler_context.py tests/integration/test_saving.py "
     "tests/integration/test_trainer.py tests/integration/test_training_timings.py",
@@ -174,8 +188,8 @@ def tests_of(part: str) -> list[str]:
 
     >>> tests_of("master/views")
     ['tests/unit/master', 'tests/unit/test_examples.py']
-    >>> tests_of("det_jupyter")
-    ['tests/unit/test_connection.py', 'tests/unit/test_errors.py', 'tests/unit/test_examples.py']
+    >>> tests_of("det_jupyter")[:2]
+    ['tests/unit/test_connection.py', 'tests/unit/test_errors.py']
     """
     if part == _TOP:
         named = [f"tests/unit/test_{path.stem}.py" for path in parts()[part]]

@@ -88,13 +88,12 @@ class Tail:
         self._bytes = bytearray()
 
     def add(self, data: bytes) -> None:
-        self._bytes += data[-_TAIL_BYTES:]
-        if len(self._bytes) > 4 * _TAIL_BYTES:
-            del self._bytes[:-_TAIL_BYTES]
+        self._bytes += data
+        del self._bytes[:-_TAIL_BYTES]
 
     def lines(self) -> list[str]:
         """Return its last lines, as a terminal would show them."""
-        text = self._bytes[-_TAIL_BYTES:].decode(errors="replace").replace("\r\n", "\n")
+        text = self._bytes.decode(errors="replace").replace("\r\n", "\n")
         rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip().split("\n")]
         return [row[:_LINE_CHARACTERS] for row in rows if row.strip()][-_TAIL_LINES:]
 

@@ -425,6 +425,9 @@ class EndlessLease:
     def release(self) -> None:
         pass
 
+    def renew(self, began_at: float) -> None:
+        pass
+
 
 async def fetch_nothing(run: Run) -> None:
     """What an agent elsewhere does before a run: here it fetches no files."""

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.errors import ConfigError, NotFound, Problem, RankFailed
+from det_jupyter.errors import (
+    CaptureError,
+    ConfigError,
+    Conflict,
+    DetError,
+    InvalidTransition,
+    MasterUnreachable,
+    NotFound,
+    Problem,
+    RankFailed,
+    http_status,
+    problems_in,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +53,54 @@ def test_ipython_shows_an_error_of_ours_as_a_line() -> None:
     assert NotFound("there is no trial 3")._render_traceback_() == [
         "NotFound: there is no trial 3"
     ]
+
+
+def test_a_failed_rank_is_told_with_what_it_printed() -> None:
+    error = RankFailed("no", rank=1, exit_code=-9, remote_traceback="Traceback: ...")
+    assert (error.rank, error.exit_code, error.remote_traceback) == (1, -9, "Traceback: ...")
+    assert str(error) == "no\n\nTraceback: ..."
+    plain = RankFailed("no")
+    assert (plain.rank, plain.exit_code, plain.remote_traceback) == (None, None, "")
+
+
+def test_errors_have_their_facts_apart_from_the_message() -> None:
+    found = NotFound("there is none", what="trial", number=3)
+    assert (found.what, found.number, str(found)) == ("trial", 3, "there is none")
+    assert (NotFound("none").what, NotFound("none").number) == ("", 0)
+    assert InvalidTransition("no", ["one", "two"]).story == ["one", "two"]
+    assert InvalidTransition("no").story == []
+    assert CaptureError("x cannot be pickled").problems == ["x cannot be pickled"]
+    assert str(CaptureError(["a", "b"])) == "a\nb"
+    assert DetError("stopped", command="kill -CONT 7").command == "kill -CONT 7"
+    assert DetError("stopped").command == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (NotFound("x"), 404),
+        (Conflict("x"), 409),
+        (InvalidTransition("x"), 409),
+        (ConfigError("x"), 422),
+        (CaptureError(["x"]), 422),
+        (MasterUnreachable("x"), 503),
+        (DetError("x"), 400),
+        (ValueError("x"), 400),
+    ],
+)
+def test_each_error_has_the_status_of_its_kind(error: Exception, status: int) -> None:
+    assert http_status(error) == status
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b'{"problems": [{"path": "a", "text": "b"}, {"path": "", "text": "c"}]}', "a: b; c"),
+        (b'{"problems": [{"other": 1}]}', '{"problems": [{"other": 1}]}'),
+        (b"<html>\xff" + b"x" * 300, "<html>\ufffd" + "x" * 193),
+        (b"[]", "[]"),
+        (b"", ""),
+    ],
+)
+def test_a_refusal_is_told_in_its_sentences_or_as_it_is(content: bytes, text: str) -> None:
+    assert problems_in(content) == text

@@ -142,8 +142,9 @@ class Hosts:
             has_ended = answer["code"] is not None
             host.agent, host.output = answer["agent"], answer["output"]
             host.state = "ended" if has_ended else "running" if host.agent else "starting"
-        is_ordered = host.killed_at is not None
-        return is_ordered and (host.state == "ended" or monotonic() > (host.killed_at or 0.0))
+        if host.killed_at is None:
+            return False
+        return host.state == "ended" or monotonic() > host.killed_at
 
     def _answer_of(self, reference: Any) -> Any:
         """Return the value of a call, its exception, or None if it has neither yet."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,3 +144,81 @@ def test_folders_of_a_nodes_former_ids_are_removed_unless_in_use(tmp_path: Path)
         agent_host._remove_siblings(tmp_path / "m-ray-n-1")
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["k-ray-n-2", "m-ray-n-1", "m-ray-n-3", "m-ray-n-b-2"]
+
+
+class Ended(BaseException):
+    """The process has ended."""
+
+
+class Watched:
+    """The watch of an actor, at a clock that only sleeping moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.raylet = 7
+        self.sent: list[tuple[float, int]] = []
+        self.runs_until = 0.0  # the agent; 0.0: there is none
+        self.obeys = True
+        self._watch = AgentHost._watch
+        monkeypatch.setattr(AgentHost, "_watch", lambda host: None)
+        self._clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(agent_host, "time", self._clock)
+        monkeypatch.setattr(os, "getppid", lambda: self.raylet)
+        monkeypatch.setattr(os, "_exit", self._exit)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def _exit(self, status: int) -> None:
+        assert status == 0
+        raise Ended
+
+    def poll(self) -> int | None:
+        """Return the agent's exit status."""
+        return None if self.now < self.runs_until else 0
+
+    def send_signal(self, number: int) -> None:
+        """Send the agent a signal."""
+        self.sent.append((self.now, number))
+        if self.obeys:
+            self.runs_until = self.now + 1.0
+
+    def ends_at(self, *, raylet_ends_at: float = float("inf")) -> float:
+        """Return when the actor ends."""
+        host = AgentHost()
+        if self.runs_until:
+            host._process = self  # type: ignore[assignment]
+        sleep = self._sleep
+
+        def tick(seconds: float) -> None:
+            sleep(seconds)
+            if self.now >= raylet_ends_at:
+                self.raylet = 1
+
+        self._clock.sleep = tick
+        with pytest.raises(Ended):
+            self._watch(host)
+        return self.now
+
+
+def test_an_actor_without_an_agent_stays_for_a_while_to_be_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Watched(monkeypatch).ends_at() == agent_host.LINGER_S
+
+
+def test_an_actor_ends_a_while_after_its_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.runs_until = 1000.5
+    assert watched.ends_at() == 1000.0 + agent_host.LINGER_S
+    assert watched.sent == []
+
+
+@pytest.mark.parametrize(("obeys", "ends_at"), [(True, 501.0), (False, 520.0)])
+def test_an_agent_leaves_in_order_when_the_raylet_has_ended(
+    monkeypatch: pytest.MonkeyPatch, obeys: bool, ends_at: float
+) -> None:
+    watched = Watched(monkeypatch)
+    watched.runs_until, watched.obeys = 10.0**6, obeys
+    assert watched.ends_at(raylet_ends_at=500.0) == pytest.approx(ends_at, abs=0.11)
+    assert watched.sent == [(500.0, signal.SIGTERM)]

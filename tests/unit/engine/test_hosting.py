@@ -38,6 +38,7 @@ def test_each_live_node_with_gpus_gets_an_agent() -> None:
     hosting = Hosting(slots="gpu")
     assert decide(hosting, *nodes, node("d")) == (["a", "d"], [])
     assert hosting.why_unsuitable(nodes[1]) == "node node-b has no GPU"
+    assert hosting.why_unsuitable(node("e", gpus=1)) == ""
 
 
 def test_cpu_places_need_as_many_cpus() -> None:
@@ -68,6 +69,7 @@ def test_an_agent_that_does_not_connect_is_replaced() -> None:
     assert decide(hosting, running, now=0) == ([], [])
     assert decide(hosting, running, connected=("ray-a",), now=59) == ([], [])
     assert decide(hosting, running, now=60) == ([], [])
+    assert decide(hosting, running, now=120) == ([], [])
     assert decide(hosting, running, now=121) == ([], [EndHost(node_id="a")])
 
 
@@ -94,6 +96,64 @@ def test_a_cluster_is_asked_for_nodes_that_are_missing_and_then_no_more() -> Non
     assert orders == [AskForNodes(num=2, gpus=2)]  # an agent on b is starting
     _, orders = decide(hosting, running, node("b", "starting"), connected=linked)
     assert orders == [AskForNodes(num=0)]
+
+
+def test_nodes_whose_agents_are_starting_are_not_missing() -> None:
+    starting = [node("a", "starting"), node("b", "starting", gpus=3)]
+    _, orders = decide(Hosting(slots="gpu"), *starting, demand=Demand(slots=9))
+    assert orders == [AskForNodes(num=2, gpus=3)]
+    assert decide(Hosting(slots="gpu"), *starting, demand=Demand(slots=5)) == ([], [])
+
+
+def test_an_agent_that_has_worked_is_replaced_without_a_long_pause() -> None:
+    hosting = Hosting(slots="gpu")
+    for now in (0.0, 1.0, 3.0):
+        assert decide(hosting, node(), now=now)[0] == ["a"]
+        decide(hosting, node(host="ended"), now=now)
+    assert decide(hosting, node(), now=7.0)[0] == ["a"]
+    decide(hosting, node(host="running"), connected=("ray-a",), now=8.0)
+    decide(hosting, node(host="ended"), now=9.0)
+    assert decide(hosting, node(), now=9.9)[0] == []
+    assert decide(hosting, node(), now=10.0)[0] == ["a"]
+
+
+def test_a_pause_after_failures_has_a_bound() -> None:
+    hosting, now = Hosting(slots="gpu"), 0.0
+    for _ in range(12):
+        assert decide(hosting, node(), now=now)[0] == ["a"]
+        decide(hosting, node(host="ended"), now=now)
+        now += 300.0
+
+
+def test_a_new_bridge_is_asked_again_for_what_is_missing() -> None:
+    hosting, waiting = Hosting(slots=2), Demand(slots=3)
+    asked = AskForNodes(num=2, cpus=2)
+    assert decide(hosting, demand=waiting) == ([], [asked])
+    assert decide(hosting, demand=waiting) == ([], [])
+    hosting.forget_requests()
+    assert decide(hosting, demand=waiting) == ([], [asked])
+    hosting.forget_requests()
+    assert decide(hosting) == ([], [])  # nothing is missing, and nothing was asked for
+
+
+def test_a_cluster_is_asked_for_no_more_than_eight_nodes_at_a_time() -> None:
+    assert decide(Hosting(slots=1), demand=Demand(slots=100)) == (
+        [], [AskForNodes(num=8, cpus=1)],
+    )  # fmt: skip
+
+
+def test_an_idle_node_is_kept_while_trials_wait_for_others() -> None:
+    hosting = Hosting(slots="gpu", idle_s=60)
+    running, linked = node(host="running"), ("ray-a",)
+    for now in range(0, 200, 10):
+        ends = [
+            order
+            for order in decide(
+                hosting, running, connected=linked, demand=Demand(slots=1), now=float(now)
+            )[1]
+            if isinstance(order, EndHost)
+        ]
+        assert ends == []
 
 
 def test_a_request_for_cpu_places_is_as_large_as_a_node() -> None:

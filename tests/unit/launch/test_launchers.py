@@ -123,7 +123,7 @@ def test_a_process_without_a_place_in_its_run_is_refused(
 
 def test_each_rank_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(7)))
+    monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(7))}.__getitem__)
     assert Computers(num_ranks=2).environment(0, 1)["OMP_NUM_THREADS"] == "3"
     assert Computers(num_ranks=9).environment(0, 1)["OMP_NUM_THREADS"] == "1"
 

@@ -13,7 +13,13 @@ from det_jupyter.launch.computers import Computers, Run, computers_of, count_gpu
 from det_jupyter.launch.deepspeed import deepspeed_command
 from det_jupyter.launch.horovod import horovodrun_command
 from det_jupyter.launch.mpi import mpirun_command
-from det_jupyter.launch.options import CommandLine, WrongUsage, parse_command_line, rank_command
+from det_jupyter.launch.options import (
+    CommandLine,
+    WrongUsage,
+    find_program,
+    parse_command_line,
+    rank_command,
+)
 from det_jupyter.launch.torch_distributed import find_computers
 
 ARITY = {"nproc_per_node": 1, "np": 1, "standalone": 0}
@@ -48,7 +54,11 @@ def test_options_end_where_the_script_begins(words: str, expected: CommandLine) 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [("--log_dir logs train.py", "the option --log_dir"), ("--np", "--np lacks its value")],
+    [
+        ("--log_dir logs train.py", "the option --log_dir"),
+        ("--np", "--np lacks its value"),
+        ("--np -- train.py", "--np lacks its value"),
+    ],
 )
 def test_options_that_cannot_be_understood_are_refused(words: str, problem: str) -> None:
     with pytest.raises(WrongUsage, match=problem):
@@ -146,3 +156,20 @@ def test_deepspeed_shows_its_ranks_the_devices_of_the_trial(
         *("--master_addr=127.0.0.1", "--master_port=4000", "--no_python", "--no_local_rank"),
         *(*WRAP, "RANK", "env", "CUDA_VISIBLE_DEVICES=GPU-2,GPU-3", "python3", "t.py"),
     )
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_a_program_is_that_of_this_environment_or_else_of_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_beside: bool
+) -> None:
+    for folder in ("env", "path"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    with pytest.raises(ValueError, match="mpirun"):
+        find_program("mpirun", "apt-get install openmpi-bin")
+    for folder in ("path", "env") if is_beside else ("path",):
+        program = tmp_path / folder / "mpirun"
+        program.write_text("#!/bin/sh")
+        program.chmod(0o700)
+    assert find_program("mpirun", "apt-get install openmpi-bin") == str(program)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +172,35 @@ def test_a_tail_has_the_last_ten_lines_as_a_terminal_shows_them() -> None:
     assert len(tail.lines()) == 10
     tail.add(b"y" * 100_000)
     assert tail.lines() == ["y" * 300]
+
+
+def test_a_file_of_output_is_private_and_stdin_is_the_launchers_if_a_worker_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tmp_path / "words"
+    words.write_text("from stdin")
+    before = os.dup(0)
+    source = os.open(words, os.O_RDONLY)
+    os.dup2(source, 0)
+    monkeypatch.setattr(sys, "__stdin__", sys.__stdin__ or io.StringIO())
+    try:
+        for closes, expected in ((True, ""), (False, "from stdin")):
+            output = tmp_path / f"output-{closes}"
+            assert run_workers([shell("cat", output=output, closes_stdin=closes)], "test") == 0
+            assert output.read_text() == expected
+            assert output.stat().st_mode & 0o777 == 0o600
+        words.write_text("again")
+        os.lseek(0, 0, os.SEEK_SET)
+        terminal = shell("cat", output=tmp_path / "terminal", closes_stdin=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "isatty", lambda descriptor: descriptor == 0)
+            assert run_workers([terminal], "test") == 0
+        assert (tmp_path / "terminal").read_text() == ""  # reading it would stop the worker
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "__stdin__", None)
+            assert run_workers([terminal], "test") == 0
+        assert (tmp_path / "terminal").read_text() == ""
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(source)

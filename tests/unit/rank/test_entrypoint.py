@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.contract.values.entrypoints import Imported
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.values.entrypoints import Captured, Imported
 from det_jupyter.errors import ConfigError
-from det_jupyter.rank.entrypoint import find_in_module, put_first
+from det_jupyter.rank import entrypoint
+from det_jupyter.rank.entrypoint import find_in_module, load_entrypoint, put_first
 from tests.modules import modules_as_before
 from tests.problems import said
 
@@ -124,3 +127,55 @@ def test_what_would_hide_a_package_in_use_or_python_itself_is_refused(folder: Pa
     ]
     with pytest.raises(ConfigError, match=r"the module sys is Python's own, and sys\.py cannot"):
         find_in_module(Imported("sys", "main"), folder)
+
+
+@pytest.mark.parametrize("has_context", [True, False])
+def test_captured_code_finds_the_modules_of_its_context(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, has_context: bool
+) -> None:
+    loaded: list[object] = []
+
+    def load(*given: object) -> str:
+        loaded.append(given)
+        return "the class"
+
+    monkeypatch.setattr(entrypoint, "load_capsule", load)
+    capsule = Capsule(entrypoint="T", payload="", sources="").model_copy(
+        update={"context": object() if has_context else None}
+    )
+    blobs = BlobStore(folder / "blobs")
+    named = Captured("T")
+    found = load_entrypoint(capsule, blobs, folder / "code", folder, named)
+    assert found == "the class"
+    assert loaded == [(capsule, blobs, folder / "code")]
+    assert (sys.path[0] == str(folder)) is has_context
+
+
+def test_a_module_is_loaded_with_a_main_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", before := sys.modules["__main__"])
+    write(folder, "ctx_loaded.py", "def main(): ...\n")
+    capsule = Capsule(entrypoint="T", payload="", sources="")
+    blobs = BlobStore(folder / "blobs")
+    named = Imported("ctx_loaded", "main")
+    found = load_entrypoint(capsule, blobs, folder / "code", folder, named)
+    assert found.__module__ == "ctx_loaded"
+    assert sys.modules["__main__"] is not before
+
+
+def test_a_module_of_the_folder_takes_the_place_of_pythons_and_of_no_other(
+    folder: Path,
+) -> None:
+    import json.decoder
+    import shelve
+
+    names = ["json", "json.decoder", "shelve", "jsonschema_of_nobody"]
+    sys.modules["jsonschema_of_nobody"] = shelve
+    assert json.decoder is not None
+    sys.path.append(str(folder))
+    write(folder, "json.py", "")
+    put_first(folder)
+    assert [name for name in names if name in sys.modules] == ["shelve", "jsonschema_of_nobody"]
+    assert sys.path.count(str(folder)) == 1
+    del sys.modules["jsonschema_of_nobody"]

@@ -138,3 +138,22 @@ def test_the_exit_code_of_a_command_says_what_ended_it(
     assert says in str(ended)
     assert ("as a shell says" in str(ended)) == (code == 137)
     assert ended.code == expected
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "own", "expected"),
+    [
+        ("python3 train.py", {}, ("1", "1")),
+        ("python3 train.py", {"PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": "7"}, ("", "7")),
+        ("model_def:Trial", {}, (None, None)),
+    ],
+)
+def test_what_a_program_starts_prints_at_once_and_has_the_ranks_threads(
+    monkeypatch: pytest.MonkeyPatch,
+    entrypoint: str,
+    own: dict[str, str],
+    expected: tuple[str | None, str | None],
+) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": "/bin", **own})
+    set_variables(specs(entrypoint)[0], {})
+    assert (os.environ.get("PYTHONUNBUFFERED"), os.environ.get("OMP_NUM_THREADS")) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.agent.hangs import process_facts
-from det_jupyter.agent.hangs.process_facts import OthersReader, ThreadFacts, kernel_wait
+from det_jupyter.agent.hangs.process_facts import (
+    OthersReader,
+    ThreadFacts,
+    descendants,
+    is_traced,
+    kernel_wait,
+    state_of,
+)
 from det_jupyter.agent.hangs.stall_watch import OthersSample
 from tests.processes import wait_until
 
@@ -131,3 +139,85 @@ def test_files_of_the_runs_folder_do_not_grow(tmp_path: Path) -> None:
         data.write(bytes(50_000))
         data.flush()
         assert grown(reader, begin) >= 50_000
+
+
+FORKS = """
+import os, time
+for _ in range(2):
+    if os.fork() == 0:
+        break
+print(flush=True)
+time.sleep(600)
+"""
+
+
+def test_descendants_are_all_processes_below() -> None:
+    argv = [sys.executable, "-S", "-c", FORKS]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            for _ in range(3):
+                process.stdout.readline()
+            found = [*descendants(process.pid)]
+            assert len(found) == 2
+            assert {*found, process.pid} <= {*descendants(os.getpid())}
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert [*descendants(process.pid)] == []
+
+
+def test_a_debugger_is_known_by_its_pid(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_traced(os.getpid())
+    assert not is_traced(2**22 + 1)
+    status = b"Name:\tpython\nTracerPid:\t%d\nUid:\t0\n"
+    for pid, expected in ((0, False), (17, True)):
+        monkeypatch.setattr(process_facts, "_read", lambda path, pid=pid: status % pid)
+        assert is_traced(1) is expected
+
+
+def test_a_process_that_is_stopped_is_known() -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: state_of(process.pid) == "T", "it is stopped")
+        process.kill()
+    with pytest.raises(OSError, match="/proc"):
+        state_of(2**22 + 1)
+
+
+def test_a_descendant_that_waits_for_a_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        reader = OthersReader()
+        reader.read(os.getpid(), ())
+        assert process.pid in reader.children
+        states = dict.fromkeys(reader.children, "S")
+        monkeypatch.setattr(process_facts, "state_of", lambda pid: states.get(pid, "S"))
+        assert not reader.read(os.getpid(), ()).at_disk
+        states[process.pid] = "D"
+        assert reader.read(os.getpid(), ()).at_disk
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("schedstat", "expected"),
+    [(b"2500000000 500000000 7\n", (2.5, 0.5)), (b"", (0.0, 0.0)), (None, (0.0, 0.0))],
+)
+def test_times_of_a_thread_are_in_seconds_and_0_where_the_kernel_counts_none(
+    monkeypatch: pytest.MonkeyPatch, schedstat: bytes | None, expected: tuple[float, float]
+) -> None:
+    files = {
+        "stat": b"7 (a b) c) S 1 7\n",
+        "status": b"Name:\ta\nvoluntary_ctxt_switches:\t41\nnonvoluntary_ctxt_switches:\t9\n",
+        "wchan": b"0",
+        "schedstat": schedstat,
+    }
+
+    def read(path: str) -> bytes:
+        found = files.get(path.rsplit("/", 1)[1])
+        if found is None:
+            raise FileNotFoundError(path)
+        return found
+
+    monkeypatch.setattr(process_facts, "_read", read)
+    facts = ThreadFacts.read(7, 8)
+    assert facts == ThreadFacts("S", *expected, wakes=41, reads=None)
+    assert kernel_wait(7) == ""

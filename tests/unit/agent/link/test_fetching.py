@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -20,7 +22,13 @@ from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import blobs, paths
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import AgentCredentials
+from det_jupyter.contract.messages import (
+    AgentCredentials,
+    Capsule,
+    CheckpointRef,
+    GangPlan,
+    RemoteStart,
+)
 from det_jupyter.errors import LaunchError
 from tests.integration.agent_support import make_plan
 
@@ -279,3 +287,132 @@ def test_a_shared_folder_that_does_not_answer_does_not_hold_up_the_agent(
     monkeypatch.setattr(fetching, "_FOLDER_S", 0.05)
     with pytest.raises(LaunchError, match=r"on agent b does not answer within 0\.05 s"):
         asyncio.run(fetching._check_shared("b", tmp_path, "probe"))
+
+
+class Source(RunFiles):
+    """Fetches from a master that is played by a function."""
+
+    def __init__(self, answer: Callable[[httpx.Request], httpx.Response]) -> None:
+        super().__init__(CREDENTIALS)
+        self.requested: list[str] = []
+        self._answer = answer
+
+    async def get_ready(self, run: Run) -> None:
+        """Do what `prepare` does, over a connection to that master."""
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            path = request.url.path.removeprefix("/api/v1/agents/b/")
+            self.requested.append(f"{request.method} {path}")
+            return self._answer(request)
+
+        transport = httpx.MockTransport(answer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://m") as http:
+            await self._prepare(http, run)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_all_that_a_run_needs_is_fetched_before_it_starts(
+    folder: Path, tmp_path: Path, is_shared: bool
+) -> None:
+    contents = [b"code", b"cells", b'{"values": {"TOKEN": "secret"}}']
+    payload, sources, environment = [hashlib.sha256(each).hexdigest() for each in contents]
+    capsule = Capsule(entrypoint="T", payload=payload, sources=sources, environment=environment)
+    own, other = (
+        CheckpointRef(uuid=uuid, path=f"/master/{uuid}", steps_completed=5)
+        for uuid in ("u1", "u2")
+    )
+    plan = make_plan("1.1.1", [], capsule=capsule, checkpoint=own, warm_start=other)
+    run = new_run(plan, sockets=tmp_path / "sockets")
+    run.prepare()
+    probe = tmp_path / "probe"
+    probe.touch()
+    start = RemoteStart(
+        storage=str(tmp_path) if is_shared else None,
+        probe=probe.name if is_shared else "",
+        checkpoints={"u1": {"state": 5}},
+    )
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path.endswith("/start"):
+            return httpx.Response(200, content=start.model_dump_json())
+        if "/blobs/" in path:
+            found = [each for each in contents if hashlib.sha256(each).hexdigest() in path]
+            return httpx.Response(200, content=found[0])
+        return httpx.Response(200, content=b"state")
+
+    source = Source(answer)
+    asyncio.run(source.get_ready(run))
+    assert source.requested[0] == "POST runs/1.1.1/start"
+    assert run.environment == {"TOKEN": "secret"}
+    store = BlobStore(paths.data_dir() / "blobs")
+    assert [store.read(digest) for digest in (payload, sources)] == contents[:2]
+    assert not store.path(environment).exists()  # secrets are kept in memory alone
+    assert (folder / "u1" / "state").read_bytes() == b"state"
+    assert run.plan.checkpoint == own.model_copy(update={"path": str(folder / "u1")})
+    assert run.plan.warm_start == other  # that is where all computers see it
+    assert GangPlan.model_validate_json(run.dir.plan.read_bytes()) == run.plan
+    assert run.dir.wanted.exists() is not is_shared
+    assert probe.exists() is not is_shared
+
+
+class Answers:
+    """A master that answers requests for a checkpoint one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: int | None) -> None:
+        self.answers = list(answers)  # a status; None: no connection
+        self.now = 0.0
+        monkeypatch.setattr(fetching, "open_http", lambda _: self._open())
+        monkeypatch.setattr(fetching, "_PAUSE_S", 0.0)
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
+        monkeypatch.setattr(fetching, "time", clock)
+
+    def _open(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), base_url="http://m")
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/checkpoints/u1"):
+            return httpx.Response(200, content=b"state")
+        self.now += 10.0
+        status = self.answers.pop(0)
+        if status is None:
+            raise httpx.ConnectError("refused", request=request)
+        if status != 200:
+            return httpx.Response(status, json={"problems": [{"path": "", "text": "no"}]})
+        return httpx.Response(200, content=b'{"files": {"state": 5}}')
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_saved", "num_left", "problem"),
+    [
+        ([200], False, 0, ""),
+        ([None, None, 200], False, 0, ""),
+        ([404, 404, 200], True, 0, ""),  # another rank has saved it, and it is on its way
+        ([404, 200], False, 1, "no"),
+        ([409, 200], True, 1, "no"),
+        ([None] * 9, False, 2, "refused"),  # for a minute
+        ([404] * 300, True, 0, "no"),
+    ],
+)
+def test_a_checkpoint_that_a_rank_has_requested_is_tried_again_while_it_may_come(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[int | None],
+    is_saved: bool,
+    num_left: int,
+    problem: str,
+) -> None:
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    run.prepare()
+    run.dir.wanted.mkdir()
+    request = run.dir.wanted / "u1.json"
+    request.write_text(json.dumps({"uuid": "u1", "is_saved": is_saved}))
+    master = Answers(monkeypatch, *answers)
+    asyncio.run(RunFiles(CREDENTIALS)._serve(run, request))
+    assert not request.exists()
+    told = request.with_suffix(".done").read_text()
+    assert problem in told
+    assert bool(told) is bool(problem)
+    if len(answers) < 9:
+        assert len(master.answers) == num_left
+    assert (folder / "u1" / "state").exists() is not bool(problem)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent.runs.rank_places import WatchedGang
+from det_jupyter.agent.runs import rank_places
+from det_jupyter.agent.runs.active_run import LivingGang
+from det_jupyter.agent.runs.rank_places import WatchedGang, watch_places
 from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.run.control_page import ControlPage, create_page
 from tests.integration.agent_support import make_plan
@@ -65,3 +70,34 @@ def test_only_changes_are_reported_and_not_more_often_than_every_two_seconds(
     assert run.seen is not None
     assert run.seen.places[1] == RankProgress(batch=5, since=112.0)
     assert run.seen.saving_since is not None
+
+
+def test_the_pages_of_living_gangs_are_read_and_news_of_any_are_told(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_places, "_READ_S", 0.0)
+    folder = tmp_path / "1.1.1"
+    folder.mkdir()
+    create_page(folder / "control")
+    run = Run(plan=run.plan, dir=RunDir(folder), sockets=tmp_path)
+    gone = Run(plan=make_plan("2.1.1", []), dir=RunDir(tmp_path / "gone"), sockets=tmp_path)
+    reads = count()
+
+    def living() -> list[LivingGang]:
+        next(reads)
+        return [LivingGang(gone, {}), LivingGang(run, {})]
+
+    async def act() -> None:
+        news = asyncio.Event()
+        task = asyncio.create_task(watch_places(living, news))
+        while next(reads) < 12:
+            await asyncio.sleep(0)
+        assert not news.is_set()
+        run.raise_signal("preempt")
+        await news.wait()
+        task.cancel()
+
+    asyncio.run(act())
+    assert run.seen is not None
+    assert sorted(run.seen.places) == [0, 1]
+    assert run.seen.at > run.seen.places[0].since > 0  # it was seen before it was asked to leave

@@ -1,0 +1,216 @@
+"""The whole agent in the test's own process, with a fork server and a master that are played."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.agent import __main__ as main_module
+from det_jupyter.agent import run_agent as module
+from det_jupyter.agent.link import agent_service
+from det_jupyter.agent.run_agent import run_agent
+from det_jupyter.agent.starting.zygote_process import RANK_TARGET, ZygoteProcess
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import (
+    AgentCredentials,
+    GangExited,
+    Leave,
+    Loss,
+    RunReport,
+    StartGang,
+)
+from det_jupyter.errors import AgentDismissed
+from tests.integration.agent_support import FakeMaster, make_plan
+
+CREDENTIALS = AgentCredentials(agent="ray-1", url="https://10.0.0.1:7", certificate="", token="t")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("DET_JUPYTER_CPU_SLOTS", "3")
+    for folder in (paths.log_dir(), paths.data_dir(), paths.runtime_dir()):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def fork_server() -> Iterator[ZygoteProcess]:
+    """Return a fork server that never answers."""
+    ours, theirs = socket.socketpair()
+    with theirs, ours, subprocess.Popen(["sleep", "3600"]) as process:
+        try:
+            yield ZygoteProcess(
+                python=sys.executable,
+                process=process,
+                connection=ours,
+                log=paths.log_dir() / "zygote.out",
+            )
+        finally:
+            process.kill()
+
+
+def options(**changes: Any) -> argparse.Namespace:
+    defaults = {
+        "target": "module:function",
+        "agent": [],
+        "port": 0,
+        "address": "",
+        "leave_after_s": 3600.0,
+        "fence_after_s": None,
+    }
+    return argparse.Namespace(**defaults | changes)
+
+
+@pytest.mark.parametrize(
+    ("agents", "slots"),
+    [([], {socket.gethostname(): 3}), (["left=cpu:1", "right=cpu:2"], {"left": 1, "right": 2})],
+)
+def test_an_agent_offers_its_slots_adopts_runs_and_leaves_as_ordered(
+    tmp_path: Path, agents: list[str], slots: dict[str, int]
+) -> None:
+    left = next(iter(slots))
+    folder = paths.data_dir() / "runs" / "7.1.1"
+    folder.mkdir(parents=True)
+    plan = make_plan("7.1.1", [], agent_ids=[left, left])
+    (folder / "plan.json").write_text(plan.model_dump_json())
+    master = FakeMaster(tmp_path)
+    master.start()
+
+    async def act(first: ZygoteProcess) -> None:
+        running = asyncio.create_task(run_agent(first, 0, options(agent=agents), ""))
+        while len(master.linked) < len(slots) or not master.exited:
+            await asyncio.sleep(0.005)
+        assert len([*paths.runtime_dir().glob("agent.sockets")]) == 1
+        late = make_plan("8.1.1", [], slots=1, agent_ids=[left])
+        master.order(StartGang(plan=late), to=left)  # it waits for the fork server
+        while not (folder.parent / "8.1.1" / "plan.json").exists():
+            await asyncio.sleep(0.005)
+        master.order(Leave(), to=left)
+        await running
+        assert first.process.poll() is not None
+
+    try:
+        with fork_server() as first:
+            asyncio.run(act(first))
+    finally:
+        master.stop()
+    assert {name: len(told[0].slots) for name, told in master.registered.items()} == slots
+    sessions = {told[0].session for told in master.registered.values()}
+    assert len(sessions) == 1
+    assert master.registered[left][0].runs == [RunReport(allocation_id="7.1.1", alive=False)]
+    assert master.exited["7.1.1"].loss is Loss.AGENT
+    assert {run: exited.loss for run, exited in master.exited.items() if run == "8.1.1"} in (
+        {}, {"8.1.1": Loss.LEAVING},
+    )  # fmt: skip
+    end = folder.parent / "8.1.1" / "exit.json"
+    assert GangExited.model_validate_json(end.read_bytes()).loss is Loss.LEAVING
+    assert not [*paths.runtime_dir().glob("agent.sockets")]
+    assert master.mistakes == []
+
+
+def test_an_agent_elsewhere_that_is_dismissed_says_so_and_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def open_link(**place: Any) -> Any:
+        asked.append(place)
+        raise AgentDismissed("this token is of no agent")
+
+    monkeypatch.setattr(agent_service, "open_link", open_link)
+    given = options(fence_after_s=90.0)
+    dismissed = r"^agent ray-1 ends: https://10.0.0.1:7: this token is of no agent$"
+    with fork_server() as first, pytest.raises(SystemExit, match=dismissed):
+        asyncio.run(run_agent(first, 0, given, CREDENTIALS.model_dump_json()))
+    assert [(place["agent_id"], place["credentials"]) for place in asked] == [
+        ("ray-1", CREDENTIALS)
+    ]
+
+
+def test_an_agent_elsewhere_whose_port_is_taken_says_so() -> None:
+    with socket.create_server(("", 0)) as server, fork_server() as first:
+        given = options(port=server.getsockname()[1])
+        with pytest.raises(SystemExit, match=str(given.port)):
+            asyncio.run(run_agent(first, 0, given, CREDENTIALS.model_dump_json()))
+
+
+@pytest.mark.parametrize("text", ["no JSON", "{}", '{"agent": "b"}'])
+def test_credentials_that_are_none_are_refused(text: str) -> None:
+    with fork_server() as first, pytest.raises(SystemExit, match="stdin: expected the cred"):
+        asyncio.run(run_agent(first, 0, options(), text))
+
+
+class Started:
+    """What the command line starts: the fork server's arguments, and those of the agent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.zygotes: list[tuple[str, str]] = []
+        self.agents: list[tuple[argparse.Namespace, str]] = []
+        self.keeps_share: list[bool] = []
+
+        def start_zygote(python: str, *, lifeline_fd: int, target: str) -> str:
+            assert os.get_blocking(lifeline_fd)
+            self.zygotes.append((python, target))
+            return "the fork server"
+
+        async def run(first: Any, fd: int, options: argparse.Namespace, text: str) -> None:
+            assert first == "the fork server"
+            self.agents.append((options, text))
+
+        def start_clean(*, keeps_share: bool) -> None:
+            self.keeps_share.append(keeps_share)
+
+        monkeypatch.setattr(main_module, "start_zygote", start_zygote)
+        monkeypatch.setattr(main_module, "start_clean", start_clean)
+        monkeypatch.setattr(module, "run_agent", run)
+        monkeypatch.setattr(main_module, "_LOCK_S", 0.02)
+        monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["agent", *words])
+    return main_module.main()
+
+
+def test_an_agent_of_this_computer_is_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch)
+    assert run_main(monkeypatch) == 0
+    assert started.zygotes == [(sys.executable, RANK_TARGET)]
+    assert started.keeps_share == [False]
+    ((given, text),) = started.agents
+    assert (given.agent, given.leave_after_s, given.fence_after_s, text) == ([], 60.0, None, "")
+    assert (given.port, given.address) == (0, "")
+    assert run_main(monkeypatch) == 0  # this process has the lock
+    assert len(started.agents) == 1
+
+
+def test_the_command_line_of_an_agent_elsewhere_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = Started(monkeypatch)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the credentials"))
+    words = "--credentials --port 7 --address 10.0.0.2 --leave-after-s 5 --fence-after-s 90"
+    more = "--target m:f --agent a=cpu:1 --agent b=cpu:2"
+    assert run_main(monkeypatch, *words.split(), *more.split()) == 0
+    assert started.keeps_share == [True]
+    assert started.zygotes == [(sys.executable, "m:f")]
+    ((given, text),) = started.agents
+    assert text == "the credentials"
+    assert (given.port, given.address) == (7, "10.0.0.2")
+    assert (given.leave_after_s, given.fence_after_s) == (5.0, 90.0)
+    assert given.agent == ["a=cpu:1", "b=cpu:2"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the credentials"))
+    with pytest.raises(SystemExit, match=f"another agent uses {paths.data_dir()}"):
+        run_main(monkeypatch, "--credentials")
