@@ -33,22 +33,28 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import Phase, settings
 
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.errors import DetError
 from tests import rooms
 
 _TOP = "det_jupyter"  # the part of the modules that are in no folder
 _SPLIT = ("master",)  # too large for one sample: each of its rooms is a part
 _SERVED = (  # a whole master in the process of the test, without a server
-    "consoles growth hostile_journals importing keeping logs master_feed master_ingest "
-    "master_submitting master_verdicts quarantine series"
+    "agent_listener clusters clusters_together consoles consult disk_usage growth "
+    "hostile_journals importing keeping logs master_feed master_ingest master_snapshots "
+    "master_submitting master_verdicts one_cluster quarantine remote_agents_registering "
+    "routes_of_agents routes_of_experiments routes_of_others routes_of_users series tunnels "
+    "watched_agents watched_disks"
 )
 _SERVICE = " ".join(
     [
@@ -410,8 +416,11 @@ class Trying:
             key=lambda test: self._took_s[test.nodeid],
         )
         limit_s = round(10 + 3 * sum(self._took_s[test.nodeid] for test in tests))
+        parent = os.getpid()
         if pid := os.fork():
             return pid
+        kill_with_parent(parent)
+        keep_others_alive()
         resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
         signal.alarm(60 + 20 * limit_s)
         silence()
@@ -436,6 +445,31 @@ def _live_functions() -> dict[Function, list[FunctionType]]:
         if type(thing) is FunctionType:  # isinstance asks proxies, and some warn
             functions[_key(thing.__code__)].append(thing)
     return functions
+
+
+def keep_others_alive() -> None:
+    """Let this process signal only itself and what is started from now on.
+
+    With a fault in the choice of what ends, tests would kill whatever runs on the computer.
+    """
+    os.setsid()
+    began = psutil.Process().create_time()
+    kill, kill_group = os.kill, os.killpg
+
+    def check(pid: int) -> None:
+        with suppress(psutil.NoSuchProcess):
+            if pid <= 1 or psutil.Process(pid).create_time() < began:
+                raise PermissionError(f"process {pid} is not of this test")
+
+    def guarded(pid: int, number: int) -> None:
+        check(pid)
+        kill(pid, number)
+
+    def guarded_group(group: int, number: int) -> None:
+        check(group or os.getpgrp())
+        kill_group(group, number)
+
+    os.kill, os.killpg = guarded, guarded_group
 
 
 def silence() -> None:
