@@ -90,3 +90,67 @@ def test_without_cryptography_the_message_says_what_to_install(
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(DetError, match=r"pip install 'det-jupyter\[cluster\]'"):
         AgentAccess(tmp_path / "agents").add("b")
+
+
+def test_an_agent_that_was_removed_while_it_was_away_is_awaited_for_a_week(
+    tmp_path: Path,
+) -> None:
+    access, week = AgentAccess(tmp_path / "agents"), 7 * 86_400.0
+    token = access.add("b")
+    assert access.needs_port(1e12)
+    access.remove("b", awaited_from=100.0)
+    assert access.needs_port(100.0 + week - 1)
+    assert not access.needs_port(100.0 + week)
+    access.note_refused("another")
+    assert access.needs_port(101.0)
+    access.note_refused(token)
+    assert not AgentAccess(tmp_path / "agents").needs_port(101.0)
+
+
+def test_only_those_that_may_still_come_are_awaited(tmp_path: Path) -> None:
+    access, week = AgentAccess(tmp_path / "agents"), 7 * 86_400.0
+    tokens = [access.add(name) for name in "bcd"]
+    access.remove("b", awaited_from=0.0)
+    access.remove("c", awaited_from=week)  # b is given up now
+    access.remove("d")  # it was not there
+    access.note_refused(tokens[1])
+    assert not access.needs_port(week - 1)
+
+
+def test_agents_on_nodes_of_clusters_are_known_until_they_are_removed(tmp_path: Path) -> None:
+    access = AgentAccess(tmp_path / "agents")
+    for name, cluster in (("r1", "ray"), ("r2", "ray"), ("o1", "other"), ("b", "")):
+        access.add(name, cluster=cluster)
+    assert (access.agents_of("ray"), access.clusters) == (["r1", "r2"], {"ray", "other"})
+    assert [access.cluster_of(name) for name in ("r1", "o1", "b", "x")] == ["ray", "other", "", ""]
+    access.remove("r1")
+    access.add("r2")  # by hand, so it is in no cluster any more
+    assert access.agents_of("ray") == []
+
+
+def test_an_address_with_colons_is_in_brackets(tmp_path: Path) -> None:
+    access = AgentAccess(tmp_path / "agents")
+    token = access.add("b")
+    access.set_port(4711)
+    for address, url in (("10.0.0.1", "10.0.0.1"), ("fe80::1", "[fe80::1]")):
+        credentials = access.credentials("b", token, address)
+        assert credentials.url == f"https://{url}:4711"
+        assert credentials.certificate == access.certificate.read_text()
+
+
+def test_secrets_of_gangs_differ_and_stay_the_same(tmp_path: Path) -> None:
+    access = AgentAccess(tmp_path / "agents")
+    first, other = access.gang_secret("1.1.1"), access.gang_secret("1.1.2")
+    assert first != other
+    assert AgentAccess(tmp_path / "agents").gang_secret("1.1.1") == first
+    before = access.gang_certificate()
+    assert access.gang_certificate() == before
+    access.add("b")
+    access.remove("b")  # it has the key
+    assert access.gang_certificate() != before
+
+
+def test_a_master_has_an_id_of_its_own(tmp_path: Path) -> None:
+    one, other = AgentAccess(tmp_path / "a"), AgentAccess(tmp_path / "b")
+    assert one.master_id == one.master_id != other.master_id
+    assert len(one.master_id) == 8
