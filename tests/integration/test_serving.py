@@ -70,18 +70,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr(module, name, 0.01)
     names = ["det_jupyter", "uvicorn", "asyncio", "httpx", "py.warnings"]
     before = [(log := logging.getLogger(n), log.level, log.propagate) for n in names]
-    handlers = {signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
-    handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
+    signals = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
     yield tmp_path
     logging.captureWarnings(False)
     for log, level, propagate in before:
-        for handler in log.handlers[:]:
-            if isinstance(handler, logging.FileHandler):
-                log.removeHandler(handler)
-                handler.close()
+        for file in [each for each in log.handlers if isinstance(each, logging.FileHandler)]:
+            log.removeHandler(file)
+            file.close()
         log.setLevel(level)
         log.propagate = propagate
-    for number, handler in handlers.items():
+    for number, handler in signals:
         signal.signal(number, handler)
 
 
@@ -92,7 +90,7 @@ def info() -> MasterInfo | None:
         return None
 
 
-def play(scene: Callable[[Session], None], *, stops: bool = True) -> Engine:
+def play(scene: Callable[[Session], object], *, stops: bool = True) -> Engine:
     """Serve, and play a scene meanwhile; then stop the master, unless the scene has done that."""
     engine, failures, is_serving = Engine(), list[BaseException](), threading.Event()
     is_serving.set()
