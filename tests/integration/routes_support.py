@@ -17,6 +17,7 @@ from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.master.background.alerts import Alerting
+from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.tracking import Tracking
 from det_jupyter.master.http.agent_listener import (
     AgentGuard,
@@ -29,6 +30,7 @@ from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.routes_alerts import alert_routes
 from det_jupyter.master.http.routes_checks import check_routes
 from det_jupyter.master.http.routes_disks import disk_routes
+from det_jupyter.master.http.routes_joined import joined_cluster_routes
 from det_jupyter.master.http.routes_trackers import tracker_routes
 from tests.integration.master_support import (
     Bench,
@@ -62,7 +64,9 @@ class Routes:
         self.service = self.bench.service
         self.stops: list[bool] = []
         self._runner = asyncio.Runner()
-        self.listener = AgentListener(self.service, self.service.access, "/data")
+        access = self.service.access
+        listener = self.listener = AgentListener(self.service, access, "/data")
+        self.clusters = Clusters(self.service, access, listener.open, listener.close_unneeded)
 
     @cached_property
     def users(self) -> Guard:
@@ -76,6 +80,7 @@ class Routes:
                 alert_routes(self.service, Alerting(self.service)),
                 check_routes(self.listener.checks),
                 disk_routes(self.service),
+                joined_cluster_routes(self.clusters),
                 tracker_routes(self.service, Tracking(self.service)),
             ],
         )
@@ -94,6 +99,7 @@ class Routes:
 
     def close(self) -> None:
         """Stop listening, and close the database."""
+        self.run(self.clusters.close(end_hosts=False))
         self.run(self.listener.close())
         self._runner.close()
         self.service.close()

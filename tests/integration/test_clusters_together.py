@@ -15,6 +15,7 @@ from det_jupyter.errors import Conflict, DetError
 from det_jupyter.master.background import clusters as module
 from det_jupyter.master.background import one_cluster
 from det_jupyter.master.background.clusters import Clusters
+from det_jupyter.master.machine.model.events import ClustersChanged
 from det_jupyter.master.service.pools_file import read_pools
 from tests.integration.cluster_support import A, Bridge, node
 from tests.integration.master_support import Bench
@@ -187,5 +188,18 @@ def test_a_cluster_that_is_silent_is_noted_while_the_master_watches(
         assert looks >= 2
         silent = "cluster ray: the cluster has not answered since"
         assert world.service.nodes.notes["ray"].startswith(silent)
+
+    run(world, scene)
+
+
+def test_clusters_that_a_former_master_had_are_forgotten(world: World) -> None:
+    world.service.take(ClustersChanged(names=["old"]))
+
+    async def scene(clusters: Clusters) -> None:
+        watching = asyncio.create_task(clusters.run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        watching.cancel()
+        assert world.service.machine.state.clusters == []
 
     run(world, scene)

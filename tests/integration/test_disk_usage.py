@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -10,11 +11,20 @@ import pytest
 
 from det_jupyter.agent.starting.zygote_process import start_zygote
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.contract.trial.captured import code_key
-from det_jupyter.master.background.disk_usage import Known, free, measure
+from det_jupyter.master.background.disk_usage import Known, free, known_of, measure, usage_of
 from det_jupyter.storage import open_storage
 from tests.integration.agent_support import ROOT, STAND_IN
+from tests.integration.master_support import (
+    Bench,
+    gang_started,
+    make_chunk,
+    make_request,
+    started,
+)
 
 NOW = 10**9 + 0.0
 OLD = NOW - 7200
@@ -160,3 +170,36 @@ def test_checkpoint_that_a_rank_is_writing_stays(tmp_path: Path) -> None:
     assert free(known(tmp_path / "elsewhere"), tmp_path, NOW).num_files == 0
     assert (draft.path / "state_dict.pt").exists()
     draft.discard()
+
+
+def test_a_file_with_several_names_is_counted_once(tmp_path: Path) -> None:
+    path = put(tmp_path / "blobs/aa" / ("a" * 64), 40)
+    for name in ("b", "c", "d"):
+        os.link(path, path.with_name(name))
+    (use,) = measure(known(tmp_path / "elsewhere"), tmp_path, NOW)
+    assert (use.num_bytes, use.num_files) == (40 * KB, 4)
+
+
+def test_everything_that_the_state_refers_to_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    bench = Bench(paths.data_dir() / "det.sqlite3")
+    bench.register()
+    secret = BlobStore(paths.data_dir() / "blobs").put(b'{"salt": "", "values": {}}')
+    for number, changes in enumerate(({"environment": secret}, {"payload": "c" * 64}), 1):
+        request = make_request(checkpoint_storage={"host_path": f"/share{number}"})
+        capsule = request.capsule.model_copy(update=changes)
+        asyncio.run(bench.service.submit(request.model_copy(update={"capsule": capsule})))
+    saved = CheckpointSaved(
+        at=1.0, uuid="u1", steps_completed=5, path="/share1/u1", size_bytes=1, metadata={}
+    )
+    bench.report(gang_started(), make_chunk([started(), saved]))
+    found = known_of(bench.service)
+    assert (found.names, found.last_id) == ({1: "Trial", 2: "Trial"}, 2)
+    assert found.checkpoints == {"u1": 1}
+    assert found.blobs == {"0" * 64, "c" * 64, secret}
+    assert found.locations == {"/share1", "/share2"}
+    assert len(found.codes) == 1
+    assert usage_of(bench.service, found).uses[0].kind == "database"
+    bench.service.close()

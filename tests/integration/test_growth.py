@@ -231,3 +231,11 @@ def test_a_blob_that_is_stored_again_is_new_again(tmp_path: Path) -> None:
     assert blobs.put(b"data") == digest
     sweep(tmp_path, [], os.stat(tmp_path).st_mtime + 60)
     assert blobs.read(digest) == b"data"
+
+
+def test_a_removal_that_was_interrupted_is_completed(tmp_path: Path) -> None:
+    folder = tmp_path / "blobs" / "aa"
+    folder.mkdir(parents=True)
+    (folder / ".doomed-x").touch()
+    sweep(tmp_path, [], os.stat(tmp_path).st_mtime + HOUR + 60)
+    assert files_in(tmp_path / "blobs") == set()

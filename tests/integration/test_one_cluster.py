@@ -123,6 +123,7 @@ def play(world: World, scene: Callable[[], Awaitable[None]]) -> None:
 def test_it_is_connecting_until_the_bridge_says_otherwise(world: World) -> None:
     async def scene() -> None:
         cluster = world.cluster
+        cluster.check_silence()  # it has not even begun to report
         assert (cluster.status().state, cluster.status().num_nodes) == ("connecting", 0)
         await world.tell(is_connected=False, problem="no head there")
         status = cluster.status()

@@ -283,3 +283,23 @@ def test_the_end_of_a_run_is_known_to_the_agent(remote: Remote) -> None:
     remote.report(gang_started(), make_chunk(told), gang_exited())
     assert remote.routes.get("/experiments/1")["state"] == "COMPLETED"
     assert "is not on agent b" in remote.refused(404, "POST", f"{RUNS}/start")
+
+
+def test_blobs_of_each_of_the_agents_trials_are_given_out(tmp_path: Path) -> None:
+    with opened_routes(tmp_path) as routes:
+        remote = Remote(routes, resources={"slots_per_trial": 1})
+        body = make_request(resources={"slots_per_trial": 1}).model_dump(mode="json")
+        secret = BlobStore(remote.data / "blobs").put(b'{"salt": "", "values": {}}')
+        body["capsule"] |= {"payload": remote.other, "environment": secret}
+        routes.post("/experiments", **body)
+        for digest in (remote.payload, remote.other, secret, remote.sources):
+            assert remote.ask("GET", f"{HERE}/blobs/{digest}").status_code == 200
+        words = remote.refused(404, "POST", f"{HERE}/runs/2.2.2/start")
+        assert words.endswith("run 2.2.2 is not on agent b")
+        assert remote.done("POST", f"{HERE}/runs/2.2.1/start")["storage"] is None
+
+
+def test_a_run_reads_no_checkpoint_from_the_master_that_is_only_elsewhere(remote: Remote) -> None:
+    remote.report(gang_started(), make_chunk([started(), saved("u1", "/elsewhere/u1")]))
+    remote.report(gang_exited(code=1))
+    assert remote.done("POST", f"{HERE}/runs/1.1.2/start")["checkpoints"] == {}

@@ -213,3 +213,38 @@ def test_wrong_fields_are_named_with_their_paths(routes: Routes) -> None:
     assert "expected" not in routes.refused(422, "POST", path, json=[1])
     words = routes.refused(400, "POST", path, content=b'{"priority": "\\ud800"}')
     assert "the body is no JSON" in words
+
+
+def test_changes_of_the_queue_are_made_together_or_tried(routes: Routes) -> None:
+    submit(routes)
+    submit(routes)
+
+    def change(priority: int, **options: Any) -> list[tuple[int, int]]:
+        request = {"kind": "change_resources", "experiment_id": 2, "priority": priority}
+        move = {"kind": "move_in_queue", "experiment_id": 1, "behind": 2}
+        changes = [{"where": "a", "request": request}, {"where": "b", "request": move}]
+        views: Any = routes.post("/queue", changes=changes, **options)
+        return [(view["id"], view["priority"]) for view in views]
+
+    assert change(7, dry_run=True) == [(2, 42), (1, 42)]
+    assert change(7) == [(2, 7), (1, 7)]
+    wrong = [{"where": "--x", "request": {"kind": "move_in_queue", "experiment_id": 9}}]
+    for dry_run in (True, False):
+        body = {"changes": wrong, "dry_run": dry_run}
+        assert routes.ask("POST", "/queue", json=body).status_code in (404, 422)
+
+
+def test_the_contract_says_which_fields_a_body_needs(routes: Routes) -> None:
+    paths_of = routes.get("/openapi.json")["paths"]
+    retention = paths_of["/api/v1/experiments/{experiment_id}/retention"]["post"]
+    (parameter,) = retention["parameters"]
+    assert (parameter["name"], parameter["in"]) == ("experiment_id", "path")
+    schema = retention["requestBody"]["content"]["application/json"]["schema"]
+    names = {"save_experiment_best", "save_trial_best", "save_trial_latest"}
+    assert set(schema["required"]) == names
+    assert set(schema["properties"]) == names | {"dry_run"}
+    assert schema["$id"] == "SetRetention"
+    pause = paths_of["/api/v1/experiments/{experiment_id}/pause"]["post"]
+    schema = pause["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["required"] == []
+    assert {"put", "get"} <= paths_of["/api/v1/pools"].keys()

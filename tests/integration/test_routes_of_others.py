@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.versions import installed_versions
+from det_jupyter.contract.messages import BridgeReport
+from det_jupyter.master.background import clusters, one_cluster
+from det_jupyter.master.service import tracker_orders
+from tests.integration.cluster_support import A, Bridge, node
 from tests.integration.master_support import (
     AGENT,
+    make_registration,
 )
-from tests.integration.routes_support import Routes, opened_routes, submit
+from tests.integration.routes_support import Routes, accepted, opened_routes, submit
 
 
 @pytest.fixture
@@ -91,7 +99,12 @@ def test_agents_elsewhere_are_given_credentials_and_removed(routes: Routes) -> N
         words = routes.refused(409, method, "/agents/n1/credentials", json={})
         assert "ray" in words
     token = given["token"]
+    registration = make_registration("x").model_copy(update={"versions": installed_versions()})
+    routes.service.register("b", registration, is_remote=True)
+    assert not routes.service.machine.state.agents["b"].is_removed
     assert routes.ask("DELETE", "/agents/b/credentials").json() == {}
+    assert routes.service.machine.state.agents["b"].is_removed
+    assert routes.service.access.needs_port(time.time())  # it has to be refused first
     assert routes.service.access.agent_of(token) is None
     assert "no agent b" in routes.refused(404, "DELETE", "/agents/b/credentials")
 
@@ -102,3 +115,59 @@ def test_a_check_without_agents_elsewhere_has_only_the_masters_problems(routes: 
         "agents": [],
         "problems": ["not followed: pools.yaml: wrong"],
     }
+
+
+TRACKER = {"type": "mlflow", "tracking_uri": "http://127.0.0.1:1", "name": "mine"}
+
+
+def test_an_experiment_is_sent_to_trackers_and_its_progress_is_stored(
+    routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_orders, "find_spec", lambda name: ModuleType(name))
+    submit(routes)
+    path = "/experiments/1/trackers"
+    (sent,) = routes.post(path, tracker=TRACKER)
+    assert (sent["label"], sent["seq"]) == ("mine", 0)
+    assert routes.get(path) == [sent]
+    progress = {"seq": 3, "after": 0, "remark": "some were left out"}
+    answer = routes.ask("PUT", f"/trackers/{sent['id']}", json=progress)
+    assert answer.json()["seq"] == 3
+    (state,) = routes.get(path)
+    assert (state["seq"], state["remark"]) == (3, "some were left out")
+    assert [each["id"] for each in routes.post(path, name="mine")] == [sent["id"]]
+    words = routes.refused(404, "POST", path, json={"name": "other"})
+    assert words.endswith("there is no tracker 'other'; there are mine")
+    assert routes.post(path, is_over=True) == []
+    for method, body in (("GET", None), ("PUT", {"problem": "down"})):
+        words = routes.refused(404, method, "/trackers/work/guess", json=body)
+        assert "replaced by another one" in words
+
+
+def test_a_tracker_that_cannot_be_used_is_refused_with_every_problem(routes: Routes) -> None:
+    submit(routes)
+    bad = TRACKER | {"tracking_uri": "http://169.254.169.254/"}
+    words = routes.refused(422, "POST", "/experiments/1/trackers", json={"tracker": bad})
+    assert words
+    assert routes.get("/experiments/1/trackers") == []
+
+
+def test_a_cluster_is_joined_listed_and_removed(
+    routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(*_: object) -> Bridge:
+        bridge = Bridge()
+        bridge.coming.put_nowait(BridgeReport(nodes=[node(A)], is_connected=True))
+        return bridge
+
+    monkeypatch.setattr(one_cluster, "Bridge", SimpleNamespace(start=start))
+    monkeypatch.setattr(clusters, "_END_S", 0.0)
+    assert routes.get("/clusters") == []
+    config = {"engine": "ray", "address": "127.0.0.1:6379", "slots": 2}
+    added = routes.post("/clusters", config=config)
+    assert (added["name"], added["state"], added["num_nodes"]) == ("ray", "connected", 1)
+    assert routes.get("/clusters") == [added]
+    assert routes.service.access.port is not None
+    removed = accepted(routes.ask("DELETE", "/clusters/ray"))
+    assert (removed["num_agents"], removed["trial_ids"]) == (0, [])
+    assert routes.get("/clusters") == []
+    assert "no cluster ray" in routes.refused(404, "DELETE", "/clusters/ray")

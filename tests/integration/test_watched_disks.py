@@ -204,7 +204,8 @@ def test_a_disk_that_cannot_be_read_ends_no_watching(world: World) -> None:
     [
         ({"folder": "/x"}, True),
         ({"folder": "/full"}, False),
-        ({"folder": "/x", "try_at": 5000.0}, False),
+        ({"folder": "/x", "try_at": 4000.1}, False),
+        ({"folder": "/x", "try_at": 4000.0}, True),
         ({"folder": "/full", "agent_id": "b"}, True),  # only that agent can see
         ({"folder": ""}, True),
     ],

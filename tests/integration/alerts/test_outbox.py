@@ -10,9 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from det_jupyter.contract.messages import AlertNews
 from det_jupyter.master.background import alerts
 from det_jupyter.master.background.alert_sending import Failure
 from det_jupyter.master.background.cleanup import _sweep_alerts
+from det_jupyter.master.service.addresses import Addresses
+from det_jupyter.master.service.alert_outbox import Destination
 from tests.integration.alerts.support import Flaky, complete, refusing, send_due, states, submit
 from tests.integration.master_support import Bench
 
@@ -163,3 +166,21 @@ def test_an_alert_of_an_event_that_is_undone_is_not_stored(
     assert bench.store.alerts.raised() == []
     complete(bench)
     assert [news.event for _, news in bench.store.alerts.raised()] == ["ended"]
+
+
+def test_a_destination_that_fails_is_not_tried_again_for_the_next_alert_at_once(
+    bench: Bench,
+) -> None:
+    tried: list[int] = []
+
+    async def refuse(_: Addresses, to: Destination, news: AlertNews) -> Failure | None:
+        tried.append(news.experiment_id)
+        return Failure(problem="down")
+
+    own = [{"webhook": "http://127.0.0.1:1/a"}]
+    for number in (1, 2):
+        submit(bench, alerts=own)
+        complete(bench, number)
+    send_due(bench, send=refuse)
+    assert tried == [1]
+    assert states(bench) == [("waiting", 1, "down"), ("waiting", 0, "")]

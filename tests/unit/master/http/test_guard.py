@@ -125,3 +125,28 @@ def test_users_requests_end_the_idle_time_and_those_of_other_programs_do_not(
     assert app.idle_s == [5.0, 5.0, 0.0]
     now = 107.0
     assert app.guard.idle_s == 2.0
+
+
+def test_a_body_that_does_not_go_on_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(guard, "BODY_S", 0.001)
+
+    async def silent() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(HTTPException) as refusal:
+        asyncio.run(guard.BoundedBody(silent)())
+    assert refusal.value.status_code == 408
+    assert "did not go on for 0.001 s" in refusal.value.detail
+
+
+def test_a_scope_that_is_no_request_is_not_passed_on() -> None:
+    app = App()
+
+    async def never(*_: object) -> Any:
+        raise AssertionError
+
+    asyncio.run(app.guard({"type": "websocket"}, never, never))
+    assert app.bodies == []
