@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import logging
+import os
+import socket
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -211,3 +215,55 @@ def test_a_sender_is_that_of_the_trackers_library(
     else:
         assert (facts["tracking_uri"], facts["secrets"]) == ("http://127.0.0.1:1", ["s"])
         assert facts["is_users"] is True
+
+
+def test_own_lines_are_kept_and_what_libraries_print_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [(tmp_path / name).open("w") for name in ("out", "err")]
+    for name, file in zip(("stdout", "stderr"), files, strict=True):
+        monkeypatch.setattr(sys, name, file)
+    monkeypatch.setattr(program.logger, "propagate", True)
+    program._keep_log()
+    (handler,) = program.logger.handlers
+    program.logger.error("an own line")
+    for stream in (sys.stdout, sys.stderr):
+        print("an address", file=stream, flush=True)
+        os.write(stream.fileno(), b"of a program in C")
+    program.logger.removeHandler(handler)
+    assert isinstance(handler, logging.StreamHandler)
+    for file in (*files, handler.stream):
+        file.close()
+    assert not program.logger.propagate  # else they would be written twice
+    assert (tmp_path / "out").read_text() == ""
+    assert (tmp_path / "err").read_text().endswith("ERROR: an own line\n")
+    assert (tmp_path / "err").read_text().count("\n") == 1
+
+
+def test_a_process_ends_with_its_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(Exception):
+        pass
+
+    def end(status: int) -> None:
+        assert (status, sys.stdin.read()) == (0, "")
+        raise Ended
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("more"))
+    monkeypatch.setattr(os, "_exit", end)
+    with pytest.raises(Ended):
+        program._end_with_input()
+
+
+def test_hosts_of_clouds_metadata_are_not_found_and_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"good": ["10.0.0.1"], "bad": ["10.0.0.1", "169.254.169.254"]}
+
+    def resolve(host: str, port: int, **options: Any) -> list[Any]:
+        return [(2, 1, 6, options.get("canonname", ""), (each, port)) for each in found[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    program.refuse_reserved()
+    assert socket.getaddrinfo("good", 80) == [(2, 1, 6, "", ("10.0.0.1", 80))]
+    with pytest.raises(socket.gaierror, match="one of clouds' metadata"):
+        socket.getaddrinfo("bad", 80)
