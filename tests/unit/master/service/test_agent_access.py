@@ -154,3 +154,12 @@ def test_a_master_has_an_id_of_its_own(tmp_path: Path) -> None:
     one, other = AgentAccess(tmp_path / "a"), AgentAccess(tmp_path / "b")
     assert one.master_id == one.master_id != other.master_id
     assert len(one.master_id) == 8
+
+
+def test_a_port_is_needed_as_long_as_one_of_the_removed_is_awaited(tmp_path: Path) -> None:
+    access, week = AgentAccess(tmp_path / "agents"), 7 * 86_400.0
+    for name, at in (("b", 0.0), ("c", 100.0)):
+        access.add(name)
+        access.remove(name, awaited_from=at)
+    assert access.needs_port(week + 50)
+    assert not access.needs_port(week + 100)

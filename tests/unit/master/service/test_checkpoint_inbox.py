@@ -174,3 +174,47 @@ def test_share_arrives_while_a_rank_on_the_masters_computer_still_writes_its_own
     inbox.put("u1", "b", 0, b"b")
     assert inbox.commit("u1", {"b": 1}, 0, 2).path == str(tmp_path / "checkpoints" / "u1")
     assert inbox.files("u1") == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_accepted"),
+    [
+        ("a" * 255, True),
+        ("a" * 256, False),
+        ("a/" + "é" * 127 + "x", True),
+        ("a/" + "é" * 128 + "/b", False),  # in bytes
+        ("/".join(["a" * 99] * 20), True),
+        ("/".join(["a" * 99] * 20) + "a", True),
+        ("/".join(["a" * 99] * 20) + "/a", False),  # 2001 bytes
+        ("/".join("a" * 200), True),
+        ("/".join("a" * 201), False),
+    ],
+)
+def test_path_that_a_file_system_could_not_have_is_refused(name: str, is_accepted: bool) -> None:
+    if is_accepted:
+        assert str(checkpoint_inbox.inside(name)) == name
+        return
+    with pytest.raises(CheckpointError, match="the path of a file is too long"):
+        checkpoint_inbox.inside(name)
+
+
+def test_folder_and_file_of_one_name_are_refused(inbox: CheckpointInbox) -> None:
+    inbox.put("u1", "a", 0, b"x")
+    with pytest.raises(CheckpointError, match="a file and a folder have this name"):
+        inbox.put("u1", "a/b", 0, b"x")
+    inbox.put("u1", "c/d", 0, b"x")
+    with pytest.raises(CheckpointError, match="'c': a file and a folder have this name"):
+        inbox.put("u1", "c", 0, b"x")
+    assert inbox.commit("u1", {"a": 1, "c/d": 1}).path
+
+
+def test_files_that_no_agent_has_committed_are_in_no_checkpoint(
+    inbox: CheckpointInbox, tmp_path: Path
+) -> None:
+    inbox.put("u1", "a", 0, b"a")
+    inbox.put("u1", "stray", 0, b"b")
+    with pytest.raises(Conflict, match="not all files have arrived"):
+        inbox.commit("u1", {"a": 1})
+    assert found(tmp_path) == []  # it is uploaded again
+    inbox.put("u1", "a", 0, b"a")
+    assert inbox.commit("u1", {"a": 1}).path

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -30,6 +30,14 @@ def check(name: str, found: ConnectionsChecked | None = FINE, **others: object) 
         {"agent": name, "hostname": f"node-{name}", "num_slots": 2, "slot_kind": "cuda",
          "measured": found} | others
     )  # fmt: skip
+
+
+def peers(bytes_per_s: float | None) -> dict[str, PeerMeasured]:
+    return {"b": PeerMeasured(latency_s=0.001, bytes_per_s=bytes_per_s)}
+
+
+def as_found(changes: dict[str, object]) -> dict[str, Any]:
+    return {"found" if name == "measured" else name: each for name, each in changes.items()}
 
 
 def problems(*checks: AgentCheck) -> list[str]:
@@ -154,3 +162,29 @@ def test_agent_that_is_slow_delays_no_examination_of_others(
     asyncio.run(act())
     assert not any("b" in pair for pair in reached)
     assert under_way == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_problem"),
+    [
+        ({"clock_ahead_s": 1.0}, False),
+        ({"clock_ahead_s": -1.0}, False),
+        ({"clock_ahead_s": 1.1}, True),
+        ({"measured": FINE.model_copy(update={"down_bytes_per_s": 10e6})}, False),
+        ({"measured": FINE.model_copy(update={"down_bytes_per_s": 9.9e6})}, True),
+        ({"measured": FINE.model_copy(update={"peers": peers(50e6)})}, False),
+        ({"measured": FINE.model_copy(update={"peers": peers(49e6)})}, True),
+        ({"measured": FINE.model_copy(update={"peers": peers(None)})}, False),
+    ],
+)
+def test_what_is_fast_enough_is_no_problem(changes: dict[str, object], is_problem: bool) -> None:
+    assert bool(problems(check("a", **{"found": FINE} | as_found(changes)))) == is_problem
+
+
+def test_a_clock_that_is_ahead_is_named_as_such() -> None:
+    (problem,) = problems(check("a", clock_ahead_s=2.5))
+    assert problem.startswith("the clock of node-a is 2.5 s ahead of this computer's")
+
+
+def test_agents_that_do_not_answer_are_not_compared() -> None:
+    assert len(problems(check("a"), check("b", None, num_slots=8))) == 1

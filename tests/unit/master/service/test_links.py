@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -94,3 +95,55 @@ def test_a_refusal_is_forgotten_when_the_agent_tries_no_more(clock: Clock) -> No
     assert links.was_refused("here")
     clock.run(links, 1)
     assert not links.was_refused("here")
+
+
+def test_an_agent_that_is_dropped_is_silent_since_its_last_report(clock: Clock) -> None:
+    links = AgentLinks()
+    link = links.open("here", "1")
+    link.is_streaming = True
+    clock.run(links, 3)
+    links.get("here", "1")
+    clock.run(links, 4)
+    links.send("here", Leave())
+    links.drop("here")
+    links.drop("never seen")
+    assert (links.is_connected("here"), links.silent_s("here")) == (False, 4)
+    assert links.was_heard("here")
+    assert not links.was_heard("never seen")
+    assert list(link._queue) == [Leave(), None]  # what it gets before its stream ends
+    links.send("here", Leave())  # it is repeated when the agent registers again
+    assert not links.is_current("here", link)
+
+
+def test_a_link_is_current_until_its_stream_ends_or_another_replaces_it() -> None:
+    links = AgentLinks()
+    link = links.open("here", "1")
+    assert links.is_current("here", link)
+    links.close()
+
+    async def read() -> list[bytes]:
+        return [line async for line in link.stream(60.0)]
+
+    assert asyncio.run(read()) == [b"\n"]
+    assert not links.is_current("here", link)
+    with pytest.raises(Conflict, match="streamed before; register again"):
+        link.stream(60.0)
+    assert links.is_current("here", links.open("here", "2"))
+
+
+def test_commands_are_streamed_in_their_order_and_silence_is_filled() -> None:
+    link = AgentLinks().open("here", "1")
+
+    async def read() -> list[bytes]:
+        lines = link.stream(0.001)
+        found = [await anext(lines)]
+        assert link.is_streaming
+        link.send(Leave())
+        found += [await anext(lines), await anext(lines)]
+        link.close()
+        return found + [line async for line in lines]
+
+    first, command, beat = asyncio.run(read())
+    assert (first, beat) == (b"\n", b"\n")
+    assert b"leave" in command
+    assert not link.is_streaming
