@@ -356,3 +356,18 @@ def test_a_machine_that_is_looked_at_is_sampled(bench: Bench) -> None:
     assert bench.commands() == [*before, "take_samples"]
     ask(bench, "GET", "/trials/1/series?of=system")
     assert bench.commands() == [*before, "take_samples"], "trials are sampled while they run"
+
+
+def test_the_reason_of_a_missing_value_is_shown_until_there_is_one(bench: Bench) -> None:
+    def missing() -> dict[str, str]:
+        page = of_agent(bench)
+        return {one.name: one.missing for one in page.series if one.missing}
+
+    reasons = {"host": {"disk_iops": "no permission", "unheard of": "x"}}
+    bench.report(SystemSampled(samples=[sampled(10)], missing=reasons))
+    assert missing() == {"disk_iops": "no permission"}
+    reasons = {"host": {"disk_iops": "no such disk"}}
+    bench.report(SystemSampled(samples=[sampled(11)], missing=reasons))
+    assert missing() == {"disk_iops": "no such disk"}
+    send(bench, SystemSample(at=12, values={"host": {"disk_iops": 5.0}}))
+    assert missing() == {}

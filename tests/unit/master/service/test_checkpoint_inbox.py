@@ -218,3 +218,19 @@ def test_files_that_no_agent_has_committed_are_in_no_checkpoint(
     assert found(tmp_path) == []  # it is uploaded again
     inbox.put("u1", "a", 0, b"a")
     assert inbox.commit("u1", {"a": 1}).path
+
+
+def test_upload_that_begins_again_is_no_leftover_for_others(
+    inbox: CheckpointInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "no space left")
+
+    inbox.put("u1", "a", 0, b"a")
+    with monkeypatch.context() as patch:
+        patch.setattr("det_jupyter.storage.directory._sync_tree", full)
+        with pytest.raises(OSError, match="no space left"):
+            inbox.commit("u1", {"a": 1})
+    inbox.put("u1", "a", 0, b"a")
+    inbox.put("u2", "a", 0, b"a")  # whoever begins removes what nobody writes
+    assert inbox.commit("u1", {"a": 1}).path
