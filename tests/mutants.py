@@ -54,8 +54,8 @@ _SERVED = (  # a whole master in the process of the test, without a server
     "agent_listener clusters clusters_together consoles consult disk_usage gangs_over_agents "
     "growth hostile_journals importing keeping logs master_feed master_ingest "
     "master_snapshots master_submitting master_verdicts one_cluster quarantine "
-    "remote_agents_registering routes_of_agents routes_of_experiments routes_of_others "
-    "routes_of_users series tunnels watched_agents watched_disks"
+    "remote_agents_registering reports_taken routes_of_agents routes_of_experiments "
+    "routes_of_others routes_of_users series tunnels watched_agents watched_disks"
 )
 _SERVICE = " ".join(
     [
