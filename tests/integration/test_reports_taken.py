@@ -130,7 +130,7 @@ def test_metrics_of_batches_may_be_of_different_length(bench: Bench) -> None:
     bench.report(make_chunk([started(), record]))
     (metrics,) = bench.metrics()
     assert metrics["values"] == {"loss": [0.5, "NaN", "NaN"], "other": [1.0]}
-    assert bench.service.views.trial(1).divergence == "loss is NaN since batch 1"
+    assert str(bench.service.views.trial(1).divergence) == "loss is NaN since batch 1"
     assert bench.service.views.trial(1).steps_completed == 3
 
 
