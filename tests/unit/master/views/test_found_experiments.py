@@ -214,3 +214,11 @@ def test_a_row_is_no_larger_if_an_experiment_has_many_trials() -> None:
     many, one = find(world).rows
     assert (one.num_trials, many.num_trials) == (1, 100)
     assert len(many.model_dump_json()) - len(one.model_dump_json()) < 20
+
+
+def test_a_row_says_what_the_experiment_trains(world: World) -> None:
+    (row,) = find(world, ids=[1]).rows
+    assert row.entrypoint == "Digits"
+    assert (row.labels, row.description) == (["good", "wide"], "As on Monday")
+    assert (row.metric, row.smaller_is_better, row.best_metric) == ("error", True, 0.25)
+    assert (row.num_trials, row.slots_per_trial, row.num_slots, row.progress) == (1, 1, 0, 1.0)

@@ -67,6 +67,9 @@ def test_each_pool_has_its_agents_slots_and_rules(world: World) -> None:
         for pool in view.pools
         for agent in pool.agents
     ] == [("default", "box", "box", "default", True, ""), ("big", "far", "far", "big", False, "")]
+    assert [(agent.num_aux, agent.num_left_slots) for p in view.pools for agent in p.agents] == [
+        (0, 0), (0, 0),
+    ]  # fmt: skip
     [[used, beside, free], [other]] = [pool.agents[0].slots for pool in view.pools]
     assert used.model_dump(exclude={"slot"}) == {
         "state": "used", "is_draining": False, "allocation_id": "1.1.1", "experiment_id": 1,
