@@ -8,7 +8,7 @@ import pytest
 
 from det_jupyter.config import Length
 from det_jupyter.searcher import Close, Create, ExitReason, TrainTo
-from det_jupyter.searcher.grid import Grid, axis_values
+from det_jupyter.searcher.grid import Grid, GridSearcher, axis_values
 from tests.unit.searcher.searcher_world import World, make_config
 
 
@@ -95,3 +95,26 @@ def test_a_point_with_invalid_hyperparameters_is_not_replaced() -> None:
 def test_seeds_of_a_grid_are_drawn_without_hyperparameters_in_between() -> None:
     world = World(make_config({}, name="grid", max_length={"batches": 7}))
     assert [create.seed for create in world.created] == [441365315]
+
+
+def problems_of(**space: Any) -> list[str]:
+    found = GridSearcher.find_contradictions({"name": "grid"}, space)
+    return sorted(problem.path for problem in found)
+
+
+def test_each_range_of_a_grid_needs_a_count_also_in_lists() -> None:
+    counted = ranged("double", 0, 1, 3)
+    uncounted = {"type": "int", "minval": 0, "maxval": 5}
+    choice = {"type": "categorical", "vals": [1, 2]}
+    assert problems_of(a=counted, b=choice, c=[counted, choice, 7], d="text") == []
+    assert problems_of(a=uncounted, b={"c": uncounted}, d=[choice, uncounted]) == [
+        "hyperparameters.a.count", "hyperparameters.b.c.count", "hyperparameters.d[1].count",
+    ]  # fmt: skip
+
+
+def test_a_grid_of_too_many_points_is_refused_with_their_number() -> None:
+    large = {name: ranged("double", 0, 1, 1000) for name in "ab"}
+    (problem,) = GridSearcher.find_contradictions({"name": "grid"}, large)
+    assert "the grid has 1,000,000 points" in problem.text
+    few = ranged("int", 0, 1, 1000)  # of which there are two
+    assert problems_of(a=few, b=few, c=few) == []

@@ -20,6 +20,8 @@ from det_jupyter.searcher import (
     Shutdown,
     TrainTo,
 )
+from det_jupyter.searcher.grid import GridSearcher
+from det_jupyter.searcher.trials import Trials
 from tests.unit.searcher.searcher_world import METRICS, World, make_config, make_search
 
 EARLY = [reason for reason in ExitReason if reason is not ExitReason.COMPLETED]
@@ -280,3 +282,32 @@ def test_in_a_random_world_a_search_keeps_its_promises_and_ends(
             world.reach(index, 0.5)
         world.end_closed()
     assert world.search.progress == 1
+
+
+@pytest.mark.parametrize(("max_trials", "limit"), [(1, 100), (10, 100), (11, 110), (50, 500)])
+def test_more_invalid_trials_are_replaced_in_a_larger_search(max_trials: int, limit: int) -> None:
+    trials = Trials({"lr": 0.1}, 0)
+    trials.create()
+    assert [trials.replace(0, max_trials) for _ in range(limit + 2)] == [
+        *[True] * limit, False, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("searcher", "is_endless"),
+    [({}, True), ({"max_length": None}, True), ({"max_length": {"batches": 5}}, False)],
+)
+def test_a_search_without_a_length_has_no_end(searcher: dict[str, Any], is_endless: bool) -> None:
+    assert GridSearcher.is_endless(searcher) == is_endless
+
+
+def test_trials_that_failed_do_not_count_before_all_have_a_result() -> None:
+    config = make_config(
+        name="async_halving", num_rungs=2, divisor=2, max_trials=4, max_length=100,
+        max_concurrent_trials=1,
+    )  # fmt: skip
+    world, seen = World(config), list[float]()
+    while not world.is_shut:
+        world.exit(next(iter(world.targets)), ExitReason.ERRORED)
+        seen.append(world.search.progress)
+    assert seen == pytest.approx([1 / 4.8, 2 / 4.8, 3 / 4.8, 1.0])

@@ -17,7 +17,7 @@ from det_jupyter.storage import (
     read_metadata,
 )
 from det_jupyter.storage.directory import DirectoryStorage
-from det_jupyter.storage.kinds import KINDS, open_storage, reading
+from det_jupyter.storage.kinds import KINDS, folder_at, open_storage, reading
 from tests.zip_storage import SCHEME, ZipStorage
 
 FILES = {"weights": "whole", "code/a.py": "a = 1", "code/deep/b.py": "b = 2"}
@@ -214,3 +214,29 @@ def test_without_a_location_checkpoints_are_in_the_data_folder(tmp_path: Path) -
 def test_a_folder_that_is_not_there_may_be_on_a_drive(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"cannot find the storage folder .*mounted"):
         open_storage(str(tmp_path / "drive"), tmp_path).delete("one")
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("/a/b", Path("/a/b")),
+        ("~/c", Path.home() / "c"),
+        ("s3://bucket/x", None),
+        ("a:b", Path("a:b")),
+    ],
+)
+def test_a_location_with_a_scheme_is_no_folder(location: str, folder: Path | None) -> None:
+    assert folder_at(location) == folder
+
+
+def test_a_folder_with_damaged_metadata_is_no_checkpoint_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / METADATA_FILE
+    with pytest.raises(CheckpointError, match=f"^{tmp_path} is not a checkpoint: it has no meta"):
+        read_metadata(tmp_path)
+    path.write_text("{")
+    with pytest.raises(CheckpointError, match=f"^{path} is damaged: "):
+        read_metadata(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CheckpointError, match=f"^{path}: "):
+        read_metadata(tmp_path)

@@ -77,6 +77,7 @@ def test_a_metric_that_has_no_point_yet_gets_its_first_at_any_step() -> None:
 def test_a_row_has_the_values_of_its_step_and_the_time_of_the_last() -> None:
     loss = curve("training", "loss", [0.5, None], steps=[20, 10], times=[7.0, 5.0])
     error = curve("validation", "error", [0.25, 0.75], steps=[20, 30], times=[6.0, 8.0])
+    assert rows_of([error, loss])[1:] == rows_of([loss, error])[1:]
     (first, missing), *others = rows_of([loss, error])
     assert (first, sorted(missing), missing["_timestamp"]) == (
         10,

@@ -126,14 +126,21 @@ def test_an_address_that_is_not_the_users_gets_no_credentials_that_lie_around(
 class Started:
     """A process that has been started with an order; what it does is noted."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, end: Exception | None = None) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        end: Exception | None = None,
+        is_named: bool = True,
+    ) -> None:
         self.done: list[str] = []
         self.end = end
-        order = order_of({"type": "wandb"})
+        order = order_of({"type": "wandb"}, is_named=is_named)
         monkeypatch.setattr(sys, "stdin", io.StringIO(order.model_dump_json() + "\n"))
         monkeypatch.setattr(program, "_end_with_input", lambda: self.done.append("watch"))
         monkeypatch.setattr(program, "_keep_log", lambda: self.done.append("log"))
         monkeypatch.setattr(program, "take_credentials", lambda order: self.done.append("own"))
+        monkeypatch.setattr(program, "refuse_reserved", lambda: self.done.append("refuse"))
         monkeypatch.setattr(program, "find_master", lambda: SimpleNamespace(host="here"))
         monkeypatch.setattr(program, "Session", lambda info, *, is_users: (info, is_users))
         monkeypatch.setattr(program, "Client", lambda session: session)
@@ -150,6 +157,14 @@ def test_a_process_sends_what_its_order_names(monkeypatch: pytest.MonkeyPatch) -
     started = Started(monkeypatch)
     assert program.main() == 0
     assert sorted(started.done) == ["log", "own", "send wandb group", "watch"]
+
+
+def test_an_address_that_the_user_has_not_named_may_lead_to_no_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = Started(monkeypatch, is_named=False)
+    assert program.main() == 0
+    assert started.done.index("refuse") < started.done.index("send wandb group")
 
 
 def test_a_process_without_a_master_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
