@@ -65,7 +65,7 @@ _SERVICE = " ".join(
 )
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
     "core": "tests/unit/test_profiler_context.py",
-    "master": "tests/integration/test_serving.py",
+    "master": "tests/integration/test_masters_stopped.py tests/integration/test_serving.py",
     "master/background": _SERVICE,
     "master/http": _SERVICE,
     "master/sampling": _SERVICE,
