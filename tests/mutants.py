@@ -51,11 +51,12 @@ from tests import rooms
 _TOP = "det_jupyter"  # the part of the modules that are in no folder
 _SPLIT = ("master",)  # too large for one sample: each of its rooms is a part
 _SERVED = (  # a whole master in the process of the test, without a server
-    "agent_listener background_programs clusters clusters_together consoles consult "
-    "disk_usage gangs_over_agents growth hostile_journals importing keeping logs master_feed "
-    "master_ingest master_snapshots master_submitting master_verdicts one_cluster quarantine "
-    "remote_agents_registering reports_taken routes_of_agents routes_of_experiments "
-    "routes_of_others routes_of_users series tunnels watched_agents watched_disks"
+    "agent_listener background_loops background_programs clusters clusters_together consoles "
+    "consult disk_usage gangs_over_agents growth hostile_journals importing keeping logs "
+    "master_feed master_ingest master_snapshots master_submitting master_verdicts one_cluster "
+    "quarantine remote_agents_registering reports_taken routes_of_agents "
+    "routes_of_experiments routes_of_others routes_of_users series tunnels watched_agents "
+    "watched_disks"
 )
 _SERVICE = " ".join(
     [
