@@ -23,6 +23,7 @@ from det_jupyter.master.background.tracking import Tracking
 from det_jupyter.master.machine.model.commands import DeleteExperiment
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.alert_outbox import Destination
+from det_jupyter.storage.directory import remove_tree
 from tests.integration.alerts.support import complete, states, submit
 from tests.integration.master_support import Bench
 from tests.waiting import until
@@ -255,7 +256,6 @@ def test_what_cannot_be_freed_is_named_and_not_counted(
     for number in (7, 8):
         (data / "traces" / str(number)).mkdir(parents=True)
         (data / "traces" / str(number) / "a.json").write_bytes(bytes(range(256)) * 64)
-    remove_tree = disk_usage.remove_tree
 
     def refuse_one(folder: Path) -> None:
         if folder.name == "7":
