@@ -209,8 +209,9 @@ def test_a_deletion_that_fails_is_tried_again(
     while_running(delete(bench.service), scene)
 
 
+@pytest.mark.parametrize("num_left", [3, 5])
 def test_what_remains_of_an_experiment_is_named_up_to_a_number(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, num_left: int
 ) -> None:
     def refuse(folder: Path) -> None:
         raise PermissionError(13, "Permission denied", str(folder))
@@ -218,7 +219,7 @@ def test_what_remains_of_an_experiment_is_named_up_to_a_number(
     monkeypatch.setattr(deleting, "remove_tree", refuse)
     submit(bench)
     complete(bench)
-    for number in range(1, 6):
+    for number in range(1, num_left + 1):
         (paths.data_dir() / "runs" / f"1.1.{number}").mkdir(parents=True)
 
     async def scene() -> None:
@@ -229,7 +230,8 @@ def test_what_remains_of_an_experiment_is_named_up_to_a_number(
     while_running(delete(bench.service), scene)
     message = bench.service.machine.state.experiment(1).message
     assert message.count("cannot remove the folder") == 3
-    assert "1.1.3: Permission denied; and 2 more, which master.log names" in message
+    more = "; and 2 more, which master.log names" if num_left == 5 else ""
+    assert message.endswith(f"1.1.3: Permission denied{more}")
 
 
 def test_a_folder_of_an_experiment_that_is_a_link_stays(tmp_path: Path) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from det_jupyter.contract.messages import State
+from det_jupyter.contract.messages import Kill, State
 from det_jupyter.master.background import consult as consulting
 from det_jupyter.master.background.consult import consult
+from det_jupyter.master.machine.model.commands import ConsultSampler
 from det_jupyter.master.machine.model.events import Event
 from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.master.sampling.samplers import Samplers
@@ -110,3 +112,27 @@ def test_a_sampler_that_fails_ends_the_experiment_with_what_it_said(service: Ser
     run(service, Counting(fails=True), lambda: experiment.state.is_terminal)
     assert experiment.state is State.ERROR
     assert experiment.message == "searcher.sampler: ValueError: no such distribution"
+
+
+def test_nothing_is_asked_for_an_experiment_that_has_ended_or_is_gone(service: Service) -> None:
+    asked: list[int] = []
+
+    class Noting(Counting):
+        def sample(
+            self,
+            experiment_id: int,
+            config: Mapping[str, Any],
+            index: int,
+            history: Sequence[TrialHistory],
+        ) -> dict[str, Any]:
+            asked.append(experiment_id)
+            return super().sample(experiment_id, config, index, history)
+
+    question, *_ = service.machine.pending_questions()
+    assert isinstance(question, ConsultSampler)
+    service.apply(Kill(experiment_id=1))
+    service.questions.put_nowait(question)
+    service.questions.put_nowait(replace(question, experiment_id=9))
+    service.apply(submitted(slots=1, searcher=SEARCHER))
+    run(service, Noting(), lambda: len(asked) > 0)
+    assert set(asked) == {2}

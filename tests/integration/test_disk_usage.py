@@ -195,8 +195,10 @@ def test_everything_that_the_state_refers_to_is_known(
         at=1.0, uuid="u1", steps_completed=5, path="/share1/u1", size_bytes=1, metadata={}
     )
     bench.report(gang_started(), make_chunk([started(), saved]))
+    asyncio.run(bench.service.submit(make_request(name="without a folder")))
     found = known_of(bench.service)
-    assert (found.names, found.last_id) == ({1: "Trial", 2: "Trial"}, 2)
+    names = {1: "Trial", 2: "Trial", 3: "without a folder"}
+    assert (found.names, found.last_id) == (names, 3)
     assert found.checkpoints == {"u1": 1}
     assert found.blobs == {"0" * 64, "c" * 64, secret}
     assert found.locations == {"/share1", "/share2"}

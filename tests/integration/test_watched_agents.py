@@ -15,6 +15,7 @@ from det_jupyter.contract.messages import Kill, RunReport
 from det_jupyter.master.background import agent_supervisor
 from det_jupyter.master.background.agent_supervisor import AgentSupervisor, shut_down
 from det_jupyter.master.background.clusters import Clusters
+from det_jupyter.master.machine.model.events import Event
 from det_jupyter.master.service.cluster_nodes import AgentNode
 from det_jupyter.master.service.links import SILENT_S
 from tests.integration.master_support import (
@@ -150,6 +151,34 @@ def test_an_agent_that_has_come_back_has_all_of_the_time_again(watch: Watch) -> 
     watch.look(2.0)
     watch.look(31.9)
     assert not watch.is_lost
+    watch.look(32.0)
+    assert watch.is_lost
+
+
+def test_an_agent_that_is_lost_again_counts_as_lost_again(watch: Watch) -> None:
+    watch.engine.why = {}
+    for _ in range(2):
+        watch.look(2.0)
+        watch.look(32.0)
+        assert watch.is_lost
+        watch.bench.register()
+        watch.look(0.0)
+        assert not watch.is_lost
+
+
+def test_an_agent_whose_loss_could_not_be_stored_is_lost_at_the_next_look(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch.engine.why = {}
+    watch.look(2.0)
+    take, failures = watch.service.take, [OSError(28, "No space left on device")]
+
+    def fail_once(event: Event) -> None:
+        if failures:
+            raise failures.pop()
+        take(event)
+
+    monkeypatch.setattr(watch.service, "take", fail_once)
     watch.look(32.0)
     assert watch.is_lost
 

@@ -97,11 +97,11 @@ class AgentSupervisor:
                 ended_s = self._ended_s.setdefault(agent_id, silent_s)
                 since_s = silent_s if agent.is_remote else silent_s - ended_s
                 if since_s >= self._lost_s or is_over:
-                    self._lost.add(agent_id)
                     logger.error("agent %s is gone: what ran there is lost", agent_id)
                     # Else it may have ended while there was no master.
                     loss = Loss.SILENCE if links.was_heard(agent_id) else Loss.MASTER
                     self._service.take(AgentLost(agent_id=agent_id, loss=loss))
+                    self._lost.add(agent_id)  # not before: on a full disk it is tried again
 
     def _why_silent(self, agent: Agent) -> str | None:
         """Return why an agent that runs is not connected; None if it has exited.
