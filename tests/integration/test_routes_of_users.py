@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import DisksSeen
 from det_jupyter.contract.messages.disks import DiskReading
 from det_jupyter.contract.run.journal import BatchTimings
+from det_jupyter.master.http import routes_results
 from tests.integration.master_support import (
     AGENT,
     batches,
@@ -269,3 +271,18 @@ def test_an_error_of_the_master_is_answered_with_its_cause(
     assert words in told
     assert told.isprintable()
     assert ("master's log has more" in told) == (status == 500)
+
+
+def test_an_agent_goes_on_taking_samples_while_its_series_are_looked_at(
+    routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace()
+    monkeypatch.setattr(routes_results, "time", clock)
+
+    def num_ordered(at: float) -> int:
+        clock.monotonic = lambda: at
+        routes.get(f"/agents/{AGENT}/series", of="system")
+        return routes.bench.commands().count("take_samples")
+
+    times = (1000.0, 1009.0, 1011.0, 1020.0, 1022.0)
+    assert [num_ordered(at) for at in times] == [1, 1, 2, 2, 3]

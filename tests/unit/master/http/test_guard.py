@@ -150,3 +150,23 @@ def test_a_scope_that_is_no_request_is_not_passed_on() -> None:
 
     asyncio.run(app.guard({"type": "websocket"}, never, never))
     assert app.bodies == []
+
+
+def test_after_its_body_a_client_may_be_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_S", 0.001)
+    messages: list[Message] = [
+        {"type": "http.disconnect"},
+        {"type": "http.request", "body": b"b", "more_body": False},
+        {"type": "http.request", "body": b"a", "more_body": True},
+    ]
+
+    async def receive() -> Message:
+        if len(messages) == 1:
+            await asyncio.sleep(0.02)
+        return messages.pop()
+
+    async def read() -> list[str]:
+        body = guard.BoundedBody(receive)
+        return [(await body())["type"] for _ in range(3)]
+
+    assert asyncio.run(read()) == ["http.request", "http.request", "http.disconnect"]
