@@ -180,3 +180,18 @@ def test_agents_of_clusters_and_of_this_computer_are_not_added_or_removed_alone(
     assert "the name of an agent of cluster ray; choose another" in added.text
     assert "the name of an agent of this computer; choose another" in own.text
     assert service.access.agents == [name]
+
+
+def test_nothing_goes_on_when_the_master_has_closed_it(tmp_path: Path) -> None:
+    async def scenario(listener: AgentListener, access: AgentAccess) -> None:
+        await listener.open()
+        listener.close_soon()
+        await asyncio.sleep(0)
+        await listener.close()
+        await listener.close()  # again: that is no failure
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert access.port is not None  # the next master has the same one
+
+    play(tmp_path, scenario)

@@ -221,6 +221,12 @@ def test_series_of_a_trial_and_of_an_agent(routes: Routes) -> None:
 # errors
 
 
+def full_database() -> sqlite3.Error:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = 13  # SQLITE_FULL
+    return error
+
+
 def test_what_does_not_exist_is_named_with_its_number(routes: Routes) -> None:
     submit(routes)
     for path, what, number in (
@@ -251,6 +257,7 @@ def test_a_route_that_does_not_exist_is_refused_with_its_path(routes: Routes) ->
         (OSError(errno.ENOSPC, "No space left"), "", 507, "a disk was full: "),
         (OSError(errno.EACCES, "Permission denied"), "", 500, "/status: "),
         (RuntimeError("what\x1b"), "", 500, "GET /api/v1/status: RuntimeError: what"),
+        (full_database(), "/d is full", 507, "/d is full"),
         (sqlite3.OperationalError("no such table"), "", 500, "no such table"),
     ],
 )
