@@ -30,7 +30,6 @@ from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.pool_views import job_entries
 
-HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 _QUEUE_SHOWN = 50  # waiting trials of each pool in an answer, unless more are requested
 _MOST_WAITING = 1000
 _ACTIVE = ExperimentQuery(
