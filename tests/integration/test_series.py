@@ -371,3 +371,12 @@ def test_the_reason_of_a_missing_value_is_shown_until_there_is_one(bench: Bench)
     assert missing() == {"disk_iops": "no such disk"}
     send(bench, SystemSample(at=12, values={"host": {"disk_iops": 5.0}}))
     assert missing() == {}
+
+
+def test_a_query_may_name_sources_and_times_to_the_ends(bench: Bench) -> None:
+    send(bench, sampled(10), sampled(11, cpu=60), sampled(12))
+    page = of_trial(bench, sources=["host"])
+    assert {one.source for one in page.series if one.x} == {"host"}
+    page = of_trial(bench, since=10, until=11)
+    assert points(page, "rank:0", "cpu_util") == [(10, 7), (11, 7)]
+    assert points(page, "host", "cpu_util_simple") == [(10, 50), (11, 60)]

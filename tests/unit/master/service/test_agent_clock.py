@@ -145,3 +145,16 @@ def test_a_computer_that_was_started_again_has_one_clock() -> None:
     computers.register("another")
     computers.now += 3600.0
     assert computers.arrived(computers.agent_time - 3600.0) == pytest.approx([50_000.0])
+
+
+def test_times_are_right_when_first_the_agent_s_clock_and_then_the_master_s_is_set() -> None:
+    computers = Computers(3.0)
+    before = computers.agent_time
+    computers.now += 2.0
+    computers.agent_off_s += 100.0
+    computers.arrived()  # a batch that holds no times
+    computers.now += 2.0
+    computers.master_off_s -= 50.0
+    computers.now += 2.0
+    late = computers.arrived(before, computers.agent_time)
+    assert late == pytest.approx([50_000.0, 50_006.0])
