@@ -29,6 +29,7 @@ class Home:
         self.refuses = False
         self.info: MasterInfo | None = None
         self.agents: list[dict[str, bool]] = []
+        self.num_asked = 0  # for the agents
         self.has_agent = False
         self.left: list[str] = []  # agents that do not end
         self.on_stop = self.forget  # what happens when a master is asked to stop
@@ -64,6 +65,7 @@ class Home:
 
     def get(self, path: str) -> list[dict[str, bool]]:
         assert path == "/agents"
+        self.num_asked += 1
         return self.agents
 
     def ensure(self) -> MasterInfo:
@@ -187,6 +189,7 @@ def test_an_agent_without_a_master_is_ended_in_order_by_a_new_one(home: Home) ->
 
     home.on_stop = stop
     assert stopping.end_everything() == ["an agent without a master"]
+    assert home.num_asked == 1  # one of them is enough
     assert ("/master/stop", {"everything": True}) in home.posted
 
 
@@ -204,6 +207,7 @@ def test_an_agent_that_does_not_connect_is_not_waited_for_for_long(
     home.has_agent = True
     home.agents = [{"connected": False}]
     assert stopping.end_everything() == ["an agent without a master", "the agent"]
+    assert home.num_asked > 1
 
 
 def test_masters_that_others_start_again_and_again_are_a_failure(home: Home) -> None:
