@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -50,8 +51,10 @@ def while_running(loop: Coroutine[Any, Any, None], scene: Callable[[], Awaitable
     asyncio.run(run())
 
 
-def failing_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    failures = [OSError("it fails")]
+def failing_once(
+    function: Callable[..., Any], error: Exception | None = None
+) -> Callable[..., Any]:
+    failures = [error or OSError("it fails")]
 
     def call(*given: Any, **options: Any) -> Any:
         if failures:
@@ -194,11 +197,14 @@ def test_measured_numbers_are_packed_when_there_are_some(
 # deletions
 
 
-def test_a_deletion_that_fails_is_tried_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("number", "has_reserve"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_deletion_that_fails_is_tried_again_with_the_reserve_if_a_disk_is_full(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int, has_reserve: bool
 ) -> None:
     monkeypatch.setattr(deleting, "_RETRY_S", 0.001)
-    monkeypatch.setattr(deleting, "remove_files", failing_once(remove_files))
+    failing = failing_once(remove_files, OSError(number, "it fails"))
+    monkeypatch.setattr(deleting, "remove_files", failing)
+    bench.service.reserve.path.write_bytes(bytes(5000))
     submit(bench)
     complete(bench)
 
@@ -207,6 +213,7 @@ def test_a_deletion_that_fails_is_tried_again(
         await until(lambda: not bench.service.machine.state.experiments, "it is deleted")
 
     while_running(delete(bench.service), scene)
+    assert bench.service.reserve.path.exists() == has_reserve
 
 
 @pytest.mark.parametrize("num_left", [3, 5])
