@@ -57,5 +57,5 @@ def test_what_a_checkpoint_has_is_named_up_to_five_files_and_without_its_metadat
         "no file of checkpoint one matches *.a or *.b; it has 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 "
         "more"
     )
-    with pytest.raises(NotFound, match="it has no other files$"):
+    with pytest.raises(NotFound, match=r"it has no other files$"):
         must_match("/there/one", ["metadata.json"], ["*"])
