@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,7 @@ from det_jupyter.master.background.bridge import Bridge, bridge_log, last_line
 from det_jupyter.master.background.cleanup import clean_up
 from det_jupyter.master.background.tracking import LOG, run_process
 from tests.integration.master_support import Bench
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 REPORT = BridgeReport(is_connected=True, num_asked=3).model_dump_json()
 
@@ -189,7 +190,14 @@ def test_a_process_that_is_not_wanted_any_more_is_killed_with_what_it_has_starte
     asyncio.run(run())
     for name in ("pid", "child"):
         pid = int((paths.data_dir() / name).read_text())
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+        wait_until(partial(has_ended, pid), "it has ended")
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_without_an_interpreter_nothing_is_sent_and_that_is_said(

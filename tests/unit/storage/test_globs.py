@@ -47,3 +47,15 @@ def test_patterns_have_to_match_a_file_of_a_checkpoint_that_exists() -> None:
         must_match("/there/one", FILES, ["*.none"])
     with pytest.raises(NotFound, match=r"^cannot find checkpoint one in /there; is its drive"):
         must_match("/there/one", [], ["*"])
+
+
+def test_what_a_checkpoint_has_is_named_up_to_five_files_and_without_its_metadata() -> None:
+    files = [*(f"{number}.pt" for number in range(7)), "metadata.json"]
+    with pytest.raises(NotFound) as refusal:
+        must_match("/there/one", files, ["*.a", "*.b"])
+    assert str(refusal.value) == (
+        "no file of checkpoint one matches *.a or *.b; it has 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 "
+        "more"
+    )
+    with pytest.raises(NotFound, match=r"it has no other files$"):
+        must_match("/there/one", ["metadata.json"], ["*"])
