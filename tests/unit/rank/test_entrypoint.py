@@ -13,7 +13,7 @@ from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.values.entrypoints import Captured, Imported
 from det_jupyter.errors import ConfigError
 from det_jupyter.rank import entrypoint
-from det_jupyter.rank.entrypoint import find_in_module, load_entrypoint, put_first
+from det_jupyter.rank.entrypoint import find_in_module, listed, load_entrypoint, put_first
 from tests.modules import modules_as_before
 from tests.problems import said
 
@@ -71,6 +71,11 @@ def test_modules_of_pythonpath_are_found_after_those_of_the_folder(
         ("ctx_pkg.trian", "main",
          "entrypoint: there is no module ctx_pkg.trian in the folder that ranks work in, nor an "
          "installed one; did you mean ctx_pkg.train? (modules there: ctx_pkg.train)"),
+        ("zzz.net", "main",
+         "entrypoint: there is no module zzz in the folder that ranks work in, nor an "
+         "installed one (modules there: ctx_bad, ctx_model, ctx_pkg)"),
+        ("ctx_model.net.deep", "main",
+         "entrypoint: there is no module ctx_model.net: ctx_model is no package"),
         ("ctx_model", "mian",
          "entrypoint: ctx_model.py has no mian; did you mean main? "
          "(classes and functions there: Outer, main, needy)"),
@@ -179,3 +184,10 @@ def test_a_module_of_the_folder_takes_the_place_of_pythons_and_of_no_other(
     assert [name for name in names if name in sys.modules] == ["shelve", "jsonschema_of_nobody"]
     assert sys.path.count(str(folder)) == 1
     del sys.modules["jsonschema_of_nobody"]
+
+
+def test_of_many_names_some_are_listed_and_the_others_counted() -> None:
+    names = [f"n{number}" for number in range(14)]
+    assert listed(names) == f"{', '.join(names[:12])} and 2 more"
+    assert listed(names[:12]) == ", ".join(names[:12])
+    assert listed([]) == "none"

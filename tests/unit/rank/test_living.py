@@ -48,6 +48,7 @@ class World:
         self.lifelines: list[tuple[float, Any]] = []
         self.processes: list[Any] = []
         self.is_chief = True
+        self.num_run = 0
 
         def note(what: str) -> Callable[..., None]:
             return lambda *_, **__: self.done.append(what)
@@ -98,6 +99,7 @@ class World:
         self.given = (arguments, options)
 
         def run() -> str:
+            self.num_run += 1
             if isinstance(self.reason, Exception):
                 raise self.reason
             return self.reason
@@ -193,6 +195,7 @@ def test_the_end_of_a_program_is_left_to_the_agent(
     assert world.joined == []
     assert str(tmp_path) not in sys.path[:1]
     assert len(world.processes) == (entrypoint == PROGRAM)
+    assert world.num_run == 1
     assert ("evidence" in world.done) is (spec.plan.entrypoint.per == "slot")
 
 

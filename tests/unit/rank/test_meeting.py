@@ -231,6 +231,7 @@ def test_a_script_meets_over_the_store_of_its_gang(
 ) -> None:
     spec = make_spec(tmp_path, "python3 train.py", num_ranks=2)
     join = rendezvous.offer_group(spec, CPU)
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
     meet = handlers["env"]
     for number in range(2):  # it may make its group again
         ((store, rank, size),) = meet("env://")

@@ -11,7 +11,13 @@ import pytest
 from det_jupyter.agent.runs.specs import rank_places
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, SECRET_VARIABLE, without_run
-from det_jupyter.contract.messages import CheckpointRef, RankSpec, SlotView
+from det_jupyter.contract.messages import (
+    PROTOCOL,
+    CheckpointRef,
+    MasterInfo,
+    RankSpec,
+    SlotView,
+)
 from det_jupyter.rank.endings import ExitedWith, check_exit, describe_exit
 from det_jupyter.rank.process import environment
 from det_jupyter.rank.variables import left_out, script_variables, set_variables
@@ -157,3 +163,19 @@ def test_what_a_program_starts_prints_at_once_and_has_the_ranks_threads(
     monkeypatch.setattr(os, "environ", {"PATH": "/bin", **own})
     set_variables(specs(entrypoint)[0], {})
     assert (os.environ.get("PYTHONUNBUFFERED"), os.environ.get("OMP_NUM_THREADS")) == expected
+
+
+def test_scripts_find_the_master_as_long_as_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    spec = specs("python3 train.py")[0]
+    assert "DET_MASTER" not in script_variables(spec)
+    info = MasterInfo(
+        url="http://127.0.0.1:7", token="t", pid=1, started_at=0.0, version="0",
+        protocol=PROTOCOL, python="python", data_dir="/",
+    )  # fmt: skip
+    paths.write_private(paths.master_file(), info.model_dump_json())
+    assert script_variables(spec)["DET_MASTER"] == "http://127.0.0.1:7"
+    paths.write_private(paths.master_file(), "of another version")
+    assert "DET_MASTER" not in script_variables(spec)

@@ -67,6 +67,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.connected: asyncio.Queue[Any] = asyncio.Queue()
+        self.after: list[asyncio.Task[bytes]] = []  # awaited when the link has ended
         self._writers: list[asyncio.StreamWriter] = []
 
     async def listen(self, path: Path) -> asyncio.Server:
@@ -110,6 +111,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario]
                 runs = {"1.1.1": run, "2.1.1": over}
                 async with ConsoleTunnels(CREDENTIALS, runs) as tunnels:
                     await scenario(tunnels, master, kernel)
+                assert [await task for task in kernel.after] == [b""] * len(kernel.after)
             finally:
                 server.close()
                 await kernel.close()
@@ -200,6 +202,7 @@ def test_tunnels_end_with_the_link(play: Callable[[Scenario], Master]) -> None:
         connections.append(await kernel.connected.get())
         connections[0][1].write(b"from it")
         await until(lambda: master.up)
+        kernel.after.append(asyncio.create_task(connections[0][0].read()))
 
     play(scenario)
     assert len(connections) == 1

@@ -342,3 +342,27 @@ def test_a_page_that_is_damaged_is_an_error(tmp_path: Path) -> None:
     run.dir.control.write_bytes(b"x")
     with pytest.raises(ValueError, match="is not a control page"):
         ControlPage(run.dir.control)
+
+
+def test_an_end_that_cannot_be_written_is_kept_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = prepared(tmp_path)
+    run.dir.exit.mkdir()
+    exited_on_time(run)
+    assert run.exited is not None
+    assert f"allocation=1.1.1: {run.dir.exit} cannot be written: " in caplog.text
+
+
+def test_a_folder_that_cannot_be_removed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    run = prepared(tmp_path)
+    monkeypatch.setattr("shutil.rmtree", fail)
+    run.sockets = None
+    run.close()
+    assert f"{run.dir.path} cannot be removed: [Errno 30] Read-only file system" in caplog.text
+    assert run.dir.closed.exists()  # so that it is known for what it is
