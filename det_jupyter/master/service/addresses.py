@@ -24,11 +24,14 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.values.addresses import (
     file_of,
+    has_credentials,
+    is_in_the_clear,
     is_place_only,
     is_url,
     shown,
     stored_number,
     variable_of,
+    why_not_in_the_clear,
 )
 from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.user_file import UserFile
@@ -114,11 +117,14 @@ class Addresses:
             environment: The blob with the variables that the experiment was submitted with.
 
         Raises:
-            DetError: There is none; the message has no secret.
+            DetError: There is none, or its name and password would be sent in the clear; the
+                message has no secret.
         """
         found = self.value_of(address, self.variables(environment))
         if not is_url(found):
             raise DetError(f"{shown(address)} holds no address; expected https://...")
+        if has_credentials(found) and is_in_the_clear(found):
+            raise DetError(why_not_in_the_clear(found, shown(found)))
         return found
 
     def value_of(self, reference: str, variables: Mapping[str, str]) -> str:
