@@ -22,6 +22,7 @@ from det_jupyter.config.alerts import AlertsFile, UserAlert, read_alerts
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.values.addresses import (
     file_of,
     has_credentials,
@@ -215,10 +216,8 @@ def _first_line(path: str) -> str:
         DetError: It cannot be read.
     """
     try:
-        # A pipe must not block.
-        descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK)
-        with open(descriptor, encoding="utf-8") as file:
-            return file.read(_LONGEST_FILE).strip().partition("\n")[0].strip()
+        with open_regular(os.path.expanduser(path)) as file:
+            return file.read(_LONGEST_FILE).strip().partition(b"\n")[0].strip().decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise DetError(f"{path} cannot be read: {reason}") from None

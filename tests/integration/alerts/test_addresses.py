@@ -98,7 +98,7 @@ def test_an_address_that_cannot_be_found_is_refused_at_submission(
         "where the master was started; set it there, or write file:/PATH of a file that has "
         "it",
         "alerts[1].slack: /absent cannot be read: No such file or directory",
-        f"alerts[2].slack: file:{tmp_path}/fifo holds no address; expected https://...",
+        f"alerts[2].slack: {tmp_path}/fifo cannot be read: it is no regular file",
         f"alerts[3].slack: file:{tmp_path}/text holds no address; expected https://...",
         "alerts[4].slack: https://example.org/********-9 is not stored here; write the address "
         "itself",
