@@ -50,7 +50,7 @@ def test_a_chunk_sent_twice_is_stored_once(bench: Bench) -> None:
 
 
 def test_stored_metrics_name_the_run_that_reported_them(bench: Bench) -> None:
-    reports = [batches(1, [0.5]), validation(1, 0.5)]
+    reports: list[Record] = [batches(1, [0.5]), validation(1, 0.5)]
     bench.report(make_chunk([started(), first_step(), *reports]))
     assert [(record["kind"], record["run"]) for record in bench.metrics()] == [
         ("batch_metrics", 1), ("metrics", 1),
