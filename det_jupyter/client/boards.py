@@ -86,6 +86,7 @@ def start_board(
             stdout=out,
             stderr=out,
             start_new_session=True,
+            cwd=paths.data_dir(),  # by which it is found when its folder was removed
             env=without_run(os.environ),
         )
     board = Board(

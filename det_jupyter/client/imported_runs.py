@@ -24,9 +24,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.client.tfevents import read_event_file
-from det_jupyter.config.tracker_section import open_address
+from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS, open_address
 from det_jupyter.contract.run.scalars import Scalar
-from det_jupyter.contract.values.addresses import HIDDEN, secrets_in, without_secrets
+from det_jupyter.contract.values.addresses import (
+    HIDDEN,
+    has_credentials,
+    is_in_the_clear,
+    secrets_in,
+    why_not_in_the_clear,
+    without_secrets,
+)
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import ConfigError, DetError
 
@@ -39,6 +46,7 @@ _VARIABLES = {
     "MLFLOW_ALLOW_FILE_STORE": "true",  # since MLflow 3 it refuses its folders without
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # else a wrong address takes four minutes
 }
+_CREDENTIALS_FILE = "~/.mlflow/credentials"
 _SYSTEM = "system/"  # MLflow's metrics of the computer
 
 
@@ -195,12 +203,13 @@ def _shown(uri: str) -> str:
 
 
 def _of_mlflow(uri: str, source: str) -> list[RunSet]:
+    _check_credentials(uri, source)
     if find_spec("mlflow") is None:
         raise DetError(
             f"{source}: runs of MLflow are read by the package mlflow, which is not installed; "
             "run `python -m pip install mlflow` and try again"
         )
-    with _mlflow_variables():
+    with _mlflow_variables(uri):
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 
@@ -222,16 +231,42 @@ def _of_mlflow(uri: str, source: str) -> list[RunSet]:
     return sets
 
 
+def _check_credentials(uri: str, source: str) -> None:
+    """Check that MLflow's library sends no credentials that can be read on the way.
+
+    Raises:
+        DetError: It would: those of the URI, or of variables or a file that it reads.
+    """
+    if not is_in_the_clear(uri):
+        return
+    way_out = ""
+    if found := [*filter(os.environ.get, (*MLFLOW_CREDENTIALS, "MLFLOW_TRACKING_AUTH"))]:
+        way_out = f"; if it needs none, unset {', '.join(found)}"
+    elif Path(_CREDENTIALS_FILE).expanduser().exists():
+        way_out = f"; if it needs none, move {_CREDENTIALS_FILE} away"
+    if way_out or has_credentials(uri):
+        raise DetError(f"{why_not_in_the_clear(uri, source)}{way_out}")
+
+
 @contextmanager
-def _mlflow_variables() -> Iterator[None]:
-    """Within the block, set variables of MLflow that the user has not set."""
-    missing = _VARIABLES.keys() - os.environ.keys()
-    os.environ.update({name: _VARIABLES[name] for name in missing})
+def _mlflow_variables(uri: str) -> Iterator[None]:
+    """Within the block, set variables of MLflow that the user has not set.
+
+    Its library looks for passwords in .netrc, too: not for a URI that is in the clear.
+    """
+    before = {name: os.environ.get(name) for name in (*_VARIABLES, "NETRC")}
+    hidden = {"NETRC": os.devnull} if is_in_the_clear(uri) else {}
+    os.environ.update(
+        {**_VARIABLES, **{k: v for k, v in before.items() if v is not None}, **hidden}
+    )
     try:
         yield
     finally:
-        for name in missing:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _pages(search: Any, *args: Any) -> Iterator[Any]:

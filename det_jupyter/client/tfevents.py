@@ -5,8 +5,9 @@ A file is a sequence of records, and a record is a protocol buffer (Event) in a 
     uint64 length, uint32 masked CRC-32C of it, the bytes, uint32 masked CRC-32C of them
 
 Both checksums are checked. A file ends where a record is not whole, which is usual if its writer
-was killed, or where it is damaged: what follows cannot be found. Of an Event these fields are
-read, by their numbers in event.proto, summary.proto, tensor.proto and the plugins' files:
+was killed, or where it is damaged: what follows cannot be found. A record of over 64 MiB, which a
+header alone can claim, is passed over. Of an Event these fields are read, by their numbers in
+event.proto, summary.proto, tensor.proto and the plugins' files:
 
     Event           1 wall_time, 2 step, 5 summary, 7 session_log {1 status}
     Summary         1 value {1 tag, 2 simple_value, 8 tensor, 9 metadata {1 plugin_data}}
@@ -27,12 +28,14 @@ from typing import Any, BinaryIO
 
 from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.run.scalars import Scalar
+from det_jupyter.contract.values.text import count
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, reversed
 _START = 1  # SessionLog.START: the writer began anew from this step
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _FRAME_BYTES = _HEADER.size + _FOOTER.size
+_MOST_BYTES = 2**26  # of a record; videos and graphs may have more
 _ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArguments
 # Those of them that are hyperparameters; there are 100 others.
 _TRAINING_ARGUMENTS = (
@@ -64,7 +67,7 @@ class EventFile:
         num_events: How many events were read.
         restarts_at: The step from which on its writer has taken back what was written before;
             None: it has not.
-        problem: Why it was not read to its end; "": it was.
+        problem: Why not all of it was read; "": it was.
     """
 
     scalars: list[Scalar] = field(default_factory=list)
@@ -83,17 +86,27 @@ def read_event_file(path: Path) -> EventFile:
     found = EventFile()
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        at = 0
+        at = num_long = 0
+        problems = []
         try:
             while at < size:
-                event = _record(file, size - at)
-                _add_event(found, memoryview(event))
-                found.num_events += 1
-                at += _FRAME_BYTES + len(event)
+                length, event = _record(file, size - at)
+                if event is None:
+                    num_long += 1
+                else:
+                    _add_event(found, memoryview(event))
+                    found.num_events += 1
+                at += _FRAME_BYTES + length
         except ValueError as error:
-            found.problem = (
+            problems.append(
                 f"{error} at byte {at} of {size}; {found.num_events} events before it were read"
             )
+    if num_long:
+        long = count(num_long, "event")
+        problems.append(
+            f"{long} of over {_MOST_BYTES >> 20} MiB left out, as no scalar is so long"
+        )
+    found.problem = "; ".join(problems)
     return found
 
 
@@ -110,8 +123,10 @@ def masked_crc32c(data: bytes | memoryview) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _record(file: BinaryIO, left: int) -> bytes:
-    """Return the next record of a file that has so many bytes left.
+def _record(file: BinaryIO, left: int) -> tuple[int, bytes | None]:
+    """Return the length of the next record of a file that has so many bytes left, and the record.
+
+    One that is too long is passed over: None.
 
     Raises:
         ValueError: It is not whole, or damaged.
@@ -124,12 +139,15 @@ def _record(file: BinaryIO, left: int) -> bytes:
         raise ValueError("damaged")
     if _FRAME_BYTES + length > left:
         raise ValueError("the last event is not whole")
+    if length > _MOST_BYTES:
+        file.seek(length + _FOOTER.size, os.SEEK_CUR)
+        return length, None
     record, footer = file.read(length), file.read(_FOOTER.size)
     if len(footer) < _FOOTER.size:
         raise ValueError("the last event is not whole")  # the file was cut meanwhile
     if _FOOTER.unpack(footer)[0] != masked_crc32c(record):
         raise ValueError("damaged")
-    return record
+    return length, record
 
 
 def _add_event(found: EventFile, record: memoryview) -> None:

@@ -23,9 +23,11 @@ from det_jupyter.config.cross_checks import is_endless, log_policies
 from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.migrate import migrate
+from det_jupyter.config.sections import Alert
 from det_jupyter.contract.schema.fields import as_number, as_whole
 from det_jupyter.contract.schema.hyperparameters import is_nested, is_range, ranges_in_lists
 from det_jupyter.contract.schema.key_paths import format_value, join, look_up, section
+from det_jupyter.contract.values.addresses import is_in_the_clear
 from det_jupyter.contract.values.direction import is_smaller_better
 from det_jupyter.contract.values.lengths import UNITS
 from det_jupyter.contract.values.text import count
@@ -86,7 +88,20 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _find_direction(document)
     yield from find_traps(document)
     yield from _find_nones(document)
+    yield from _readable_alerts(document)
     yield from _script_alone(document)
+
+
+def _readable_alerts(document: Mapping[str, Any]) -> Iterator[str]:
+    alerts = document.get("alerts")
+    for index, alert in enumerate(alerts if isinstance(alerts, list) else ()):
+        for way in Alert.WAYS if isinstance(alert, Mapping) else ():
+            url = alert.get(way)
+            if isinstance(url, str) and url.startswith("http://") and is_in_the_clear(url):
+                yield (
+                    f"alerts[{index}].{way}: over http, others on the way can read the alerts and "
+                    "the address, which is all that is needed to post there; prefer https://."
+                )
 
 
 def _script_alone(document: Mapping[str, Any]) -> Iterator[str]:

@@ -29,9 +29,11 @@ from det_jupyter.connection import (
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of, is_locked, remove_lock
 from det_jupyter.contract.host.run_processes import (
+    FEEDER,
     kill_processes_below,
     pids_below,
     programs_of,
+    viewers_of,
 )
 from det_jupyter.contract.host.rundir import RunDir, runs_root
 from det_jupyter.contract.host.tensorboards import running_boards
@@ -158,7 +160,7 @@ def _force_end() -> list[str]:
         (ended if board.end() else left).append(f"TensorBoard {board.id} (pid {board.pid})")
     for lock in paths.feeder_locks():
         feeder = holder_of(lock)
-        what = "what feeds pages of JupyterLab"
+        what = FEEDER
         if feeder is not None:
             what = f"{what} (pid {feeder.pid})"
             feeder.end(_AGENT_S)
@@ -166,6 +168,8 @@ def _force_end() -> list[str]:
             left.append(what if feeder else f"{what} (it holds {lock})")
         elif feeder is not None:
             ended.append(what)
+    for name, process in viewers_of(paths.data_dir()):  # whose files were removed
+        (ended if process.end(_AGENT_S) else left).append(f"{name} (pid {process.pid})")
     if left:
         raise DetError(
             f"not everything has ended; still running: {', '.join(left)}. It was killed and does "

@@ -343,7 +343,8 @@ def _sync_tree(folder: Path, synced: dict[Path, _Stamp]) -> None:
     """Sync the files and folders that are new or changed since the calls before.
 
     A file with several hard links is a blob, which was synced when it was stored. Only its folder
-    is synced: the code of a trial may be hundreds of files.
+    is synced: the code of a trial may be hundreds of files. So is that of a pipe: to open
+    one is to wait for its writer.
 
     Args:
         folder: The folder.
@@ -354,8 +355,8 @@ def _sync_tree(folder: Path, synced: dict[Path, _Stamp]) -> None:
         for path in [*paths, Path(parent)]:
             info = path.stat()
             stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
-            is_link = info.st_nlink > 1 and stat.S_ISREG(info.st_mode)
-            if not is_link and synced.get(path) != stamp:
+            is_new_file = stat.S_ISREG(info.st_mode) and info.st_nlink == 1
+            if (is_new_file or stat.S_ISDIR(info.st_mode)) and synced.get(path) != stamp:
                 _sync(path)
                 synced[path] = stamp
 

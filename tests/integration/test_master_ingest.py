@@ -49,6 +49,14 @@ def test_a_chunk_sent_twice_is_stored_once(bench: Bench) -> None:
     assert [record["values"] for record in bench.metrics()] == [{"loss": [0.5, 0.4]}]
 
 
+def test_stored_metrics_name_the_run_that_reported_them(bench: Bench) -> None:
+    reports: list[Record] = [batches(1, [0.5]), validation(1, 0.5)]
+    bench.report(make_chunk([started(), first_step(), *reports]))
+    assert [(record["kind"], record["run"]) for record in bench.metrics()] == [
+        ("batch_metrics", 1), ("metrics", 1),
+    ]  # fmt: skip
+
+
 def test_a_chunk_beyond_the_stored_bytes_waits_for_those_in_between(bench: Bench) -> None:
     first = make_chunk([batches(1, [0.5])])
     second = make_chunk([batches(2, [0.4])], offset=first.size_bytes)

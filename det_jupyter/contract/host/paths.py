@@ -15,6 +15,7 @@ from typing import Literal
 
 from det_jupyter.contract.host.disk_space import why_no_room
 from det_jupyter.contract.host.ownership import make_private, open_own
+from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.errors import DetError
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
@@ -159,10 +160,10 @@ def read_private(path: Path) -> str:
 
     Raises:
         DetError: The file is a link, or belongs to another user.
-        OSError: The file cannot be read, or does not exist.
+        OSError: The file cannot be read, does not exist, or is no regular file.
     """
-    with open(path, encoding="utf-8", errors="replace", opener=private_opener) as file:
-        return file.read()
+    with open_regular(path, private_opener) as file:
+        return file.read().decode("utf-8", "replace")
 
 
 def write_private(path: Path, content: str | bytes) -> None:

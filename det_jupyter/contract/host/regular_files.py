@@ -8,17 +8,26 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path, opener: Callable[[str, int], int] = os.open) -> BinaryIO:
     """Open a regular file, or a link to one, for reading.
+
+    Args:
+        path: The file.
+        opener: What opens it, as of `open`; it may refuse more.
 
     Raises:
         OSError: It cannot be opened, or is no regular file.
     """
-    file = open(path, "rb", opener=_without_blocking)  # noqa: SIM115  # the caller closes it
+
+    def without_blocking(path: str, flags: int) -> int:  # for a writer, if it is a pipe
+        return opener(path, flags | os.O_NONBLOCK)
+
+    file = open(path, "rb", opener=without_blocking)  # noqa: SIM115  # the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
@@ -33,8 +42,3 @@ def read_regular(path: str | Path) -> bytes:
     """
     with open_regular(path) as file:
         return file.read()
-
-
-def _without_blocking(path: str, flags: int) -> int:
-    """Open a file without waiting for a writer if it is a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)

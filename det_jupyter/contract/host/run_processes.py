@@ -1,6 +1,6 @@
 """Finds the processes of a run or of a home, whatever their parents and process groups are by now.
 
-    master, agent, fork server            what they run, and their working folder: the home's data
+    master, agent, fork server, viewers   what they run, and their working folder: the home's data
     a program that was started            its environment has the run's folder (RUN_VARIABLE)
     a fork of a rank, without exec        it has mapped the rank's control page
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -22,12 +22,18 @@ import psutil
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 
+FEEDER = "what feeds pages of JupyterLab"
 _POLL_S = 0.01
 _DELETED = " (deleted)"  # after a path in /proc
 _PROGRAMS = {
     "master": ("-m", "det_jupyter.master", "serve"),
     "agent": ("-m", "det_jupyter.agent"),
     "fork server": ("-m", "det_jupyter.rank.zygote"),
+}
+# They may run without a master, and have files by which they are found while the home has files.
+_VIEWERS = {
+    "TensorBoard": ("-m", "det_jupyter", "tensorboard", "start"),
+    FEEDER: ("-m", "det_jupyter.front.pages"),
 }
 
 
@@ -102,17 +108,26 @@ def programs_of(data: Path) -> list[tuple[str, Process]]:
     They are found even if the folder was removed, with the locks that they hold, and was made
     anew since: their working folder was the one of this path.
     """
+    return _running_in(data, _PROGRAMS)
+
+
+def viewers_of(data: Path) -> list[tuple[str, Process]]:
+    """Return the TensorBoards in the background, then the feeders, as `programs_of` does."""
+    return _running_in(data, _VIEWERS)
+
+
+def _running_in(data: Path, programs: Mapping[str, tuple[str, ...]]) -> list[tuple[str, Process]]:
     found = []
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError):  # it is another user's, or has exited
             process, line = Process.of(pid), psutil.Process(pid).cmdline()
-            name = next((each for each, words in _PROGRAMS.items() if _contains(line, words)), "")
+            name = next((each for each, words in programs.items() if _contains(line, words)), "")
             if not name or pid == os.getpid() or _has_another(pid, str(data)):
                 continue
             folder = psutil.Process(pid).cwd()
             if folder.removesuffix(_DELETED) == os.path.realpath(data):
                 found.append((name, process))
-    return sorted(found, key=lambda one: list(_PROGRAMS).index(one[0]))
+    return sorted(found, key=lambda one: list(programs).index(one[0]))
 
 
 def _contains(line: list[str], words: tuple[str, ...]) -> bool:

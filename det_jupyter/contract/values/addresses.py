@@ -66,7 +66,7 @@ def is_place_only(url: str) -> bool:
     """
     parts = urlsplit(url)
     more = parts.path.strip("/") or parts.query or parts.fragment
-    return "@" not in parts.netloc and not more
+    return not has_credentials(url) and not more
 
 
 def is_in_the_clear(url: str) -> bool:
@@ -82,6 +82,25 @@ def is_in_the_clear(url: str) -> bool:
     except ValueError:
         is_here = host == "localhost" or host.endswith(".localhost")
     return parts.scheme == "http" and not is_here
+
+
+def has_credentials(url: str) -> bool:
+    """Return whether a URL has a name or password, which is sent with each request."""
+    return "@" in urlsplit(url).netloc
+
+
+def why_not_in_the_clear(url: str, shown_as: str) -> str:
+    """Return why no credentials are sent to a URL that is in the clear, and what to do.
+
+    Args:
+        shown_as: The URL without what may be secret in it.
+    """
+    parts = urlsplit(url)
+    return (
+        f"got {shown_as}, to which a name and password or a token would be sent so that they can "
+        f"be read on the way; expected https://, or a tunnel: ssh -L 5000:localhost:"
+        f"{parts.port or 80} {parts.hostname}, and http://localhost:5000"
+    )
 
 
 def shown(address: str, number: int | None = None) -> str:

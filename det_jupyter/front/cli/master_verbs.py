@@ -15,6 +15,7 @@ import yaml
 from det_jupyter._version import __version__
 from det_jupyter.connection import announced_master, require_master
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.errors import NotFound
 from det_jupyter.front.cli.connecting import START
 from det_jupyter.front.verbs.grammar import Call
@@ -65,7 +66,7 @@ def config(call: Call) -> str:
     pools = paths.pools_file()
     lines = [f"data: {paths.data_dir()}", f"logs: {paths.log_dir()}", f"pools_file: {pools}"]
     if pools.exists():
-        lines.append(pools.read_text(encoding="utf-8").rstrip("\n"))
+        lines.append(read_regular(pools).decode().rstrip("\n"))
     return "\n".join(lines)
 
 

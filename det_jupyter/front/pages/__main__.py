@@ -66,9 +66,10 @@ async def _serve(token: str, *, may_start: bool) -> None:
 def _hold_lock() -> None:
     """Take the lock by which `det master stop --everything` finds this process.
 
-    Blocks while the file system does.
+    Its working folder tells if the lock was removed. Blocks while the file system does.
     """
     with suppress(DetError, OSError):
+        os.chdir(paths.data_dir())
         for path in paths.feeder_locks():
             remove_lock(path, timeout_s=0)  # of a feeder that was killed
         take_lock(paths.feeder_lock(os.getpid()), timeout_s=_LOCK_S)

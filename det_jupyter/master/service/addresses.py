@@ -22,13 +22,17 @@ from det_jupyter.config.alerts import AlertsFile, UserAlert, read_alerts
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.values.addresses import (
     file_of,
+    has_credentials,
+    is_in_the_clear,
     is_place_only,
     is_url,
     shown,
     stored_number,
     variable_of,
+    why_not_in_the_clear,
 )
 from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.user_file import UserFile
@@ -114,11 +118,14 @@ class Addresses:
             environment: The blob with the variables that the experiment was submitted with.
 
         Raises:
-            DetError: There is none; the message has no secret.
+            DetError: There is none, or its name and password would be sent in the clear; the
+                message has no secret.
         """
         found = self.value_of(address, self.variables(environment))
         if not is_url(found):
             raise DetError(f"{shown(address)} holds no address; expected https://...")
+        if has_credentials(found) and is_in_the_clear(found):
+            raise DetError(why_not_in_the_clear(found, shown(found)))
         return found
 
     def value_of(self, reference: str, variables: Mapping[str, str]) -> str:
@@ -209,10 +216,8 @@ def _first_line(path: str) -> str:
         DetError: It cannot be read.
     """
     try:
-        # A pipe must not block.
-        descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK)
-        with open(descriptor, encoding="utf-8") as file:
-            return file.read(_LONGEST_FILE).strip().partition("\n")[0].strip()
+        with open_regular(os.path.expanduser(path)) as file:
+            return file.read(_LONGEST_FILE).strip().partition(b"\n")[0].strip().decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise DetError(f"{path} cannot be read: {reason}") from None

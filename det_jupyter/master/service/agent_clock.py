@@ -1,12 +1,21 @@
 """Converts times that an agent has read from its computer's clock to the master's clock.
 
 Either clock may be set while they are connected. An agent sends with each batch when its computer
-booted, by its clock: that changes exactly when the clock is set.
+booted, by its clock: that changes exactly when the clock is set. The time between two such steps
+is an era. Of a clock that is set ahead by an hour at noon:
+
+    the agent's clock    11:59 | 13:00    its 13:30 is 13:30 in the first era, which had ended
+    the master's clock   11:59 | 12:00    by then, or 12:30 in the second: this is meant
+
+Set back by an hour, it says each time from 11:00 to 12:00 twice: that counts as the later one,
+unless this is still to come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias, assert_never
 
 from det_jupyter.contract.host.clock_steps import LEAST_STEP_S, booted_at
@@ -24,7 +33,23 @@ from det_jupyter.contract.messages import (
     Unreadable,
 )
 
+_MOST_ERAS = 8
 ToMaster: TypeAlias = Callable[[float], float]  # from a time of an agent's clock to the master's
+
+
+@dataclass(slots=True)
+class _Era:
+    """A time between two steps of the agent's clock, by the master's clock.
+
+    Args:
+        ahead_s: How far the agent's clock is ahead in it.
+        since: When the step before it had not been yet.
+        until: When the step after it was seen; infinite: it goes on.
+    """
+
+    ahead_s: float
+    since: float = -inf
+    until: float = inf
 
 
 class AgentClock:
@@ -35,59 +60,75 @@ class AgentClock:
     """
 
     def __init__(self, own_booted_at: Callable[[], float | None] = booted_at) -> None:
-        self.ahead_s = 0.0
-        self._former_ahead_s: float | None = None  # as it was before the clock was set
+        self._eras = [_Era(0.0)]  # the present one first
+        self._seen_at = -inf  # when the last batch came that says when its computer booted
         self._read_own = own_booted_at
         self._session = ""
         self._agent_booted_at: float | None = None
         self._own_booted_at: float | None = None
 
-    def measured(self, session: str, ahead_s: float, agent_booted_at: float | None) -> None:
+    @property
+    def ahead_s(self) -> float:
+        """How far the agent's clock is ahead now."""
+        return self._eras[0].ahead_s
+
+    def measured(
+        self, session: str, ahead_s: float, agent_booted_at: float | None, now: float
+    ) -> None:
         """Take what a registration says: how far the clock is ahead, and when it booted.
 
         What is known of the time before holds only for the same agent process: the computer of
         another one may have been started since.
         """
-        if session != self._session:
-            self._session, self._former_ahead_s = session, None
+        if session != self._session or agent_booted_at is None:
+            self._session, self._eras = session, [_Era(ahead_s)]
             self._agent_booted_at = self._own_booted_at = None
-        self.see(agent_booted_at)
-        self.ahead_s = ahead_s
+        self.see(agent_booted_at, now)
+        self._eras[0].ahead_s = ahead_s
 
-    def see(self, agent_booted_at: float | None) -> None:
-        """Take what came with a batch: either clock may have been set since the last one."""
+    def see(self, agent_booted_at: float | None, now: float) -> None:
+        """Take what came with a batch at `now`: either clock may have been set since the last."""
         own = self._read_own()
         if agent_booted_at is None or own is None:
             return
         if self._agent_booted_at is None or self._own_booted_at is None:
             self._agent_booted_at, self._own_booted_at = agent_booted_at, own
-            return
         step_s, own_step_s = agent_booted_at - self._agent_booted_at, own - self._own_booted_at
         if abs(own_step_s) >= LEAST_STEP_S:
-            self.ahead_s -= own_step_s
-            if self._former_ahead_s is not None:
-                self._former_ahead_s -= own_step_s
+            self._seen_at += own_step_s
+            self._eras = [
+                _Era(era.ahead_s - own_step_s, era.since + own_step_s, era.until + own_step_s)
+                for era in self._eras
+            ]
             self._own_booted_at = own
         if abs(step_s) >= LEAST_STEP_S:
-            self._former_ahead_s = self.ahead_s
-            self.ahead_s += step_s
+            self._eras[0].until = now
+            present = _Era(self.ahead_s + step_s, since=self._seen_at)
+            self._eras = [present, *self._eras][:_MOST_ERAS]
             self._agent_booted_at = agent_booted_at
+        self._seen_at = now
 
     def at(self, now: float) -> ToMaster:
         """Return what converts the times of a batch that arrives at `now`.
 
-        A batch may hold times from before and after the clock was set. Of the two that one may
-        mean, it is the one nearer to now that is not in the future.
+        A batch may hold times from before and after the clock was set. Each era gives a time
+        another meaning: it is from the newest one that this meaning falls into.
         """
-        ahead_s, former_ahead_s = self.ahead_s, self._former_ahead_s
-        if former_ahead_s is None:
+        ahead_s = self.ahead_s
+        if len(self._eras) == 1:
             return lambda at: max(0.0, at - ahead_s)
+        eras = [(era.ahead_s, era.since, min(era.until, now)) for era in self._eras]
 
-        def nearest(at: float) -> float:
-            meant = (at - ahead_s, at - former_ahead_s)
-            return max(0.0, min(meant, key=lambda it: (it > now + LEAST_STEP_S, abs(now - it))))
+        def likeliest(at: float) -> float:
+            least, found = inf, 0.0
+            for ahead_s, since, until in eras:
+                meant = at - ahead_s
+                outside_s = max(since - meant, meant - until, LEAST_STEP_S)
+                if outside_s < least:
+                    least, found = outside_s, meant
+            return max(0.0, found)
 
-        return nearest
+        return likeliest
 
 
 def on_master_clock(report: AgentReport, to_master: ToMaster) -> AgentReport:

@@ -181,11 +181,15 @@ def add_metrics(
         steps = _steps_of(record)
         if steps:
             ids = (source.experiment_id, source.trial_id)
-            text = to_line(record).rstrip("\n")
-            rows.append((record.at, *ids, steps[0], steps[-1], text))
+            rows.append((record.at, *ids, steps[0], steps[-1], _stored(record, source.run)))
     if rows:
         transaction.store.feed.add_metrics(rows)
         transaction.publisher.advance_progress(source.trial_id, max(row[4] for row in rows))
+
+
+def _stored(record: BatchMetrics | MetricsReported, run: int) -> str:
+    """Return the record as JSON, with the run that reported it: a later one may repeat it."""
+    return f'{to_line(record).rstrip()[:-1]},"run":{run}}}'
 
 
 def _report_losses(

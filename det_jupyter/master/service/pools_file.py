@@ -16,6 +16,7 @@ import yaml
 from det_jupyter.config.pools import PoolsFile, parse_pools
 from det_jupyter.config.yaml_text import parse_yaml
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.errors import ConfigError, Problem
 
@@ -30,9 +31,10 @@ def read_pools() -> PoolsFile | None:
     if not path.exists():
         return None
     try:
-        return parse_pools(parse_yaml(path.read_text(encoding="utf-8")))
+        return parse_pools(parse_yaml(read_regular(path).decode()))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(Problem(str(path), f"cannot be read: {error}")) from None
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(Problem(str(path), f"cannot be read: {why}")) from None
     except ConfigError as error:
         raise ConfigError([replace(each, source=str(path)) for each in error.problems]) from None
 

@@ -323,15 +323,17 @@ class Service:
                 still run trials.
         """
         registration = self.admission.check(agent_id, registration, is_remote=is_remote)
-        clock = self._agent_clocks[agent_id]
-        clock.measured(registration.session, registration.clock_ahead_s, registration.booted_at)
+        clock, now = self._agent_clocks[agent_id], self._clock()
+        clock.measured(
+            registration.session, registration.clock_ahead_s, registration.booted_at, now
+        )
         cluster, node = self._node_of(agent_id)
         with self._transaction() as transaction:
             is_taken = transaction.take(
                 AgentRegistered.built_from(
                     registration,
                     agent_id=agent_id,
-                    lost=faults_on_master_clock(registration.lost, clock.at(self._clock())),
+                    lost=faults_on_master_clock(registration.lost, clock.at(now)),
                     is_remote=is_remote,
                     address=(registration.address or peer) if is_remote else "",
                     cluster=cluster,
@@ -379,7 +381,7 @@ class Service:
             Conflict: The agent process is not the registered one.
         """
         self.links.get(agent_id, reports.session)
-        self._agent_clocks[agent_id].see(reports.booted_at)
+        self._agent_clocks[agent_id].see(reports.booted_at, self._clock())
         for report in reports.reports:
             if isinstance(report, DisksSeen):
                 self.disks.add_of_agent(agent_id, self._clock(), report.disks)

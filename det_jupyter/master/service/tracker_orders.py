@@ -33,7 +33,12 @@ from det_jupyter.config.tracker_section import (
 )
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import TrackerOrder
-from det_jupyter.contract.values.addresses import is_in_the_clear, is_url
+from det_jupyter.contract.values.addresses import (
+    has_credentials,
+    is_in_the_clear,
+    is_url,
+    why_not_in_the_clear,
+)
 from det_jupyter.contract.values.reserved_hosts import is_reserved, names_reserved
 from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.addresses import Addresses
@@ -166,13 +171,9 @@ def _check(address: str, variables: Mapping[str, str], named: Container[str]) ->
     if not is_url(address):
         return
     parts = urlsplit(address)
-    has_credentials = "@" in parts.netloc or (address in named and _credentials(variables))
-    if has_credentials and is_in_the_clear(address):
-        raise DetError(
-            f"got {open_address(address)}, to which a name and password or a token would be sent "
-            "so that they can be read on the way; expected https://, or a tunnel: ssh -L "
-            f"5000:localhost:{parts.port or 80} {parts.hostname}, and http://localhost:5000"
-        )
+    gets_credentials = has_credentials(address) or (address in named and _credentials(variables))
+    if gets_credentials and is_in_the_clear(address):
+        raise DetError(why_not_in_the_clear(address, open_address(address)))
     if address not in named and names_reserved(parts.hostname or ""):
         raise _reserved(parts.hostname)
 

@@ -55,5 +55,6 @@ class UserFile(Generic[Content]):
         except ConfigError as error:
             return self._empty, [replace(each, source=self.path.name) for each in error.problems]
         except (OSError, DetError) as error:
-            problem = Problem("", f"cannot be read: {error}", source=self.path.name)
+            why = getattr(error, "strerror", None) or error
+            problem = Problem("", f"cannot be read: {why}", source=self.path.name)
             return self._empty, [problem]

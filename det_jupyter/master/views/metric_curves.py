@@ -6,6 +6,7 @@ A trial may have a million points, so they are kept in arrays until they are thi
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
@@ -20,37 +21,43 @@ from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.views.series_pages import Columns, columns_of, rounded, within
 from det_jupyter.master.views.series_tables import Numbers, Table, merged
 
+_NOT_KNOWN = 0  # the run of records that were stored without
+
 
 class Points:
     """The points of one metric of one trial, collected record by record."""
 
     def __init__(self) -> None:
         self._values = array("d")  # NaN where the value is not finite
-        self._records: list[tuple[int, int, float]] = []  # first step, number of points, time
+        # First step, number of points, time, and the run.
+        self._records: list[tuple[int, int, float, int]] = []
 
-    def add(self, first: int, values: list[Any], at: float) -> None:
-        """Append the values of consecutive steps."""
+    def add(self, first: int, values: list[Any], at: float, run: int = _NOT_KNOWN) -> None:
+        """Append the values of consecutive steps that a run has reported."""
         self._values.fromlist(_finite(values))
-        self._records.append((first, len(values), at))
+        self._records.append((first, len(values), at, run))
 
     def to_arrays(self, *, repeats: bool = False) -> Arrays:
         """Return the points by step; of those of one step the one that was reported last.
 
         Args:
-            repeats: Return all of them that differ, in the order of reports.
+            repeats: Return all of them in the order of reports, but once what a later run has
+                reported again: it begins with the step of its checkpoint.
         """
-        first, num, at = np.array(self._records, dtype=float).reshape(-1, 3).T
+        first, num, at, run = np.array(self._records, dtype=float).reshape(-1, 4).T
         counts = num.astype(np.int64)
         begins = np.cumsum(counts) - counts  # the place of each record's first point
         steps = np.arange(len(self._values)) + np.repeat(first.astype(np.int64) - begins, counts)
         points = Arrays(steps, np.array(self._values), np.repeat(at, counts))
         if np.all(np.diff(steps) > 0):  # the usual case
             return points
-        points = points.at(np.argsort(steps, kind="stable"))
-        is_last = np.diff(points.steps) > 0
-        if repeats:  # a run that goes on may repeat the validation of its checkpoint
-            is_last |= points.values[1:] != points.values[:-1]
-        return points.at(np.flatnonzero(np.append(is_last, True)))
+        order = np.argsort(steps, kind="stable")
+        points = points.at(order)
+        is_last = np.append(np.diff(points.steps) > 0, True)
+        if repeats:
+            runs = np.repeat(run, counts)[order]
+            is_last[_last_reports(points, runs, np.flatnonzero(~is_last))] = True
+        return points.at(np.flatnonzero(is_last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,27 @@ class Arrays:
     def at(self, places: NDArray[np.int64]) -> Arrays:
         """Return the points at these places."""
         return Arrays(self.steps[places], self.values[places], self.times[places])
+
+
+def _last_reports(points: Arrays, runs: Numbers, others: NDArray[np.int64]) -> list[int]:
+    """Return the places of points among `others` that no later run has reported again.
+
+    A run that reports a value twice means both; of those whose run is not known, that is equal
+    values may be the same.
+
+    Args:
+        points: By step, and those of one step in the order of reports.
+        runs: The run of each point.
+        others: The places of all points but the last one of each step.
+    """
+    nth: Counter[tuple[int, float | None, float]] = Counter()
+    last: dict[tuple[int, float | None, int], int] = {}
+    for place in np.union1d(others, others + 1).tolist():
+        step, number, run = int(points.steps[place]), float(points.values[place]), runs[place]
+        value = None if isnan(number) else number
+        nth[step, value, run] += run != _NOT_KNOWN
+        last[step, value, nth[step, value, run]] = place
+    return list(last.values())
 
 
 def _finite(values: list[Any]) -> list[float]:
@@ -88,7 +116,7 @@ def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
             key = (trial_id, group, name)
             if key not in gathered.points:
                 gathered.points[key] = Points()
-            gathered.points[key].add(first, values, record["at"])
+            gathered.points[key].add(first, values, record["at"], record.get("run", _NOT_KNOWN))
             if per_epoch is not None:
                 gathered.steps_per_epoch.setdefault(key, per_epoch)
     return gathered

@@ -17,7 +17,14 @@ from det_jupyter.client.environment import with_environment
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.background.cleanup import _sweep_alerts
-from tests.integration.alerts.support import SECRET, Receiver, complete, send_due, submit
+from tests.integration.alerts.support import (
+    SECRET,
+    Receiver,
+    complete,
+    send_due,
+    states,
+    submit,
+)
 from tests.integration.master_support import Bench, ask, make_request
 
 
@@ -91,12 +98,48 @@ def test_an_address_that_cannot_be_found_is_refused_at_submission(
         "where the master was started; set it there, or write file:/PATH of a file that has "
         "it",
         "alerts[1].slack: /absent cannot be read: No such file or directory",
-        f"alerts[2].slack: file:{tmp_path}/fifo holds no address; expected https://...",
+        f"alerts[2].slack: {tmp_path}/fifo cannot be read: it is no regular file",
         f"alerts[3].slack: file:{tmp_path}/text holds no address; expected https://...",
         "alerts[4].slack: https://example.org/********-9 is not stored here; write the address "
         "itself",
         "alerts[5].name: got 'phone', which has no address here; alerts.yaml has none",
     ]
+
+
+IN_THE_CLEAR = f"http://ann:{SECRET}@192.0.2.2:8123/hook"
+
+
+@pytest.mark.parametrize("written", [IN_THE_CLEAR, "${CLEAR}", "file"])
+def test_a_password_that_could_be_read_on_the_way_is_refused_at_submission(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setenv("CLEAR", IN_THE_CLEAR)
+    (tmp_path / "hook").write_text(IN_THE_CLEAR)
+    address = f"file:{tmp_path}/hook" if written == "file" else written
+    with pytest.raises(ConfigError) as raised:
+        submit(bench, alerts=[{"webhook": address}])
+    assert [str(problem) for problem in raised.value.problems] == [
+        "alerts[0].webhook: got http://192.0.2.2:8123/********, to which a name and password or "
+        "a token would be sent so that they can be read on the way; expected https://, or a "
+        "tunnel: ssh -L 5000:localhost:8123 192.0.2.2, and http://localhost:5000"
+    ]
+
+
+def test_a_password_goes_over_https_or_to_this_computer(bench: Bench) -> None:
+    for host in ("https://ann:x@example.org/a", "http://ann:x@localhost/a", "http://x@[::1]/a"):
+        submit(bench, alerts=[{"webhook": host}])
+
+
+def test_alerts_yaml_sends_no_password_that_could_be_read_on_the_way(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "alerts.yaml").write_text(f"alerts: [{{slack: '{IN_THE_CLEAR}'}}]")
+    submit(bench)
+    complete(bench)
+    send_due(bench)
+    ((_, _, problem),) = states(bench)
+    assert "can be read on the way; expected https://" in problem
+    assert SECRET not in problem
 
 
 def test_addresses_that_come_with_a_continuation_are_found_or_refused(

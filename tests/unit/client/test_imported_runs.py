@@ -13,6 +13,7 @@ import pytest
 from det_jupyter.client import imported_runs
 from det_jupyter.client.imported_runs import find_runs
 from det_jupyter.client.tfevents import masked_crc32c
+from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS
 from det_jupyter.errors import ConfigError, DetError
 from tests.unit.client.test_tfevents import frame, record
 from tests.unit.client.test_tfevents import write as write_events
@@ -122,6 +123,47 @@ def test_an_address_that_has_a_secret_is_named_without_it(monkeypatch: pytest.Mo
         find_runs("sqlite:///mlflow.db")
     with pytest.raises(DetError, match=r"^mysql\+pymysql://\*{8}: "):
         find_runs("mysql+pymysql://ann:QzSecretzQ@host/db")
+
+
+@pytest.fixture
+def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Have a home folder and variables without credentials, and no mlflow."""
+    monkeypatch.setattr(imported_runs, "find_spec", lambda name: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in MLFLOW_CREDENTIALS:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("named", [*MLFLOW_CREDENTIALS, "MLFLOW_TRACKING_AUTH", "file", "address"])
+def test_credentials_that_could_be_read_on_the_way_are_not_sent(
+    tmp_path: Path, no_credentials: pytest.MonkeyPatch, named: str
+) -> None:
+    if named == "file":
+        (tmp_path / ".mlflow").mkdir()
+        (tmp_path / ".mlflow" / "credentials").write_text("[mlflow]")
+    elif named != "address":
+        no_credentials.setenv(named, "QzSecretzQ")
+    user = "ann:QzSecretzQ@" if named == "address" else ""
+    with pytest.raises(DetError, match=r"read on the way; expected https://") as caught:
+        find_runs(f"http://{user}tracking:5000")
+    assert "QzSecretzQ" not in str(caught.value)
+    for allowed in (f"https://{user}tracking:5000", f"http://{user}localhost:5000"):
+        with pytest.raises(DetError, match="pip install mlflow"):
+            find_runs(allowed)
+
+
+def test_passwords_in_netrc_are_not_found_for_an_address_in_the_clear(
+    no_credentials: pytest.MonkeyPatch,
+) -> None:
+    no_credentials.setenv("NETRC", "mine")
+    no_credentials.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
+    before = {**os.environ}
+    for uri, file in (("http://tracking:5000", os.devnull), ("https://tracking:5000", "mine")):
+        with imported_runs._mlflow_variables(uri):
+            assert os.environ["NETRC"] == file
+            assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "1"
+        assert os.environ == before
 
 
 class Page(list[Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,25 @@ def test_an_event_that_is_no_protocol_buffer_ends_the_reading(file: Path) -> Non
     found = read_event_file(file)
     assert len(found.scalars) == 1
     assert "no protocol buffer" in found.problem
+
+
+def test_an_event_that_is_too_long_is_passed_over_unread(file: Path) -> None:
+    """It is a hole: its length alone is in the file, as memory for it is nowhere."""
+    length = 60 * 2**30
+    header = struct.pack("<Q", length)
+    header += struct.pack("<I", masked_crc32c(header))
+    with file.open("wb") as opened:
+        opened.write(frame(record(1, "loss", 0.5)) + header)
+        opened.seek(length + 4, os.SEEK_CUR)
+        opened.write(frame(record(2, "loss", 0.25)))
+    found = read_event_file(file)
+    assert [each.step for each in found.scalars] == [1, 2]
+    assert (found.num_events, found.problem) == (
+        2, "1 event of over 64 MiB left out, as no scalar is so long",
+    )  # fmt: skip
+    with file.open("ab") as opened:
+        opened.write(b"\0" * 20)
+    assert read_event_file(file).problem.startswith("damaged at byte ")
 
 
 # What tensorboard itself writes.

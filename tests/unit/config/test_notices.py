@@ -14,6 +14,13 @@ RANDOM = "{name: random, metric: e, max_length: 5, max_trials: 4}"
 DRAWN = "drawn: {type: int, minval: 1, maxval: 2, count: 2}"
 
 
+def test_alerts_that_could_be_read_on_the_way_are_noticed() -> None:
+    urls = ("http://ntfy.lan/topic", "https://ntfy.lan/topic", "http://localhost/topic", "${URL}")
+    entries = ", ".join(f"{{ntfy: '{url}'}}" for url in urls)
+    (notice,) = notices(parse_yaml(f"entrypoint: T\nsearcher: {SINGLE}\nalerts: [{entries}]"))
+    assert notice.startswith("alerts[0].ntfy: over http, others on the way can read the alerts")
+
+
 def traps_in(hparams: str, searcher: str) -> list[str]:
     text = f"entrypoint: T\nhyperparameters: {{{hparams}}}\nsearcher: {searcher}"
     return notices(parse_yaml(text))

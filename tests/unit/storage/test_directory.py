@@ -28,6 +28,14 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def test_a_pipe_is_not_opened(tmp_path: Path, synced: list[str]) -> None:
+    draft = DirectoryStorage(tmp_path).begin("one")
+    os.mkfifo(draft.path / "pipe")
+    (draft.path / "state").write_text("weights")
+    draft.sync()
+    assert synced == ["state", ".part-one"]
+
+
 def test_what_was_synced_before_is_not_synced_again_unless_it_changed(
     tmp_path: Path, synced: list[str]
 ) -> None:

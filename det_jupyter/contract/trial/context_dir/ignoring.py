@@ -2,10 +2,14 @@
 
 `.detignore` has the syntax of .gitignore. It comes with code that others may have written, so it
 has limits: a regular file in its folder, of 64 KiB at most, whose patterns may take 10 s for all
-paths. Some patterns with several `*` take exponential time on some paths (`**/a/**/a/…`), and `re`
-has no time limit, so these are matched by `regex`, which has one. Stars in a row mean what one
-means (as a whole name: two), and are written so before anything is compiled: 40 of them are 40
-loops within each other.
+paths. How long one takes on a path of n characters depends on its stars (`**` counts as one):
+
+    none or one    n              the time is looked at after each path
+    two            n * n          after each pattern: 1,000 of them would take a minute for a path
+    more           n * n * n ...  within a pattern: by `regex`, which has a limit; `re` has none
+
+Stars in a row mean what one means (as a whole name: two), and are written so before anything is
+compiled: 40 of them are 40 loops within each other.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +29,7 @@ _MOST_S = 10.0
 _STARS = re.compile(r"\*+")
 # A character that is escaped, then stars that are a whole name, then other stars in a row.
 _ROWS = re.compile(r"\\.|(^!?|/)\*{2,}(?=/|\s*$)|\*{2,}")
-_FEW_STARS = 2  # stars in a pattern that is fast even on the longest path
+_FEW_STARS = 2  # with which `re` takes a tenth of a second at most, on the longest path
 # They precede the user's patterns, which can revoke them: `!.venv/`.
 _BUILT_IN = (
     f"/{IGNORE_FILE}",
@@ -65,17 +70,25 @@ class IgnoreRules:
         from pathspec import GitIgnoreSpec
 
         self._left_s = _MOST_S
+        self._deadline = 0.0  # of the path that is matched
         lines = [_with_single_stars(line) for line in patterns if line]
         self._spec = GitIgnoreSpec.from_lines(lines)
         for line, pattern in zip(lines, self._spec.patterns, strict=True):
             compiled = getattr(pattern, "regex", None)  # a comment has none
-            if compiled is not None and len(_STARS.findall(line)) > _FEW_STARS:
-                setattr(pattern, "regex", _Timed(compiled.pattern, self))  # noqa: B010  # no re.Pattern
+            num_stars = len(_STARS.findall(line))
+            if compiled is not None and num_stars > 1:
+                timed = _Timed(compiled, self, is_few=num_stars <= _FEW_STARS)
+                setattr(pattern, "regex", timed)  # noqa: B010  # no re.Pattern
 
-    @property
     def left_s(self) -> float:
-        """The rest of the time limit, in seconds."""
-        return self._left_s
+        """Return the rest of the time limit while a path is matched, in seconds.
+
+        Raises:
+            TimeoutError: There is none.
+        """
+        if (left_s := self._deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return left_s
 
     def match_file(self, path: str) -> bool:
         """Return whether a path below the folder is ignored; that of a folder ends with `/`.
@@ -84,6 +97,7 @@ class IgnoreRules:
             TooSlow: The time limit for all paths together is exceeded.
         """
         began = time.monotonic()
+        self._deadline = began + self._left_s
         try:
             return self._spec.match_file(path)
         except TimeoutError:
@@ -95,17 +109,26 @@ class IgnoreRules:
 
 
 class _Timed:
-    """Replaces a compiled pattern: the methods that pathspec calls, with a time limit."""
+    """Replaces a compiled pattern: the methods that pathspec calls, with a time limit.
 
-    def __init__(self, pattern: str, rules: IgnoreRules) -> None:
-        import regex
+    Args:
+        compiled: The pattern.
+        rules: Know the time that is left.
+        is_few: Whether it has so few stars that the time need not be looked at within it.
+    """
 
-        self._regex = regex.compile(pattern)
-        self._rules = rules
-        self.pattern = pattern
+    def __init__(self, compiled: re.Pattern[str], rules: IgnoreRules, *, is_few: bool) -> None:
+        self.pattern = compiled.pattern
+        self._left_s = rules.left_s
+        self._find: Callable[[str, float], Any] = lambda path, left_s: compiled.search(path)
+        if not is_few:
+            import regex
+
+            slow = regex.compile(compiled.pattern)
+            self._find = lambda path, left_s: slow.search(path, timeout=left_s)
 
     def search(self, path: str) -> Any:
-        return self._regex.search(path, timeout=max(0.001, self._rules.left_s))
+        return self._find(path, self._left_s())
 
     match = search  # all patterns begin with ^
 
@@ -149,8 +172,8 @@ def _with_single_stars(line: str) -> str:
 def too_slow(folder: str) -> str:
     """Return the problem of a folder whose patterns raised TooSlow."""
     return (
-        f"{folder}/{IGNORE_FILE}: its patterns took over {_MOST_S:g} s; write simpler ones, with "
-        f"at most {_FEW_STARS} `*` or `**` each"
+        f"{folder}/{IGNORE_FILE}: its patterns took over {_MOST_S:g} s; write fewer and simpler "
+        "ones, with one `*` or `**` each"
     )
 
 

@@ -81,21 +81,28 @@ export class Notifier {
     // A pending new best is replaced by a newer event.
     const isOlder = (one: News): boolean => one.kind === 'best' && isOfSame(one, event);
     this._gathered = [...this._gathered.filter(one => !isOlder(one)), event];
-    this._schedule(GATHER_MS);
+    this._schedule(Date.now() + GATHER_MS);
   }
 
-  private _schedule(afterMs: number): void {
-    this._timer ??= setTimeout(() => {
-      this._timer = undefined;
+  /** Say what is gathered at this time, or earlier if that is scheduled. */
+  private _schedule(at: number): void {
+    if (at >= this._sayAt) {
+      return;
+    }
+    clearTimeout(this._timer);
+    this._sayAt = at;
+    this._timer = setTimeout(() => {
+      this._sayAt = Infinity;
       void this._say();
-    }, afterMs);
+    }, at - Date.now());
   }
 
   /** Show the gathered events, except new bests that follow too soon on another. */
   private async _say(): Promise<void> {
     const now = Date.now();
-    const isEarly = (event: News): boolean =>
-      event.kind === 'best' && now < (this._bestAgainAt.get(event.row.id) ?? 0);
+    const dueAt = (event: News): number =>
+      event.kind === 'best' ? (this._bestAgainAt.get(event.row.id) ?? 0) : 0;
+    const isEarly = (event: News): boolean => now < dueAt(event);
     const due = this._gathered.filter(event => !isEarly(event));
     this._gathered = this._gathered.filter(isEarly);
     for (const event of due) {
@@ -104,7 +111,7 @@ export class Notifier {
       }
     }
     if (this._gathered.length > 0) {
-      this._schedule(BEST_PAUSE_MS);
+      this._schedule(Math.min(...this._gathered.map(dueAt)));
     }
     const firsts = await Promise.all(due.map(({ key }) => isFirstTab(key)));
     const news = due.filter((_, i) => firsts[i]);
@@ -195,6 +202,7 @@ export class Notifier {
   private readonly _others = new Notice();
   private _gathered: News[] = [];
   private _isOffered = false; // for the present value of the setting
+  private _sayAt = Infinity; // when the timer ends, in ms
   private _timer: ReturnType<typeof setTimeout> | undefined;
 }
 

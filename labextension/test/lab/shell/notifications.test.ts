@@ -132,6 +132,23 @@ test('what ended within seconds is not mentioned, unless it failed', async () =>
   expect(await said()).toEqual(['Experiment 2 failed (DigitsTrial): rank 1: boom']);
 });
 
+test('nothing waits for a new best that waits, and the best no longer for that', async () => {
+  const search = (best: number): IExperimentLine => line(1, { num_trials: 9, best_metric: best });
+  const { det } = start(search(0.1), line(2), line(3));
+  det.experiments.setSome(search(0.2));
+  expect(await said()).toHaveLength(1);
+  det.experiments.setSome(search(0.4));
+  expect(await said(9000)).toHaveLength(1);
+  det.experiments.setSome(failed(2));
+  expect((await said()).slice(1)).toEqual(['Experiment 2 failed (DigitsTrial): rank 1: boom']);
+  det.experiments.setSome(line(3, { ...over, best_metric: 0.8 }));
+  expect(await said()).toHaveLength(3);
+  expect(await said(17_000)).toHaveLength(3);
+  expect((await said(2000)).at(-1)).toContain(
+    'Search 1 (DigitsTrial) has a new best: accuracy 0.4'
+  );
+});
+
 test('bests of a search come at most every half minute, the newest of them', async () => {
   const search = (best: number): IExperimentLine => line(1, { num_trials: 9, best_metric: best });
   const { det } = start(search(0.1));

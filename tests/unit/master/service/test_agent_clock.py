@@ -65,7 +65,7 @@ def test_wait_that_is_over_has_no_time() -> None:
 
 def test_no_time_is_before_the_first_one() -> None:
     clock = AgentClock()
-    clock.measured("s", 9.0, None)
+    clock.measured("s", 9.0, None, now=100.0)
     assert clock.at(now=100.0)(5.0) == 0.0
 
 
@@ -79,11 +79,16 @@ class Computers:
         self.register("s")
 
     def register(self, session: str) -> None:
-        self.clock.measured(session, self.agent_off_s - self.master_off_s, self.agent_booted_at)
+        ahead_s = self.agent_off_s - self.master_off_s
+        self.clock.measured(session, ahead_s, self.agent_booted_at, self.master_time)
 
     @property
     def agent_booted_at(self) -> float:
         return 7000.0 + self.agent_off_s
+
+    @property
+    def master_time(self) -> float:
+        return self.now + self.master_off_s
 
     @property
     def agent_time(self) -> float:
@@ -91,8 +96,8 @@ class Computers:
 
     def arrived(self, *agent_times: float) -> list[float]:
         """Return the times of a batch that arrives now, as what the time really was."""
-        self.clock.see(self.agent_booted_at)
-        to_master = self.clock.at(self.now + self.master_off_s)
+        self.clock.see(self.agent_booted_at, self.master_time)
+        to_master = self.clock.at(self.master_time)
         return [to_master(at) - self.master_off_s for at in agent_times]
 
 
@@ -158,3 +163,41 @@ def test_times_are_right_when_first_the_agent_s_clock_and_then_the_master_s_is_s
     computers.now += 2.0
     late = computers.arrived(before, computers.agent_time)
     assert late == pytest.approx([50_000.0, 50_006.0])
+
+
+@pytest.mark.parametrize("by_s", [[3600.0], [3600.0, 10.0], [10.0, 3600.0, 7.0], [3600.0, -600.0]])
+@pytest.mark.parametrize("master_by_s", [0.0, 5000.0, -5000.0])
+def test_times_of_any_age_are_right_after_steps_ahead(
+    by_s: list[float], master_by_s: float
+) -> None:
+    computers = Computers(-7.5)
+    really, read = [], []
+    for step_s in [*by_s, 0.0]:
+        for _ in range(3):  # times that are reported only much later
+            really.append(computers.now)
+            read.append(computers.agent_time)
+            computers.now += 4000.0
+        computers.arrived(computers.agent_time)
+        computers.agent_off_s += step_s
+        computers.now += 2.0
+        computers.arrived(computers.agent_time)
+    computers.master_off_s += master_by_s
+    assert computers.arrived(*read) == pytest.approx(really, abs=1e-6)
+
+
+def test_times_from_before_a_step_back_are_right_but_those_that_the_clock_says_twice() -> None:
+    computers = Computers(0.0)
+    long_before, before = computers.agent_time - 7200.0, computers.agent_time - 60.0
+    computers.agent_off_s -= 3600.0
+    assert computers.arrived(long_before, before) == pytest.approx([42_800.0, 49_940.0])
+    computers.now += 7200.0
+    assert computers.arrived(long_before, before) == pytest.approx([42_800.0, 53_540.0])
+
+
+def test_step_that_a_registration_measures_without_naming_it_is_counted_once() -> None:
+    computers = Computers(0.0)
+    computers.agent_off_s += 3600.0
+    computers.clock.measured("s", 3600.0, None, computers.master_time)
+    assert computers.arrived(computers.agent_time) == pytest.approx([50_000.0])
+    computers.now += 60.0
+    assert computers.arrived(computers.agent_time) == pytest.approx([50_060.0])

@@ -295,3 +295,32 @@ def test_all_values_of_a_step_are_in_the_data_but_a_repeated_one_once() -> None:
     assert curve.steps == [4, 4, 8, 8]
     assert curve.values == [0.5, 0.125, 0.25, 0.5]
     assert curve.times == [5.0, 9.0, 6.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([[0.5, 0.99], [0.5, 0.99]], [0.5, 0.99]),
+        ([["NaN"], ["NaN"], ["NaN"]], [None]),
+        ([[0.5, "NaN"], [0.5], [0.5, "NaN", 0.25]], [0.5, None, 0.25]),
+        ([[0.5, 0.99, 0.5, 0.5]], [0.5, 0.99, 0.5, 0.5]),  # it means each of them
+        ([[0.5, 0.99, 0.5], [0.5, 0.99, 0.5]], [0.5, 0.99, 0.5]),
+        ([[0.5], [0.75]], [0.5, 0.75]),
+    ],
+)
+def test_what_a_later_run_reports_again_at_a_step_is_there_once(
+    runs: list[list[Any]], expected: list[float | None]
+) -> None:
+    records = [
+        validation(8, value, run=number) for number, run in enumerate(runs, 1) for value in run
+    ]
+    others = [validation(4, 0.125, run=1), validation(12, 0.125, run=len(runs))]
+    (curve,) = to_curves([*others, *records], repeats=True)
+    assert curve.values == [0.125, *expected, 0.125]
+    assert curve.steps == [4, *[8] * len(expected), 12]
+
+
+def test_of_runs_that_are_not_known_equal_values_of_a_step_are_one() -> None:
+    values = [0.5, 0.99, 0.5, 0.99, "NaN", "NaN"]
+    (curve,) = to_curves([validation(8, value) for value in values], repeats=True)
+    assert curve.values == [0.5, 0.99, None]

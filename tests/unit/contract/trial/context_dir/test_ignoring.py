@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -149,6 +151,27 @@ def test_patterns_that_take_too_long_are_refused_in_time(
     # Versions of `regex` take from a tenth of a second for it to an age.
     monkeypatch.setattr(ignoring, "_MOST_S", 0.01)
     assert plan_context(folder).problems == [
-        f"{folder}/.detignore: its patterns took over 0.01 s; write simpler ones, with at most 2 "
-        "`*` or `**` each"
+        f"{folder}/.detignore: its patterns took over 0.01 s; write fewer and simpler ones, with "
+        "one `*` or `**` each"
     ]
+
+
+@pytest.mark.parametrize("pattern", ["**/a/**/c{}", "*a*c{}", "**/a/**/a/**/c{}"])
+def test_the_time_is_looked_at_between_patterns_of_several_stars(
+    monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    seconds = count()  # one passes at each look
+    monkeypatch.setattr(ignoring, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    rules = ignoring.IgnoreRules([pattern.format(number) for number in range(100)])
+    with pytest.raises(ignoring.TooSlow):
+        rules.match_file("a/b")
+    assert 10 <= next(seconds) < 20
+
+
+def test_patterns_of_two_stars_mean_what_they_say(folder: Path) -> None:
+    write(folder, ".detignore", "**/a/**/c\n*b*d\n!**/keep/**\n")
+    for path in ("a/x/c", "y/a/c", "x/abcd", "keep/bd", "x/c"):
+        write(folder, path)
+    entries = plan_context(folder).files
+    assert {"keep/bd", "x/c"} <= {*entries}
+    assert not {"a/x/c", "y/a/c", "x/abcd"} & {*entries}
