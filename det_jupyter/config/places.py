@@ -17,8 +17,11 @@ name: single
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any
 
+from det_jupyter.config.dotted_changes import SHORT
 from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_EFFECT
 from det_jupyter.config.tree import (
@@ -53,7 +56,8 @@ def find_homes(key: str, written: Mapping[str, Any], above: Sequence[str] = ()) 
     if not above and (wanting := find_wanting(section(written, "hyperparameters"), key)):
         return [f"hyperparameters.{wanting}.{key}"]
     if key not in paths_by_name():
-        is_one = key in _USUAL_HYPERPARAMETERS or (not above and _follows(key, written))
+        is_one = key in _USUAL_HYPERPARAMETERS or key in section(written, "hyperparameters")
+        is_one |= not above and _follows(key, written)
         return [f"hyperparameters.{key}"] if is_one else []
     found = [path for path in paths_by_name()[key] if _has_room(path, written)]
     below = "".join(f"{part}." for part in above)
@@ -65,9 +69,29 @@ def find_homes(key: str, written: Mapping[str, Any], above: Sequence[str] = ()) 
     return [] if any(map(is_in_list, found)) else found
 
 
+def path_of_change(name: str) -> tuple[str, bool]:
+    """Return the dotted key that is meant by the name of a change; "" if none is like it.
+
+    Returns:
+        The key, and whether it has exactly this name.
+
+    >>> path_of_change("epochs"), path_of_change("max_restart"), path_of_change("on")
+    (('searcher.max_length.epochs', True), ('max_restarts', False), ('', False))
+    """
+    if "." in name or name in SHORT or name in ExperimentConfig.model_fields:
+        return name, True
+    if homes := find_homes(name, {}):
+        return homes[0], True
+    if name in paths_by_name():  # of an entry of a list
+        return "", False
+    paths = {last: found[0] for last, found in paths_by_name().items() if not is_in_list(found[0])}
+    near = get_close_matches(name, paths, n=1, cutoff=0.8)
+    return (paths[near[0]], False) if near else ("", False)
+
+
 def _follows(key: str, written: Mapping[str, Any]) -> bool:
     """Return whether the last section before a key of the top level is the hyperparameters."""
-    before = [*written][: [*written].index(key)]
+    before = takewhile(lambda name: name != key, written)
     known = [name for name in before if name in ExperimentConfig.model_fields]
     return known[-1:] == ["hyperparameters"]
 
