@@ -46,8 +46,8 @@ def find_homes(key: str, written: Mapping[str, Any], above: Sequence[str] = ()) 
     """Return the paths that a key, unknown where it is, may be meant to have.
 
     They are in sections that have no value yet; if there is none, in sections that are given;
-    else in any. A name that no section has is a hyperparameter if it is a usual one, or follows
-    the hyperparameters.
+    else in any. A name that no section has is a hyperparameter if it is a usual or a given one,
+    or follows the hyperparameters and is not like another name.
 
     Args:
         written: The document, with nulls.
@@ -57,7 +57,7 @@ def find_homes(key: str, written: Mapping[str, Any], above: Sequence[str] = ()) 
         return [f"hyperparameters.{wanting}.{key}"]
     if key not in paths_by_name():
         is_one = key in _USUAL_HYPERPARAMETERS or key in section(written, "hyperparameters")
-        is_one |= not above and _follows(key, written)
+        is_one |= not above and _follows(key, written) and not _is_like_another(key)
         return [f"hyperparameters.{key}"] if is_one else []
     found = [path for path in paths_by_name()[key] if _has_room(path, written)]
     below = "".join(f"{part}." for part in above)
@@ -94,6 +94,11 @@ def _follows(key: str, written: Mapping[str, Any]) -> bool:
     before = takewhile(lambda name: name != key, written)
     known = [name for name in before if name in ExperimentConfig.model_fields]
     return known[-1:] == ["hyperparameters"]
+
+
+def _is_like_another(key: str) -> bool:
+    is_near = get_close_matches(key, ExperimentConfig.model_fields, n=1)
+    return bool(is_near or get_close_matches(key, paths_by_name(), n=1, cutoff=0.8))
 
 
 def _has_room(path: str, written: Mapping[str, Any]) -> bool:

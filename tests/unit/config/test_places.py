@@ -85,6 +85,12 @@ MISSING = "for one trial: {name: single, metric: ..., max_length: {epochs: 1}}"
             f"{SINGLE}hyperparameters:\n  lr: 1\nepochs: 3\n",
             ["line 5: epochs: unknown key; it belongs below hyperparameters: indent it"],
         ),
+        (  # a slip of the pen is no hyperparameter
+            f"{SINGLE}hyperparameters:\n  lr: 1\nresorces: {{}}\nmax_trails: 3\nwidth: 2\n",
+            ["line 5: resorces: unknown key; did you mean resources?",
+             "line 6: max_trails: unknown key; did you mean searcher.max_trials?",
+             "line 7: width: unknown key; it belongs below hyperparameters: indent it"],
+        ),
         # Below their own section, whatever else their name is like.
         (
             f"{SINGLE}environment:\nenvironment_variables: [A=1]\n",
@@ -122,13 +128,14 @@ def test_key_is_named_with_the_place_where_it_belongs(
 
 def test_dict_is_answered_with_dotted_keys() -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_config({"entrypoint": "A", "max_length": 3, "hyperparameters": {
-            "searcher": {}, "lr": None, "type": "int", "minval": 1, "maxval": 3,
+        parse_config({"entrypoint": "A", "max_length": 3, "width": 3, "hyperparameters": {
+            "searcher": {}, "lr": None, "type": "int", "minval": 1, "maxval": 3, "width": 2,
         }}, default_seed=1)  # fmt: skip
     assert said(caught.value.problems) == [
         "hyperparameters.lr: has no value; type, minval, maxval belong below it",
         "hyperparameters.searcher: it belongs at the top level: write searcher",
         "max_length: unknown key; it belongs below searcher: write searcher.max_length",
+        "width: unknown key; it belongs below hyperparameters: write hyperparameters.width",
     ]
 
 
