@@ -39,6 +39,7 @@ class Problem:
         is_missing: Whether a required value is missing there.
         line: Number of the line that contains it; 0: unknown.
         source: The file or template with that line; "": clear from the context.
+        in_yaml: `text` for a reader who has written a line of YAML, if it differs.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Problem:
     is_missing: bool = False
     line: int = 0
     source: str = ""
+    in_yaml: str = ""
 
     @classmethod
     def missing(cls, path: str, more: str) -> Problem:

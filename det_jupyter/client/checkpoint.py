@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client.calls import methods_explain_arguments
+from det_jupyter.client.calls import explains_arguments, methods_explain_arguments
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import checkpoint_line
 from det_jupyter.contract.host.regular_files import read_regular
@@ -135,6 +135,7 @@ class Checkpoint:
         return checkpoint_line(self.view, self.hparams)
 
 
+@explains_arguments
 def load_checkpoint(path: str | Path, **kwargs: Any) -> Any:
     """Return the trained model of the library that has trained; of a `PyTorchTrial`, the trial.
 

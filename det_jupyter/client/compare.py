@@ -26,6 +26,7 @@ from det_jupyter.view.making.results import Compared, best_metric, elapsed_s, sl
 from det_jupyter.view.model.comparison import ComparisonState
 
 _MAX_POINTS = 1000  # points of a curve
+_LISTS = (list, tuple, set, range)
 
 
 class Comparison:
@@ -118,11 +119,14 @@ class ShownImportance(ImportanceView):
 def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:
     """Fetch experiments to compare; a search is represented by its best trial.
 
+    Args:
+        numbers: See `numbers_to_compare`.
+
     Raises:
         UsageError: `numbers` are not two or more different experiments, or too many.
         NotFound: An experiment does not exist.
     """
-    _check(numbers, "experiment")
+    _check("compare", numbers, "experiment")
     if len(numbers) > MAX_SIDES:
         raise UsageError(
             f"compare: got {len(numbers)} experiments, expected at most {MAX_SIDES}: "
@@ -153,7 +157,7 @@ def fetch_trials(
         numbers: The trials; empty for all. Of more than `MAX_SIDES`, the best are compared.
     """
     if numbers:
-        _check(numbers, "trial")
+        _check("compare_trials", numbers, "trial")
     chosen = _choose_trials(view, numbers)
     if len(chosen) < 2:
         raise UsageError(
@@ -189,17 +193,43 @@ def _choose_trials(view: ExperimentView, numbers: Sequence[int]) -> list[TrialVi
     return [trial for trial in ranked(view) if not numbers or trial.id in numbers]
 
 
-def _check(numbers: Sequence[int], what: str) -> None:
+def numbers_to_compare(
+    call: str, what: str, given: Sequence[Any], own: Sequence[int] = ()
+) -> list[Any]:
+    """Return the numbers of handles in the arguments of a call; other values stay as they are.
+
+    Args:
+        call: The name of the function.
+        what: What it compares: experiment or trial.
+        own: Numbers that are compared with the given ones.
+
+    Raises:
+        UsageError: One is a list: the message has the call with what is in all of them.
+    """
+    numbers: list[Any] = []
+    for each in given:
+        numbers += map(number_of, each) if isinstance(each, _LISTS) else [number_of(each)]
+    kinds = [type(each).__name__ for each in given if isinstance(each, _LISTS)]
+    if not kinds:
+        return [*own, *numbers]
+    different = [number for number in dict.fromkeys(numbers) if number not in own]
+    if len(own) + len(different) < 2:
+        raise UsageError(f"{call}: got a {kinds[0]}; name two {what}s or more, one by one")
+    front = different[: MAX_SIDES - len(own)]
+    most = f", at most {len(front)}" if front != different else ""
+    raise UsageError(
+        f"{call}: got a {kinds[0]}; name the {what}s one by one{most}: "
+        f"{call}({', '.join(map(repr, front))})"
+    )
+
+
+def _check(call: str, numbers: Sequence[int], what: str) -> None:
     for number in numbers:
-        if isinstance(number, (list, tuple)):
-            call = f"compare({', '.join(map(repr, map(number_of, number)))})"
-            kind = type(number).__name__
-            raise UsageError(f"compare: got a {kind}; name the {what}s one by one: {call}")
         if not isinstance(number, int) or isinstance(number, bool):
             a = "an" if what == "experiment" else "a"
-            raise UsageError(f"compare: got {number!r}, expected the number of {a} {what}")
+            raise UsageError(f"{call}: got {number!r:.60}, expected the number of {a} {what}")
     if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
-        raise UsageError(f"compare: got {what} {twice[0]} twice, expected different {what}s")
+        raise UsageError(f"{call}: got {what} {twice[0]} twice, expected different {what}s")
     if len(numbers) < 2:
         got = f"{what} {numbers[0]} alone" if numbers else f"no {what}"
-        raise UsageError(f"compare: got {got}, expected two {what}s or more")
+        raise UsageError(f"{call}: got {got}, expected two {what}s or more")

@@ -147,15 +147,15 @@ def located(
         template=template or {},
     )
     own, inherited = sources.locate(problems)
-    return ConfigError(
-        [
-            *(
-                replace(each, text=f"{each.text} (from template {template_name})")
-                for each in inherited
-            ),
-            *own,
-        ]
-    )
+    found = [
+        *(
+            replace(each, text=f"{each.text} (from template {template_name})")
+            for each in inherited
+        ),
+        *own,
+    ]
+    found.sort(key=lambda each: each.is_missing)
+    return ConfigError(found)
 
 
 def read_file(path: Path) -> str:

@@ -16,6 +16,7 @@ from det_jupyter.client.compare import (
     ShownImportance,
     fetch_experiments,
     fetch_trials,
+    numbers_to_compare,
 )
 from det_jupyter.client.derived import choose_trial
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
@@ -537,7 +538,9 @@ class Experiment:
             NotFound: There is no such experiment.
         """
         return self._comparison(
-            fetch_experiments(self._client, [self.id, *map(number_of, others)])
+            fetch_experiments(
+                self._client, numbers_to_compare("compare", "experiment", others, own=[self.id])
+            )
         )
 
     def importance(self) -> ShownImportance:
@@ -558,8 +561,8 @@ class Experiment:
             UsageError: It has only one trial, or a trial is given twice.
             NotFound: It has no such trial.
         """
+        chosen = numbers_to_compare("compare_trials", "trial", trials)
         view = self._client.experiment(self.id)
-        chosen = [*map(number_of, trials)]
         return self._comparison(*fetch_trials(self._client, view, chosen))
 
     def verify_resume(

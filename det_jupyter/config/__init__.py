@@ -6,6 +6,7 @@ from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.merging import merge, merge_variables, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
+from det_jupyter.config.places import path_of_change
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
 from det_jupyter.config.storages import (
     unwritable_storage,
@@ -40,6 +41,7 @@ __all__ = [
     "parse_config",
     "parse_part",
     "parse_yaml",
+    "path_of_change",
     "read_changes",
     "read_yaml",
     "sample_hparams",

@@ -17,7 +17,7 @@ from typing import Any
 from det_jupyter.config.merging import merge
 from det_jupyter.errors import ConfigError, Problem
 
-_SHORT = {"slots": "resources.slots_per_trial"}
+SHORT = {"slots": "resources.slots_per_trial"}
 
 
 def read_changes(changes: Mapping[str, Any], where: str = "config") -> dict[str, Any]:
@@ -88,7 +88,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     >>> nested("searcher.max_length.epochs", 3)
     {'searcher': {'max_length': {'epochs': 3}}}
     """
-    *sections, last = _SHORT.get(key, key).split(".")
+    *sections, last = SHORT.get(key, key).split(".")
     document = {last: value}
     for section in reversed(sections):
         document = {section: document}

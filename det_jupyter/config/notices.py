@@ -10,6 +10,7 @@ Probable mistakes:
     layers: [{type: int, minval: 1, maxval: 8}]         a constant that is a list
     optimizer: None                                     the text "None", not null
     metric: accuracy, without smaller_is_better: false  the lowest accuracy counts as the best
+    slots_per_trial: 2, below hyperparameters           a hyperparameter, no key of resources
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from det_jupyter.config.cross_checks import is_endless, log_policies
 from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.migrate import migrate
+from det_jupyter.config.places import find_swallowed
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.schema.fields import as_number, as_whole
 from det_jupyter.contract.schema.hyperparameters import is_nested, is_range, ranges_in_lists
@@ -89,6 +91,7 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     yield from find_traps(document)
     yield from _find_nones(document)
     yield from _readable_alerts(document)
+    yield from find_swallowed(document)
     yield from _script_alone(document)
 
 

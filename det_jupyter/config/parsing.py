@@ -27,6 +27,7 @@ from det_jupyter.config.json_values import (
 from det_jupyter.config.keys import FREE_FORM
 from det_jupyter.config.merging import merge
 from det_jupyter.config.migrate import find_retired, migrate
+from det_jupyter.config.places import find_lost_kind
 from det_jupyter.config.problems import describe
 from det_jupyter.config.tree import kinds
 from det_jupyter.config.yaml_text import read_yaml, with_lines
@@ -63,7 +64,8 @@ def parse_config(
     document, template, _ = migrate(document, template)
     sound, strange = _without_strange(merge(template, document))
     filled = _fill_computed_defaults(without_nulls(sound), default_seed)
-    config, problems = _validate(filled)
+    config, problems = _validate(filled, sound)
+    problems += find_lost_kind(sound)
     problems += find_contradictions(filled)
     _raise_if_any(strange, problems)
     assert config is not None, "no configuration, and no problem with it"
@@ -80,7 +82,7 @@ def check_sanity(document: Mapping[str, Any]) -> list[Problem]:
         document = migrate(document).document
         sound, strange = _without_strange(document)
         given = without_nulls(sound)
-        _, problems = _validate(_with_storage_named(given), is_part=True)
+        _, problems = _validate(_with_storage_named(given), sound, is_part=True)
         problems += find_contradictions(given, is_part=True)
         _raise_if_any(strange, problems)
     except ConfigError as error:
@@ -152,7 +154,7 @@ def _raise_if_any(strange: list[Problem], problems: list[Problem]) -> None:
 
 
 def _validate(
-    filled: dict[str, Any], *, is_part: bool = False
+    filled: dict[str, Any], written: Mapping[str, Any], *, is_part: bool = False
 ) -> tuple[ExperimentConfig | None, list[Problem]]:
     problems: list[Problem] = []
     config: ExperimentConfig | None = None
@@ -162,10 +164,10 @@ def _validate(
     try:
         config = ExperimentConfig.model_validate(filled)
     except ValidationError as error:
-        found = describe(error, filled, is_part=is_part)
+        found = describe(error, filled, is_part=is_part, written=written)
         problems += [p for p in found if not (retired and "searcher" in enclosing_paths(p.path))]
     if is_unknown and not retired:
-        problems += _find_problems_of_any_searcher(filled)
+        problems += _find_problems_of_any_searcher(filled, written)
     hparams = filled.get("hyperparameters", {})
     if isinstance(hparams, dict):
         problems += find_problems(hparams)
@@ -183,12 +185,14 @@ def _any_searcher() -> type[Section]:
     return create_model("AnySearcher", __base__=Section, **fields)
 
 
-def _find_problems_of_any_searcher(filled: dict[str, Any]) -> list[Problem]:
+def _find_problems_of_any_searcher(
+    filled: dict[str, Any], written: Mapping[str, Any]
+) -> list[Problem]:
     """Return the problems of a searcher whose method is unknown, or not given."""
     try:
         _any_searcher().model_validate(filled["searcher"])
     except ValidationError as error:
-        return list(describe(error, filled, within=("searcher",), is_part=True))
+        return [*describe(error, filled, within=("searcher",), is_part=True, written=written)]
     return []
 
 

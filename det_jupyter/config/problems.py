@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,10 +13,17 @@ from pydantic_core import ErrorDetails
 from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import NO_MEANING, TAGS, masked
 from det_jupyter.config.migrate import explain_unmigrated
+from det_jupyter.config.places import find_homes, misplaced
 from det_jupyter.config.storages import UNWRITABLE, WAYS_OUT
-from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
+from det_jupyter.config.tree import fields_of, kinds, paths_by_name, sections_at
 from det_jupyter.contract.schema.fields import Section
-from det_jupyter.contract.schema.key_paths import format_value, join_all, join_words, look_up
+from det_jupyter.contract.schema.key_paths import (
+    format_value,
+    join_all,
+    join_words,
+    look_up,
+    section,
+)
 from det_jupyter.contract.values.addresses import HIDDEN
 from det_jupyter.errors import Problem
 
@@ -35,7 +41,6 @@ _NOT_HERE = {
     "alerts.pools": "only alerts.yaml has it: these are alerts of one experiment",
 }
 _MOST_LISTED = 16
-_USUAL_HYPERPARAMETERS = ("global_batch_size", "batch_size", "learning_rate", "lr")
 _MAPPING = "a mapping (`key: value` lines)"
 _EXPECTED = {
     "bool_type": "true or false",
@@ -69,6 +74,7 @@ def describe(
     within: tuple[str, ...] = (),
     is_part: bool = False,
     root: type[Section] = ExperimentConfig,
+    written: Mapping[str, Any] | None = None,
 ) -> Iterator[Problem]:
     """Yield the problems in a pydantic error.
 
@@ -77,12 +83,14 @@ def describe(
         within: Keys of the section that was validated; by default the whole document.
         is_part: Whether it is a part of a configuration: then missing keys are no problem.
         root: The section that the document is; by default an experiment's configuration.
+        written: The document with its nulls, in the order in which it was written: they show
+            which keys have lost their indent. By default `document`.
     """
     for details in error.errors(include_url=False):
         loc = _path_of((*within, *details["loc"]))
         may_come = details["type"] in ("missing", "union_tag_not_found")
         if not (is_part and may_come and not any(isinstance(part, int) for part in loc)):
-            yield _problem(details, loc, document, root)
+            yield _problem(details, loc, document, root, document if written is None else written)
 
 
 def _path_of(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -103,14 +111,17 @@ def _problem(
     loc: tuple[int | str, ...],
     document: Mapping[str, Any],
     root: type[Section],
+    written: Mapping[str, Any],
 ) -> Problem:
     path = join_all(loc)
     match details["type"]:
+        case "missing" if path in section(written, "hyperparameters"):
+            return misplaced(f"hyperparameters.{path}", "it", [path])
         case "missing":
             return Problem.missing(path, f"{_HINTS.get(path, '')}{_required_by(loc, document)}")
         case "extra_forbidden":
             if root is ExperimentConfig:
-                return _explain_unknown(loc, document)
+                return _explain_unknown(loc, document, written)
             above = [part for part in loc[:-1] if isinstance(part, str)]
             names = fields_of(sections_at(above, root=root))
             return Problem(path, f"unknown key; there are {', '.join(names)}")
@@ -127,12 +138,12 @@ def _problem(
 
 def _required_by(loc: Sequence[int | str], document: Mapping[str, Any]) -> str:
     """Return in brackets why a key is required; "" if its section always requires it."""
-    section = join_all(loc[:-1])
-    if section in TAGS and (kind := look_up(document, tag := f"{section}.{TAGS[section]}")):
-        fields = [model.model_fields.get(str(loc[-1])) for model in kinds(section).values()]
+    above = join_all(loc[:-1])
+    if above in TAGS and (kind := look_up(document, tag := f"{above}.{TAGS[above]}")):
+        fields = [model.model_fields.get(str(loc[-1])) for model in kinds(above).values()]
         is_of_all = all(info is not None and info.is_required() for info in fields)
         return "" if is_of_all else f" ({tag}: {kind})"
-    return f" ({section} is given)" if len(loc) > 2 else ""
+    return f" ({above} is given)" if len(loc) > 2 else ""
 
 
 def _wrong_kind(path: str, tag: str, given: Any) -> Problem:
@@ -182,7 +193,9 @@ def _expected(details: ErrorDetails) -> str:
             return _EXPECTED.get(kind) or details["msg"].removeprefix("expected ")
 
 
-def _explain_unknown(loc: Sequence[int | str], document: Mapping[str, Any]) -> Problem:
+def _explain_unknown(
+    loc: Sequence[int | str], document: Mapping[str, Any], written: Mapping[str, Any]
+) -> Problem:
     parts = [part for part in loc if isinstance(part, str)]
     path, here = ".".join(parts), join_all(loc)
     if explained_by := (_GONE | _NOT_HERE).get(path):
@@ -191,41 +204,19 @@ def _explain_unknown(loc: Sequence[int | str], document: Mapping[str, Any]) -> P
         return explained
     *above, key = parts
     if not above and "." in key:
-        section, _, rest = key.partition(".")
-        return Problem(here, f"unknown key; only changes have dots: write {rest} below {section}")
+        outer, _, rest = key.partition(".")
+        return Problem(here, f"unknown key; only changes have dots: write {rest} below {outer}")
     if (
         len(above) == 1
         and above[0] in TAGS
         and (other := _of_another_kind(above[0], key, document))
     ):
         return Problem(here, other)
+    if homes := find_homes(key, written, above):
+        return misplaced(here, "unknown key; it", homes)
     names = list(fields_of(sections_at(above, document)))
-    if (
-        not above
-        and not get_close_matches(key, names, n=1)
-        and (inner := _dedented(key, document))
-    ):
-        below = inner.rpartition(".")[0]
-        return Problem(here, f"unknown key; it belongs below {below}: indent it", inner)
     suggestion, meant = _suggestion(key, above, names)
     return Problem(here, f"unknown key; {suggestion}", meant)
-
-
-def _dedented(key: str, document: Mapping[str, Any]) -> str:
-    """Return the path that a key of the top level has if it is indented; "" if that is unclear.
-
-    A name that only one section has belongs there. A name that no section has is a hyperparameter
-    if it is a usual one, or follows that section.
-    """
-    inner = [path for path in all_paths() if path.partition(".")[2] == key]
-    if inner:
-        given = [path for path in inner if path.partition(".")[0] in document]
-        found = inner if len(inner) == 1 else given
-        return found[0] if len(found) == 1 else ""
-    before = [*document][: [*document].index(key)]
-    known = [name for name in before if name in ExperimentConfig.model_fields]
-    follows = known[-1:] == ["hyperparameters"]
-    return f"hyperparameters.{key}" if follows or key in _USUAL_HYPERPARAMETERS else ""
 
 
 def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str | None:
@@ -237,17 +228,11 @@ def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str
     return f"{kind} does not have it; {join_words(having, 'and')} {verb}"
 
 
-@cache
-def _last_names() -> dict[str, str]:
-    """Return the path of each key, by its last part; of several paths, the first."""
-    return {path.rpartition(".")[2]: path for path in reversed([*all_paths()])}
-
-
 def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> tuple[str, str]:
     """Return a remedy for an unknown key, and the path of the likely key, or ""."""
     if nearest := get_close_matches(key, names, n=1):
         return f"did you mean {nearest[0]}?", ".".join((*above, nearest[0]))
-    by_name = _last_names()
+    by_name = {name: paths[0] for name, paths in paths_by_name().items()}
     elsewhere = [name for name in by_name if by_name[name] != ".".join((*above, name))]
     if nearest := get_close_matches(key, elsewhere, n=1, cutoff=0.8):
         return f"did you mean {by_name[nearest[0]]}?", by_name[nearest[0]]

@@ -100,6 +100,10 @@ of YAML, as it was in Determined; a notice says so, and `null` is no value. `1e-
 `1:30` and `2024-01-31` are text, keys are always text. A key that is given twice, a tab as
 indentation and an anchor inside its own value are refused. What is not YAML hides nothing else:
 the smallest entry with a mistake is left out, and the rest is looked at.
+
+A key with too little or too much indent is named with the section that it belongs to. Below
+`hyperparameters` any name is allowed: those of other keys that are not given get a notice. Keys of
+a range (`type`, `minval`, ...) on the level of their hyperparameter are refused.
 """
 _HALVING = """\
 `max_length` is required, but for ASHA with a `time_metric`, and for commands with searcher single,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -12,6 +12,7 @@ from det_jupyter.config.experiment_config import ExperimentConfig
 from det_jupyter.config.keys import TAGS
 from det_jupyter.contract.schema.fields import Section
 from det_jupyter.contract.schema.key_paths import look_up
+from det_jupyter.contract.values.lengths import UNITS, Length
 
 
 def flat(annotation: Any) -> Iterator[Any]:
@@ -82,6 +83,28 @@ def all_paths() -> tuple[str, ...]:
             yield from walk((*parts, name))
 
     return tuple(walk(()))
+
+
+@cache
+def paths_by_name() -> dict[str, tuple[str, ...]]:
+    """Return the paths of all keys by their last parts; the units of lengths are keys too."""
+    found: dict[str, list[str]] = {}
+    for path in all_paths():
+        found.setdefault(path.rpartition(".")[2], []).append(path)
+        for unit in UNITS if Length in types_at(path.split(".")) else ():
+            found.setdefault(unit, []).append(f"{path}.{unit}")
+    return {name: tuple(paths) for name, paths in found.items()}
+
+
+@cache
+def is_in_list(path: str) -> bool:
+    """Return whether a path of keys leads through a list, so that it needs an index."""
+    parts = path.split(".")
+    for depth in range(1, len(parts)):
+        fields = fields_of(sections_at(parts[: depth - 1])).get(parts[depth - 1], [])
+        if any(get_origin(part) is list for _, info in fields for part in flat(info.annotation)):
+            return True
+    return False
 
 
 def types_at(keys: Sequence[str]) -> set[type]:

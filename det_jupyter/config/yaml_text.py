@@ -117,13 +117,18 @@ def with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:
     if problem.line:
         return problem
     places = enclosing_paths(problem.path)
-    return replace(problem, line=next((lines[place] for place in places if place in lines), 0))
+    line = next((lines[place] for place in places if place in lines), 0)
+    text = problem.in_yaml if line and problem.in_yaml else problem.text
+    return replace(problem, line=line, text=text)
 
 
 def with_lines(problems: Iterable[Problem], lines: Mapping[str, int]) -> list[Problem]:
-    """Return the problems with their lines, without duplicates, sorted by line."""
+    """Return the problems with their lines, without duplicates, sorted by line.
+
+    Missing values come last, and so do those without a line: another problem may be the cause.
+    """
     placed = dict.fromkeys(with_line(problem, lines) for problem in problems)
-    return sorted(placed, key=lambda problem: problem.line)
+    return sorted(placed, key=lambda each: (each.is_missing, not each.line, each.line))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,7 @@ def test_a_line_of_several_changes_is_told_everything_and_changes_nothing(book: 
     assert shown.splitlines() == [
         "ConfigError: --ahead-of: there is no experiment 9999",
         "Nothing is changed.",
-        "%det job list shows the experiments that are not over.",
+        "`%det job list` shows the experiments that are not over.",
     ]
     book.check("assert experiment.view.priority == 42")
     book.check("experiment.kill()")

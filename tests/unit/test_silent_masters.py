@@ -141,10 +141,10 @@ def test_a_master_that_is_stopped_is_named_with_what_continues_it() -> None:
                 Session(found, transport=transport).get("/x")
             assert caught.value.command == f"kill -CONT {own.pid}"
             with (
-                connection.waiting_for(own.pid, "the master, which is starting") as still,
+                connection.waiting_for("the master, which is starting") as still,
                 pytest.raises(MasterUnreachable, match=r"which is starting .*, is stopped"),
             ):
-                still()
+                still(own.pid)
         finally:
             process.kill()
 
@@ -153,12 +153,12 @@ def test_a_long_wait_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Seconds(monkeypatch)
-    with connection.waiting_for(os.getpid(), "the master") as still:
+    with connection.waiting_for("the master") as still:
         while clock.now < 119.9:
-            still()
+            still(os.getpid())
         assert caplog.records == []
         while clock.now < 170.0:
-            still()
+            still(os.getpid())
     (record,) = caplog.records
     assert record.getMessage().startswith(f"still waiting for the master (process {os.getpid()});")
 

@@ -16,8 +16,9 @@ log two, an int or categorical as many as it takes until one is within its range
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from random import Random
 from typing import Any
 
@@ -39,6 +40,7 @@ _ALIASES = {  # names that other tools have for these types
     "log_uniform": "log", "loguniform": "log", "number": "double", "range": "int",
     "real": "double", "uniform": "double",
 }  # fmt: skip
+_ALL_KEYS = {"type"}.union(*(required | optional for required, optional in _KEYS.values()))
 _NUMBERS = ("minval", "maxval", "base", "count")
 _MOST_INTS = 2**63  # values of an int hyperparameter: two words of the generator suffice
 
@@ -82,11 +84,15 @@ def ranges_in_lists(spec: Any, path: str) -> Iterator[tuple[str, Mapping[str, An
 
 def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[Problem]:
     """Yield all problems with the hyperparameters of a configuration."""
+    lost = dict(_lost_indents(hparams))
     for name, value in hparams.items():
         here = f"{path}.{name}"
+        if keys := lost.get(name):
+            yield _lost_keys(here, value, keys)
+            value = {**(value or {}), **{key: hparams[key] for key in keys}}
         if not isinstance(value, Mapping):
             continue
-        if value.get("type") is None:
+        if value.get("type") is None or any(_lost_indents(value)):
             yield from find_problems(value, here)
         elif value["type"] not in TYPES:
             yield Problem(
@@ -95,6 +101,49 @@ def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> 
             )
         else:
             yield from _find_typed_problems(value, here)
+
+
+def _lost_indents(hparams: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each hyperparameter that is followed by keys of its own, with these keys.
+
+    lr:                     lr: {type: double}
+    type: double            minval: 0.1
+    minval: 0.1             maxval: 1.0
+    maxval: 1.0
+    """
+    names = list(hparams)
+    for index, name in enumerate(names):
+        value, after = hparams[name], names[index + 1 :]
+        keys = [*takewhile(_ALL_KEYS.__contains__, after)]
+        if value is None:
+            kind = hparams["type"] if "type" in keys else None
+            if isinstance(kind, str) and kind in (*TYPES, *_ALIASES) and len(keys) > 1:
+                yield name, keys
+        elif keys and {*keys} & wanting_keys(value):
+            yield name, keys
+
+
+def wanting_keys(spec: Any) -> set[str]:
+    """Return the keys that a hyperparameter with a type still needs."""
+    kind = spec.get("type") if isinstance(spec, Mapping) else None
+    return _KEYS[kind][0] - spec.keys() if kind in TYPES else set()
+
+
+def find_wanting(hparams: Mapping[str, Any], key: str) -> str:
+    """Return the path of the last hyperparameter that lacks such a key, or has no value.
+
+    >>> find_wanting({"lr": {"type": "double"}, "depth": 3}, "minval")
+    'lr'
+    """
+    found = [(".".join(path), spec) for path, spec in leaves(hparams)] if key in _ALL_KEYS else []
+    wanting = [path for path, spec in found if key in wanting_keys(spec)]
+    return (wanting or [path for path, spec in found[-1:] if spec is None] or [""])[-1]
+
+
+def _lost_keys(path: str, value: Any, keys: Sequence[str]) -> Problem:
+    them, verb = ("it", "belongs") if len(keys) == 1 else ("them", "belong")
+    text = f"{'has no value; ' if value is None else ''}{', '.join(keys)} {verb} below it"
+    return Problem(path, text, in_yaml=f"{text}: indent {them}")
 
 
 def _meant(kind: Any) -> str:

@@ -1,18 +1,19 @@
 """`det docs`: the pages of docs/, which come with the package, so that no network is needed.
 
-In a terminal a page is text, through a pager. In a notebook it is Markdown: the pages that it
-links to are below it, folded, and its links lead there. What is not in the package (examples,
-pictures) is linked to the repository.
+In a terminal a page is text, through a pager. In a notebook it is Markdown. A link to another page
+is the line that shows it: a notebook has no link that adds an output (and JupyterLab opens no
+folded part that a link leads to). What is not in the package (examples, pictures) is linked to
+the repository.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
@@ -64,46 +65,30 @@ class Page:
             "[{text}: {url}]",
         )
 
-    def links(self) -> Iterator[str]:
-        """Yield the names of the pages that it links to, each once."""
-        yield from dict.fromkeys(
-            page for found in _LINK.finditer(self.source) if (page := self._page_of(found))
-        )
-
     def __repr__(self) -> str:
         return self.text(NOTEBOOK)
 
     def _repr_markdown_(self) -> str:
         prefix = f"det-docs-{next(_numbers)}"
-        linked = [] if self.name == _INDEX else [Page(each) for each in self.links()]
-        inside = {self.name, *(page.name for page in linked)}
-        below = "".join(
-            f"\n<details><summary>{page.title}</summary>\n\n"
-            f"{page._markdown(prefix, inside)}\n\n</details>\n"
-            for page in linked
-        )
-        more = "\n\n---\n\nPages that this one links to:\n" if below else ""
-        return f"{self._markdown(prefix, inside)}{more}{below}"
 
-    def _markdown(self, prefix: str, inside: set[str]) -> str:
         def goto(text: str, page: str, heading: str) -> str:
-            if page in inside:
-                return f"[{text}](#{_mark(prefix, page, heading)})"
+            if page == self.name:
+                return f"[{text}](#{_mark(prefix, heading)})"
             return f"{text} (`{NOTEBOOK.det} docs {page}`)"
+
+        def own(found: re.Match[str]) -> str:
+            is_done = found[1] == prefix or found[1].startswith(f"{prefix}-")
+            return found[0] if is_done else f"](#{_mark(prefix, found[1])})"
 
         def marked(found: re.Match[str]) -> str:
             if found["title"] is None:
                 return found[0]
-            mark = _mark(prefix, self.name, _slug(found["title"]))
+            mark = _mark(prefix, _slug(found["title"]))
             return f'<a id="{mark}"></a>\n\n{found[0]}'
 
         text = self._rewritten(goto, "[{text}]({url})", "[{text}]({url})")
-        text = re.sub(r"\]\(#([\w-]+)\)", partial(self._own_heading, prefix), text)
-        return f'<a id="{_mark(prefix, self.name)}"></a>\n\n{_HEADING.sub(marked, text)}'
-
-    def _own_heading(self, prefix: str, found: re.Match[str]) -> str:
-        is_done = found[1].startswith(f"{prefix}-")
-        return found[0] if is_done else f"](#{_mark(prefix, self.name, found[1])})"
+        text = re.sub(r"\]\(#([\w-]+)\)", own, text)
+        return f'<a id="{prefix}"></a>\n\n{_HEADING.sub(marked, text)}'
 
     def _rewritten(
         self, goto: Callable[[str, str, str], str], elsewhere: str, picture: str
@@ -172,8 +157,8 @@ def find(topic: str | None) -> Page:
     raise NotFound(f"there is no page {topic!r}; there are {', '.join(like)}")
 
 
-def _mark(prefix: str, page: str, heading: str = "") -> str:
-    return "-".join(filter(None, (prefix, page.replace("/", "-"), heading)))
+def _mark(prefix: str, heading: str) -> str:
+    return "-".join(filter(None, (prefix, heading)))
 
 
 def _slug(title: str) -> str:

@@ -64,7 +64,7 @@ def list_experiments(call: Call) -> str:
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
     is_filtered = query != unfiltered or given.offset > 0
     command = f"{call.reader.experiment} list"
-    hint = "" if given.all else f"; {command} --limit 100 lists more, {command} -a all"
+    hint = "" if given.all else f"; `{command} --limit 100` lists more, `{command} -a` all"
     table = found_text(found, hint=hint, is_filtered=is_filtered, in_columns=call.is_shell)
     return "\n".join([table, *(f"Note: {disk.sentence(call.reader)}" for disk in found.disks)])
 
@@ -179,7 +179,8 @@ def with_existing(error: NotFound, client: Client, reader: Reader) -> NotFound:
         case "trial":
             experiment = reader.experiment
             hint = (
-                f"{reader.det} task list shows those that run or wait, {experiment} trials ID all"
+                f"`{reader.det} task list` shows those that run or wait, "
+                f"`{experiment} trials ID` all of an experiment"
             )
         case "experiment":
             hint = _existing(client)

@@ -136,7 +136,7 @@ def _change(
         found.append(Problem("", "Nothing is changed."))
     named = {number for change in changes for number in _named_in(change)}
     if named and not named <= {job.experiment_id for job in call.client.jobs()}:
-        listing = f"{call.reader.det} job list"
+        listing = f"`{call.reader.det} job list`"
         found.append(Problem("", f"{listing} shows the experiments that are not over."))
     raise ConfigError(found)
 

@@ -136,7 +136,7 @@ def _why(experiment: Experiment, reader: Reader) -> str:
         return text
     verb = "waits" if waiting == 2 else "wait"
     others = count(waiting - 1, "more trial")
-    listing = f"{reader.det} queue lists all that do"
+    listing = f"`{reader.det} queue` lists all that do"
     return f"{text}\n{others} of experiment {experiment.id} {verb}; {listing}."
 
 
@@ -201,5 +201,5 @@ def _unknown(path: str, reader: Reader) -> str:
     if near:
         hint = f"did you mean {' or '.join(near[:3])}?"
     else:
-        hint = f"{reader.experiment} ? lists all keys"
+        hint = f"`{reader.experiment} ?` lists all keys"
     return f"there is no key {path}; {hint}"

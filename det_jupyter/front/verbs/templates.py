@@ -41,7 +41,7 @@ def create_template(call: Call) -> str:
     name = call.options.name
     if any(view.name == name for view in call.client.templates()):
         raise Conflict(
-            f"there is a template {name} already; {_line(call, f'set {name}')} replaces it"
+            f"there is a template {name} already; `{_line(call, f'set {name}')}` replaces it"
         )
     return set_template(call)
 

@@ -119,7 +119,13 @@ def refusal(
     """
     found = [Problem("", each) if isinstance(each, str) else each for each in problems]
     cleaned = [  # problems quote the request, which may contain control characters
-        replace(each, path=printable(each.path), text=printable(each.text)) for each in found
+        replace(
+            each,
+            path=printable(each.path),
+            text=printable(each.text),
+            in_yaml=printable(each.in_yaml),
+        )
+        for each in found
     ]
     return JsonResponse(Refusal(error=error, problems=cleaned, **missing), status_code)
 

@@ -53,13 +53,13 @@ def test_problems_are_told_with_their_lines(
     )
     assert main(["check", str(tmp_path / "a.yaml")]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "entrypoint: missing; name a class or function of the notebook, or one of a module, such "
-        "as model_def:MyTrial, or give a command",
+        "line 3: searcher.metirc: unknown key; did you mean metric?",
+        "line 4: max_restarts: got 'five', expected a number",
         "line 1: searcher.max_length: missing; say how long to train, such as {epochs: 6} "
         "(searcher.name: random)",
         "line 1: searcher.max_trials: missing; give the number of trials (searcher.name: random)",
-        "line 3: searcher.metirc: unknown key; did you mean metric?",
-        "line 4: max_restarts: got 'five', expected a number",
+        "entrypoint: missing; name a class or function of the notebook, or one of a module, such "
+        "as model_def:MyTrial, or give a command",
     ]
 
 

@@ -87,21 +87,23 @@ def test_all_problems_are_told_at_once() -> None:
     [
         (
             "hyperparameters:\n  global_batch_size: 64\nlr: 0.1\nmomentum: 0.9\n",
-            ["lr: unknown key; it belongs below hyperparameters: indent it",
-             "momentum: unknown key; it belongs below hyperparameters: indent it"],
+            ["lr: unknown key; it belongs below hyperparameters: write hyperparameters.lr",
+             "momentum: unknown key; it belongs below hyperparameters: write "
+             "hyperparameters.momentum"],
         ),
         (
             "hyperparameters:\nglobal_batch_size: 64\n",
-            ["global_batch_size: unknown key; it belongs below hyperparameters: indent it"],
+            ["global_batch_size: unknown key; it belongs below hyperparameters: write "
+             "hyperparameters.global_batch_size"],
         ),
         (
             "searcher:\nmetric: loss\nmax_length: {epochs: 2}\n",
-            ["max_length: unknown key; it belongs below searcher: indent it",
-             "metric: unknown key; it belongs below searcher: indent it"],
+            ["max_length: unknown key; it belongs below searcher: write searcher.max_length",
+             "metric: unknown key; it belongs below searcher: write searcher.metric"],
         ),
     ],
 )  # fmt: skip
-def test_what_is_not_indented_is_said_to_belong_below_its_section(
+def test_what_is_not_in_its_section_is_said_to_belong_below_it(
     text: str, problems: list[str]
 ) -> None:
     complete = {"entrypoint": "A", "reproducibility": {"experiment_seed": 1}}
@@ -139,10 +141,12 @@ def test_what_is_not_indented_is_said_to_belong_below_its_section(
          "environment.environment_variables: got 'A=1', expected a list"),
         ({"hyperparameters": {"global_batch_size": "8"}},
          "hyperparameters.global_batch_size: got '8', expected a whole number of at least 1"),
-        ({"max_trials": 5}, "max_trials: unknown key; it belongs below searcher: indent it"),
+        ({"max_trials": 5}, "max_trials: unknown key; it belongs below searcher: write "
+         "searcher.max_trials"),
         ({"serch": {}}, "serch: unknown key; did you mean searcher?"),
         ({"slots_per_trial": 5},
-         "slots_per_trial: unknown key; it belongs below resources: indent it"),
+         "slots_per_trial: unknown key; it belongs below resources: write "
+         "resources.slots_per_trial"),
         ({"batches_per_step": 0},
          "batches_per_step: got 0, expected a whole number above 0; write scheduling_unit: 100"),
         ({"zzz": 5}, "zzz: unknown key; remove it"),

@@ -142,11 +142,11 @@ def test_problems_get_the_lines_that_they_are_about() -> None:
         Problem("bind_mounts[0].zzz", "unknown"),
     ]  # fmt: skip
     assert said(with_lines(problems, lines_of_paths(text))) == [
-        "entrypoint: missing",
         "line 1: name: got a",
         "line 2: searcher.metric: missing",
         "line 5: bind_mounts[0].zzz: unknown",
         "line 6: bind_mounts[1].host_path: missing",
+        "entrypoint: missing",
     ]
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
 from det_jupyter.client.calls import explains_arguments, methods_explain_arguments
-from det_jupyter.client.compare import fetch_experiments
+from det_jupyter.client.compare import fetch_experiments, numbers_to_compare
 from det_jupyter.client.queries import Words, find_by_name, make_query, to_rows
-from det_jupyter.client.requests import When, number_of
+from det_jupyter.client.requests import When
 from det_jupyter.client.tables import Rows
 from det_jupyter.contract.messages import ExperimentRows, ExperimentView, Sort, State
 from det_jupyter.contract.values.reader import NOTEBOOK
@@ -32,6 +32,7 @@ from det_jupyter.view.making.results import Compared
 logger = logging.getLogger(__name__)
 
 
+@explains_arguments
 def experiment(which: int | str) -> NotebookExperiment:
     """Return a handle on an experiment, which any kernel may have submitted.
 
@@ -102,8 +103,8 @@ def compare(*experiments: int | Experiment) -> Comparison:
         UsageError: Fewer than two are given, too many, or one twice.
         NotFound: An experiment does not exist.
     """
-    client = connection.client()
-    return NotebookComparison(fetch_experiments(client, [*map(number_of, experiments)]))
+    numbers = numbers_to_compare("compare", "experiment", experiments)
+    return NotebookComparison(fetch_experiments(connection.client(), numbers))
 
 
 @functools.cache

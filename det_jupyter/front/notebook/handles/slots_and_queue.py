@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Generic, TypeVar
 
+from det_jupyter.client.calls import explains_arguments
 from det_jupyter.contract.messages import (
     AgentStatus,
     ClusterView,
@@ -79,6 +80,7 @@ class Displayed(Generic[View]):
         return self._page(self.view)
 
 
+@explains_arguments
 def slots(*, all: bool = False) -> Displayed[ClusterView]:
     """Return what runs on each slot, for display; `.view` is the data.
 
@@ -94,6 +96,7 @@ def slots(*, all: bool = False) -> Displayed[ClusterView]:
     )
 
 
+@explains_arguments
 def queue(*, limit: int = FRONT) -> Displayed[ClusterView]:
     """Return the trials that wait for slots, for display; `.view` is the data.
 
@@ -104,6 +107,7 @@ def queue(*, limit: int = FRONT) -> Displayed[ClusterView]:
     return Displayed(view, queue_text, queue_page)
 
 
+@explains_arguments
 def jobs() -> Displayed[list[JobEntry]]:
     """Return the experiments that have not ended, for display; `.view` is the data."""
     client = connection.client()

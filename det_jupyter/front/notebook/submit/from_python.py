@@ -11,6 +11,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
+from det_jupyter.client.calls import explains_arguments
 from det_jupyter.client.drafts import lay_over, read_file, with_template
 from det_jupyter.config import Reading, read_yaml, try_changes
 from det_jupyter.errors import ConfigError, Problem
@@ -23,6 +24,7 @@ from det_jupyter.front.notebook.submit.submitting import (
 )
 
 
+@explains_arguments
 def submit(
     trial: type | FunctionType | str | Sequence[str] | None,
     config: Mapping[str, Any] | str | Path,

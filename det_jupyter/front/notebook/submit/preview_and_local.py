@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from det_jupyter.client.calls import explains_arguments
 from det_jupyter.client.drafts import preview_draft
 from det_jupyter.client.requests import make_request
 from det_jupyter.config import parse_part
@@ -34,6 +35,7 @@ from det_jupyter.front.notebook.submit.submitting import print_notices, read_dra
 from det_jupyter.front.verbs.search_preview import render_page, render_text
 
 
+@explains_arguments
 def preview(
     config: Mapping[str, Any] | str,
     *,

@@ -22,6 +22,7 @@ from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.front.notebook.complete.magic_parsers import line_parser
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.magics import run_line
+from det_jupyter.front.verbs.grammar import parse
 from tests.unit.front.verbs.finding_samples import CREATED_AT, row, rows_found
 
 NOW = datetime(2026, 1, 31, 14, 0).timestamp()
@@ -95,7 +96,9 @@ def test_a_line_is_a_query_of_the_master(
 
 def test_what_is_not_listed_is_counted(master: Master, capsys: pytest.CaptureFixture[str]) -> None:
     master.found = rows_found(9, num_more=9_950, num_archived=1)
-    more = "%det_experiment list --limit 100 lists more, %det_experiment list -a all."
+    more = "`%det_experiment list --limit 100` lists more, `%det_experiment list -a` all."
+    for line in re.findall("`%det_experiment ([^`]+)`", more):
+        assert parse(line_parser(), line).text == []  # no word of it is searched for
     expected = f"Not listed: 9,950 more, 1 archived; {more}"
     assert listed(capsys, "list")[-1] == expected
     master.found = rows_found(num_archived=1)

@@ -206,6 +206,6 @@ def test_other_errors_stay_as_they_are() -> None:
     error = NotFound("there is no trial 3 in experiment 1")
     assert with_existing(error, master, NOTEBOOK) is error
     error = NotFound("there is no trial 3", what="trial", number=3)
-    for reader, line in ((NOTEBOOK, "%det task list"), (SHELL, "det task list")):
+    for reader, line in ((NOTEBOOK, "`%det task list`"), (SHELL, "`det task list`")):
         found = with_existing(error, master, reader)
         assert str(found).startswith(f"there is no trial 3; {line} shows those that run")

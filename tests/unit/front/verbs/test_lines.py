@@ -347,7 +347,7 @@ def test_how_many_more_trials_wait_is_told(
     det_experiment("why 5")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"Trial 2: {SENTENCE}"
-    assert lines[-1] == "2 more trials of experiment 5 wait; %det queue lists all that do."
+    assert lines[-1] == "2 more trials of experiment 5 wait; `%det queue` lists all that do."
 
 
 def test_a_number_that_is_none_is_told_with_those_that_there_are(
@@ -366,7 +366,7 @@ def test_a_number_that_is_none_is_told_with_those_that_there_are(
     master.found = rows_found()
     with pytest.raises(NotFound, match="there is no experiment 99; there are none yet"):
         magics.det("why --experiment 99")
-    with pytest.raises(NotFound, match="there is no trial 99; %det task list shows"):
+    with pytest.raises(NotFound, match="there is no trial 99; `%det task list` shows"):
         magics.det("why 99")
 
 
@@ -455,7 +455,7 @@ def test_what_cannot_be_read_is_reported_with_what_the_master_refuses(master: Ma
         "3.weight: got 'true', expected a number above 0",
         "99.weight: there is no experiment 99",
         "Nothing is changed.",
-        "%det job list shows the experiments that are not over.",
+        "`%det job list` shows the experiments that are not over.",
     ]
     assert [request.dry_run for request in master.asked] == [True]
 

@@ -245,15 +245,15 @@ def test_problems_name_their_line_or_their_template() -> None:
     problems = [
         Problem("labels[0]", "got 'a', expected b"),
         Problem("resources.slots_per_trial", "got 'two', expected a number"),
-        Problem("resources.weight", "missing"),
-        Problem("searcher.max_trials", "missing"),
-        Problem("entrypoint", "missing"),
+        Problem.missing("resources.weight", ""),
+        Problem.missing("searcher.max_trials", ""),
+        Problem.missing("entrypoint", ""),
     ]
     found = located(problems, read_yaml(text), None, "base", template)
     assert str(found).splitlines() == [
         "resources.slots_per_trial: got 'two', expected a number (from template base)",
-        "searcher.max_trials: missing (from template base)",
-        "entrypoint: missing",
-        "line 2: resources.weight: missing",
         "line 4: labels[0]: got 'a', expected b",
+        "searcher.max_trials: missing (from template base)",
+        "line 2: resources.weight: missing",
+        "entrypoint: missing",
     ]
