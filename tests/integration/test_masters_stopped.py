@@ -44,8 +44,8 @@ class Home:
 
     @staticmethod
     @contextmanager
-    def waiting_for(pid: int, what: str) -> Iterator[Any]:
-        yield lambda: None
+    def waiting_for(what: str) -> Iterator[Any]:
+        yield lambda pid: None
 
     def forget(self) -> None:
         """Let the master be gone."""

@@ -122,6 +122,9 @@ class World:
     def close(self) -> None:
         """End the thread that reads orders, and close all that is open."""
         self.orders.put(None)
+        for thread in threading.enumerate():
+            if "(_read_orders)" in thread.name:  # which would end this process after the test
+                thread.join()
         self._file.close()
         os.close(self._reports)
 
