@@ -23,7 +23,10 @@ def test_a_crash_fails_one_test_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     run = subprocess.run(
-        [sys.executable, *"-m pytest -n 2 --dist loadfile -p no:cacheprovider".split()],
+        [
+            sys.executable,
+            *["-m", "pytest", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"],
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,
