@@ -396,8 +396,9 @@ class Order:
         trial = self.world.trial()
         assert not (trial.allocation and trial.allocation.id == RUN and trial.holds_slots)
         failed = None if trial.failure is None else trial.failure.model_dump_json()
-        # Their times are those of the reports, and of two agents the one reported first is named.
-        losses = [re.sub(r"agent \w", "agent", lost.what) for lost in trial.losses]
+        # Their times are those of the reports; of two lost agents the one reported first is told.
+        losses = [re.sub(r"agent \w (or its fork server )?died", "lost", lost.what)
+                  for lost in trial.losses]  # fmt: skip
         return (trial.state, trial.restarts, losses, trial.runs, failed, trial.message)
 
 
