@@ -108,7 +108,7 @@ def test_all_mistakes_are_refused_at_once_in_a_notebook_too(home: DetHome, tmp_p
         assert shown is not None
         assert "ConfigError" in shown
         for part in [
-            "\nline 5: label: unknown key; did you mean labels?",
+            "line 5: label: unknown key; did you mean labels?",
             "\nhyperparameters.lr: got an object of type",
             "searcher.max_length: got an object of type object, expected a number",
             "resources.slots_per_trial: got 99",

@@ -136,8 +136,8 @@ def test_a_master_of_a_version_without_births_runs_as_long_as_it_has_the_lock(
     turns = 0
 
     @contextmanager
-    def waiting_for(pid: int, what: str) -> Iterator[Any]:
-        def pause() -> None:
+    def waiting_for(what: str) -> Iterator[Any]:
+        def pause(pid: int) -> None:
             nonlocal turns
             turns += 1
             os.close(lock)
@@ -158,10 +158,9 @@ def test_a_master_that_is_starting_is_waited_for(
     waited: list[tuple[int, str]] = []
 
     @contextmanager
-    def waiting_for(pid: int, what: str) -> Iterator[Any]:
-        waited.append((pid, what))
-
-        def pause() -> None:
+    def waiting_for(what: str) -> Iterator[Any]:
+        def pause(pid: int) -> None:
+            waited.append((pid, what))
             home.info = found
 
         yield pause

@@ -43,6 +43,11 @@ class SharedTab:
             self.ui.open(lab.url(workspace))
         return self.ui
 
+    def leave(self) -> None:
+        """Leave a server that ends, which JupyterLab would go on to ask."""
+        if self._ui is not None:
+            self._ui.page.goto("about:blank")
+
     def close_others(self) -> None:
         """Close what a journey has opened beside it."""
         if self._ui is not None:

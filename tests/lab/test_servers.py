@@ -15,6 +15,7 @@ from tests.benchmarks.lab_world import add_history
 from tests.lab.pages import LabPage
 from tests.lab.pseudo import find_plain, speaking, write_language
 from tests.lab.servers import Lab
+from tests.lab.tabs import SharedTab
 from tests.lab.test_notebook import LOAD, submitting
 from tests.lab.trials import SOURCE, Trials
 from tests.processes import DetHome, det_home, wait_until
@@ -50,7 +51,9 @@ def client(home: DetHome) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def lab(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(
+    client: Client, shared_tab: SharedTab, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
     """A JupyterLab below a path, with a strict policy, which has one more language."""
     headers = f'{{"headers": {{"Content-Security-Policy": "{STRICT}"}}}}'
     arguments = [
@@ -65,6 +68,7 @@ def lab(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
         lab = Lab(tmp_path_factory.mktemp("notebooks"), arguments)
         lab.start()
     yield lab
+    shared_tab.leave()
     lab.stop()
 
 
