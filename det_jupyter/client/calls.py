@@ -50,10 +50,13 @@ def explains_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Have a function raise a UsageError with the right call for arguments it does not take."""
     signature = inspect.signature(function)
     name = function.__name__
+    unnamed = {key for key, each in signature.parameters.items() if each.kind in _UNNAMED}
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
+            if unnamed & kwargs.keys():  # Python 3.13 binds them to `**kwargs`
+                raise TypeError("an argument without a name has got one")
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise UsageError(_explain(name, signature, args, kwargs, error)) from None

@@ -7,6 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.rooms import ROOT
+
+pytest.importorskip("xdist")
+
 TESTS = """
 import os, pytest
 
@@ -30,7 +36,7 @@ def test_a_crash_fails_one_test_and_the_others_run(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert "1 failed, 11 passed" in run.stdout, run.stdout
     assert "crashed while running 'test_c.py::test_some[1]'" in run.stdout

@@ -15,10 +15,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from det_jupyter._version import __version__
 from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.errors import DetError
@@ -223,7 +224,7 @@ def _check_versions(config: ClusterConfig, theirs: dict[str, str], our_ray: str)
             f"{config.address}: the cluster runs Ray {their_ray} with Python {their_python}, and "
             f"{sys.executable} has Ray {our_ray} with Python {platform.python_version()}; make an "
             f"environment with Python {minor} and `pip install ray=={their_ray} "
-            f"det-jupyter=={metadata.version('det-jupyter')}`, and name its interpreter: "
+            f"det-jupyter=={__version__}`, and name its interpreter: "
             "--bridge-python FILE"
         )
 
