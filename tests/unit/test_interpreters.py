@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests import interpreters, skip_absent
+from tests import interpreters, skip_absent, skips
 from tests.interpreters import TIME_OVER, find, verdict
 from tests.processes import wait_until, wait_until_gone
 
@@ -39,6 +41,15 @@ def test_only_a_failing_test_is_a_failure(
 
 def test_the_last_line_says_what_came_out() -> None:
     assert verdict("pytest", "", f"{DOTS}\n72 passed in 1 s\n") == ("72 passed in 1 s", True)
+
+
+def test_what_is_skipped_there_is_no_skip_of_ci(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(skips.FOLDER_VARIABLE, str(tmp_path))
+    code = f"import os; raise SystemExit(os.environ.get({skips.FOLDER_VARIABLE!r}))"
+    with (tmp_path / "out").open("w") as output:
+        assert interpreters.run([sys.executable, "-c", code], output, time.monotonic() + 600) == ""
 
 
 @pytest.mark.parametrize(
