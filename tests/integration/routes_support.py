@@ -46,6 +46,7 @@ from tests.integration.master_support import (
 from tests.problems import sentences_of
 
 T = TypeVar("T")
+RANDOM = {"name": "random", "metric": "error", "max_trials": 3, "max_length": {"batches": 100}}
 INFO = MasterInfo(
     url="http://127.0.0.1:1", token="token", pid=7, started_at=5.0,
     version="1.2", protocol=PROTOCOL, python="python", data_dir="/data",

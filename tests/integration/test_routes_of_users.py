@@ -27,9 +27,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
-from tests.integration.routes_support import Routes, complete, opened_routes, saved, submit
-
-RANDOM = {"name": "random", "metric": "error", "max_trials": 3, "max_length": {"batches": 100}}
+from tests.integration.routes_support import RANDOM, Routes, complete, opened_routes, saved, submit
 
 
 @pytest.fixture

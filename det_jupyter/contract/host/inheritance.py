@@ -233,7 +233,8 @@ def _priority_remains() -> Iterator[str]:
     if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield f"trials run in another scheduling class, as what started the agent{_AGAIN}"
     score = _out_of_memory_score("self")
-    if score - min(map(_out_of_memory_score, _own_pids()), default=score) >= _MUCH:
+    lowest = min(map(_out_of_memory_score, _own_pids()), default=score)
+    if score - max(lowest, 0) >= _MUCH:  # root's servers are spared, with -1000
         yield (
             f"where memory runs out, trials are ended before other processes of yours "
             f"(oom_score_adj {score}), as what started the agent{_AGAIN}"

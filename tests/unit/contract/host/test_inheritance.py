@@ -222,6 +222,27 @@ def test_what_remains_is_told_with_how_to_undo_it(system: System) -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "others", "is_told"),
+    [
+        (700, [0], True),
+        (700, [-1000, 200], True),
+        (200, [0], False),  # as desktops have it
+        (999, [999, 998], False),  # all of a container
+        (0, [-1000], False),  # root's servers are spared
+    ],
+)
+def test_trials_that_memory_ends_first_are_told(
+    system: System, own: int, others: list[int], is_told: bool
+) -> None:
+    system.pids = [str(number) for number, _ in enumerate(others)]
+    system.files = {f"/proc/{pid}/oom_score_adj": [str(score)]
+                    for pid, score in zip(system.pids, others, strict=True)}  # fmt: skip
+    system.files["/proc/self/oom_score_adj"] = [str(own)]
+    told = [text for text in find_remains() if f"(oom_score_adj {own})" in text]
+    assert len(told) == is_told
+
+
+@pytest.mark.parametrize(
     ("lines", "expected"),
     [(["Name:\tpython", "Umask:\t0027"], 0o027), (["Name:\tpython"], 0o77), ([], 0o77)],
 )

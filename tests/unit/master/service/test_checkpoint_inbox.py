@@ -59,17 +59,23 @@ def test_upload_that_does_not_go_on_is_removed(
     assert found(tmp_path) == [".part-upload-u3"]
 
 
-def test_upload_whose_commit_fails_can_begin_again(
-    inbox: CheckpointInbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fail_to_commit(inbox: CheckpointInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk be full when the upload u1 is committed."""
+
     def full(*_: object) -> None:
         raise OSError(28, "no space left")
 
-    inbox.put("u1", "a", 0, b"a")
     with monkeypatch.context() as patch:
         patch.setattr("det_jupyter.storage.directory._sync_tree", full)
         with pytest.raises(OSError, match="no space left"):
             inbox.commit("u1", {"a": 1})
+
+
+def test_upload_whose_commit_fails_can_begin_again(
+    inbox: CheckpointInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.put("u1", "a", 0, b"a")
+    fail_to_commit(inbox, monkeypatch)
     inbox.put("u1", "a", 0, b"a")
     inbox.commit("u1", {"a": 1})
 
@@ -223,14 +229,8 @@ def test_files_that_no_agent_has_committed_are_in_no_checkpoint(
 def test_upload_that_begins_again_is_no_leftover_for_others(
     inbox: CheckpointInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "no space left")
-
     inbox.put("u1", "a", 0, b"a")
-    with monkeypatch.context() as patch:
-        patch.setattr("det_jupyter.storage.directory._sync_tree", full)
-        with pytest.raises(OSError, match="no space left"):
-            inbox.commit("u1", {"a": 1})
+    fail_to_commit(inbox, monkeypatch)
     inbox.put("u1", "a", 0, b"a")
-    inbox.put("u2", "a", 0, b"a")  # whoever begins removes what nobody writes
+    inbox.put("u2", "a", 0, b"a")  # a new upload removes those that were left
     assert inbox.commit("u1", {"a": 1}).path
