@@ -20,6 +20,7 @@ with it, where torch can say that (`_get_closed_form_lr`).
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.optim import lr_scheduler
 
 from det_jupyter.pytorch.steps.learning_rates import set_rate
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -104,7 +106,9 @@ def _change_group(
             group[name] = copy.deepcopy(made[name])
 
 
-_OF_RATES = ("_last_lr", "base_lrs", "max_lrs")  # as the line on lr says
+_OF_RATES = ("_last_lr", "base_lrs")  # as the line on lr says
+# Their `get_lr` follows from the step alone, not from the present rate.
+_OF_THE_STEP = (lr_scheduler.CosineAnnealingWarmRestarts, lr_scheduler.CyclicLR)
 
 
 def _changed_state(saved: Any, was: Any, made: Any) -> tuple[Any, dict[str, None]]:
@@ -138,11 +142,15 @@ def _on_new_curve(scheduler: Any) -> Iterator[str]:
 
     Its schedulers multiply the present rate: the end of a shorter schedule, often 0, would stay.
     """
-    closed_form = getattr(scheduler, "_get_closed_form_lr", None)
     is_torchs = type(scheduler).__module__.startswith("torch.optim.")  # else it may not fit
+    closed_form = getattr(scheduler, "_get_closed_form_lr", None)
+    if isinstance(scheduler, _OF_THE_STEP):
+        closed_form = scheduler.get_lr
     if closed_form is None or not is_torchs:
         return
-    for group, rate in zip(scheduler.optimizer.param_groups, closed_form(), strict=True):
+    with warnings.catch_warnings(action="ignore"):  # `get_lr` is meant for the scheduler's step
+        rates = closed_form()
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
         if not _is_same(group["lr"], rate):
             yield f"lr {_text(group['lr'])} → {_text(rate)}"
             set_rate(group, "lr", rate)

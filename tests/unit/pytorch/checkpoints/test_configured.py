@@ -125,6 +125,24 @@ def test_a_cycle_goes_on_with_the_new_largest_rate() -> None:
     assert later.train(8) == pytest.approx(straight.train(8))
 
 
+def test_cycles_that_were_given_another_form_go_on_as_if_they_had_had_it() -> None:
+    def cyclic(rate: float) -> Make:
+        return lambda each: schedulers.CyclicLR(each, 0.01, rate, step_size_up=4)
+
+    def restarts(least: float) -> Make:
+        return lambda each: schedulers.CosineAnnealingWarmRestarts(each, T_0=5, eta_min=least)
+
+    changes = [(cyclic(0.1), cyclic(0.03), "max_lrs"), (restarts(0), restarts(0.01), "eta_min")]
+    for before, after, named in changes:
+        trained, straight = Trained(sgd(), before), Trained(sgd(), after)
+        trained.train(6)
+        straight.train(6)
+        later = trained.continued_with(sgd(), after)
+        assert later.train(8) == pytest.approx(straight.train(8))
+        assert named in later.said[0]
+        assert "lr 0." in later.said[0]
+
+
 def test_a_rate_without_a_schedule_is_the_configured_one_whatever_a_user_made_of_it() -> None:
     trained = Trained(sgd())
     trained.group["lr"] = 0.05  # a change of the running trial
