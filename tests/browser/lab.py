@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -15,12 +16,13 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 from det_jupyter.contract.host.ports import free_port
-from tests.waiting import wait_until
+from tests.waiting import StillError, wait_until
 
 expect.set_options(timeout=300_000)  # Chromium is never quite still
 
 BASE_URL = "--ServerApp.base_url"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+_LOG_CHARS = 8000
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -48,7 +50,7 @@ def jupyter_lab(
     port = port or free_port()
     token = token or secrets.token_hex(16)
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+        sys.executable, "-X", "faulthandler", "-m", "jupyterlab", "--no-browser", "--allow-root",
         f"--ServerApp.root_dir={folder}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={token}",
         "--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True",
@@ -80,7 +82,18 @@ def jupyter_lab(
         yield f"http://127.0.0.1:{port}{base}lab/tree/{{path}}?token={token}"
     finally:
         server.terminate()
+        _wait_for_end(server, folder / "lab.log")
+
+
+def _wait_for_end(server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until it has ended; one that does not is killed, and says where its threads were."""
+    try:
+        wait_until(lambda: server.poll() is not None, "JupyterLab has ended")
+    except StillError as error:
+        server.send_signal(signal.SIGABRT)  # faulthandler writes all stacks to the log
         server.wait()
+        error.add_note(log.read_text(errors="replace")[-_LOG_CHARS:])
+        raise
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:

@@ -125,7 +125,9 @@ class FakeMaster:
     def start(self) -> None:
         """Serve on a new port with a new token, and say so in the master's file."""
         self._token = secrets.token_hex(8)
-        config = uvicorn.Config(self._app(), port=0, log_level="warning", lifespan="off")
+        config = uvicorn.Config(
+            self._app(), port=0, lifespan="off", log_config=None, access_log=False
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
