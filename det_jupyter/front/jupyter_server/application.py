@@ -92,17 +92,24 @@ class DetJupyterApp(ExtensionApp):
         )
 
     async def stop_extension(self) -> None:
-        """End the feeder and all tasks; called when the server stops, which waits for it."""
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await self._feeder.close()
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
-                await self._client.aclose()
-        except TimeoutError:
+        """End the feeder and all tasks; called when the server stops, which waits for it.
+
+        It always returns: after an error here the server would never end.
+        """
+        stopping = asyncio.ensure_future(self._stop_all())
+        await asyncio.wait([stopping], timeout=_STOP_S)
+        if not stopping.done():
             still = ", ".join(sorted(repr(task) for task in asyncio.all_tasks()))
             self.log.warning("not all of det_jupyter has ended within %g s: %s", _STOP_S, still)
+        elif (error := stopping.exception()) is not None:
+            self.log.error("det_jupyter could not be ended", exc_info=error)
+
+    async def _stop_all(self) -> None:
+        await self._feeder.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.aclose()
 
     def _on_feeder_started(self, address: Address) -> None:
         self._run(self._monitor.follow(address))
