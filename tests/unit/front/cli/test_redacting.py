@@ -142,6 +142,13 @@ def test_numbers_and_flags_of_documents_stay() -> None:
     assert Redactor().document(document) == document
 
 
+def test_what_is_left_of_variables_are_their_names() -> None:
+    variables = [{"A": SECRET}, [f"B={SECRET}"], f"C={SECRET}", "D", 3]
+    assert Redactor().document({"environment_variables": variables}) == {
+        "environment_variables": [{"A": REMOVED}, [f"B={REMOVED}"], f"C={REMOVED}", "D", 3]
+    }
+
+
 @pytest.mark.parametrize("write", [quote, json.dumps, repr, lambda text: b64encode(text.encode())])
 def test_a_known_secret_is_taken_out_as_others_write_it(write: Callable[[str], object]) -> None:
     secret = 'wo"rd/ä\\n\nx&y'

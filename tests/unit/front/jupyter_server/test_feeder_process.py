@@ -36,6 +36,20 @@ def test_a_feeder_that_is_silent_is_said_not_to_have_started() -> None:
         asyncio.run(started([sys.executable, "-c", "import sys; sys.stdin.read()"], 0.01))
 
 
+def test_a_feeder_is_not_interrupted_with_the_terminal_of_its_server() -> None:
+    async def run() -> None:
+        program = "import os, sys; sys.stdin.readline(); own = os.getsid(0) == os.getpid(); "
+        told = """print('{"port": %d}' % own, flush=True); sys.stdin.read()"""
+        log = logging.getLogger(__name__)
+        command = [sys.executable, "-c", program + told]
+        feeder = FeederProcess(command, start_master=False, start_s=60, on_started=print, log=log)
+        address = await feeder.address()
+        assert address.url == "ws://127.0.0.1:1/socket", "it is in a session of its own"
+        await feeder.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_feeder_whose_child_keeps_its_output_open_is_closed_all_the_same(
     is_killed: bool,

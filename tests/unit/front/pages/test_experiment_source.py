@@ -77,8 +77,10 @@ def test_all_tabs_share_a_copy_that_is_followed_until_the_last_has_left(world: W
     assert followed.follower() is followed.follower()
     leave[0]()
     assert not world.followers[0].is_stopped
+    assert not world.listeners.is_idle
     leave[1]()
     assert world.followers[0].is_stopped
+    assert world.listeners.is_idle, "nothing is told of it any more"
     followed.listeners.add(lambda: None)
     followed.follower()
     assert len(world.followers) == 2

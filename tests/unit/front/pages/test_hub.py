@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.pages import hub as hubs
 from det_jupyter.front.pages import tab as tabs
-from det_jupyter.front.pages.frames import NoArgs, UsageArgs
+from det_jupyter.front.pages.frames import ComparisonArgs, ExperimentArgs, NoArgs, UsageArgs
 from det_jupyter.front.pages.hub import Hub
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import MOST_OF_TAB, Questions, Tab
@@ -80,6 +82,27 @@ def test_topics_are_one_for_all_tabs_and_end_with_the_last() -> None:
         other.close()
         while threads():
             await asyncio.sleep(0.02)
+
+    run(act)
+
+
+def test_each_topic_has_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "Topic", lambda source, *_: source)
+
+    async def act(hub: Hub) -> None:
+        made: list[Any] = [
+            hub.topic("experiments", NoArgs()),
+            hub.topic("cluster", NoArgs()),
+            hub.topic("trials", NoArgs()),
+            hub.topic("usage", UsageArgs(period_s=2)),
+            hub.topic("experiment", ExperimentArgs(experiment_id=7, chosen=3)),
+            hub.topic("comparison", ComparisonArgs(experiment_ids=[3, 7])),
+        ]
+        assert [(type(each).__name__, each.period_s) for each in made] == [
+            ("ExperimentsSource", 0.1), ("StateSource", 0.25), ("StateSource", 1.0),
+            ("UsageSource", 2.0), ("ExperimentSource", 0.25), ("StateSource", 2.0),
+        ]  # fmt: skip
+        hub._topics.clear()
 
     run(act)
 

@@ -271,6 +271,12 @@ def test_agents_elsewhere_are_listed_with_their_computer_and_when_they_left() ->
         ("c", "c", "not connected since 14:29"),
         ("d", "node-d", "left at 14:00"),
     ]
+    assert "Cluster" not in rows[0]
+    on_node = agent(slot(0), name="e", cluster="night", node="node-0123456789" * 9)
+    mixed = json.loads(agents_listing(cluster(pool(near, on_node))).json())
+    assert [row["Cluster"] for row in mixed] == [None, "night"]
+    assert mixed[0]["Node"] is None
+    assert "node-0123456789".startswith(mixed[1]["Node"])
     assert rows[0]["Address"] == "10.0.0.2"
     assert rows[0]["Versions"] == "python 3.11.7, torch 2.9.1"
     assert [row["Slots"] for row in rows] == [1, 1, 0]

@@ -268,6 +268,8 @@ def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewSta
     assert show("b needs it") == "b needs it"
     say("rest", "b")
     assert show("unseen") == "b needs it"
+    say("rest", "c")
+    assert widget.shown["name"] == "b needs it"
     assert widget.state["name"] == "unseen"
     say("wake", "a")
     assert widget.shown["name"] == "unseen"
