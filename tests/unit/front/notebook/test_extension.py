@@ -15,6 +15,7 @@ from det_jupyter.front.notebook.extension import (
     unload_ipython_extension,
 )
 from det_jupyter.front.notebook.handles import experiment_handles
+from det_jupyter.front.notebook.magics import DetMagics
 
 
 def test_an_extension_that_is_loaded_twice_completes_once_and_is_unloaded(
@@ -34,7 +35,7 @@ def test_an_extension_that_is_loaded_twice_completes_once_and_is_unloaded(
             if thread.name == "det-import":
                 assert thread.daemon
                 thread.join()
-    assert done == [extension.DetMagics, "master", "page"] * 2
+    assert done == [DetMagics, "master", "page"] * 2
     assert shell.Completer.custom_matchers == [other, match_det_experiment]
     for _ in range(2):
         unload_ipython_extension(shell)

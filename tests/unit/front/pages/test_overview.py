@@ -193,6 +193,32 @@ def test_after_an_error_it_goes_on(
     assert bool(warned) is is_logged
 
 
+def test_what_could_not_be_fetched_is_fetched_later(
+    open_page: Callable[[Master], Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = Master(1, 2)
+    page = open_page(master)
+    failures: list[Exception] = [MasterUnreachable("it restarts")] * 2
+
+    def failing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def fail_first(*given: Any, **how: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return call(*given, **how)
+
+        return fail_first
+
+    monkeypatch.setattr(master, "find", failing(master.find))
+    master.rows[2] = row(2, progress=0.75)
+    master.say("experiment", 2)
+    wait_until(lambda: page.overview.rows == master.rows, "the row is new")
+    before, failures[:] = master.num_clusters, [MasterUnreachable("it restarts")] * 2
+    monkeypatch.setattr(master, "cluster", failing(master.cluster))
+    master.say("cluster")
+    wait_until(lambda: master.num_clusters > before, "the slots are new")
+    assert failures == []
+
+
 def test_many_changed_rows_are_fetched_in_several_requests(
     open_page: Callable[[Master], Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser, line_parser
-from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.notebook.handles import connection, experiment_handles
 from det_jupyter.front.notebook.magics import DetMagics, run_line
 from det_jupyter.front.verbs.showing import describe_end, describe_state
 from tests.problems import said
@@ -161,6 +161,26 @@ def det(line: str, cell: str | None = None) -> None:
 
 def det_experiment(line: str, cell: str | None = None) -> Any:
     return run_line(line_parser(), line, cell)
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("", {"keep": False}),
+        ("--seconds 3 --rounds 2 --keep", {"seconds": 3.0, "rounds": 2, "keep": True}),
+    ],
+)
+def test_a_diagnosis_is_one_of_the_experiment(
+    words: str, given: dict[str, Any], master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        experiment_handles,
+        "experiment",
+        lambda number: SimpleNamespace(diagnose=lambda **how: asked.append((number, how))),
+    )
+    det_experiment(f"diagnose 7 {words}")
+    assert asked == [(7, given)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.contract.messages import TemplateView
-from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable
 from det_jupyter.front.notebook.complete.magic_parsers import cell_parser
 from det_jupyter.front.notebook.handles import connection, experiment_handles
 from det_jupyter.front.notebook.submit import submitting
@@ -202,3 +202,70 @@ def test_the_storage_of_the_master_is_that_of_its_configuration(wired: Wired) ->
     wired.client.session.info = info
     assert submitting.storage_of_master() == "/saved"
     assert submitting.template_named("base") == {"max_restarts": 9}
+
+
+@pytest.fixture
+def shell() -> Any:
+    """A notebook with functions: one that trains by itself, and one that calls a trainer."""
+    names: dict[str, Any] = {"__name__": "__main__", "seen": b"0" * 5000}
+    source = "def fit(core_context):\n    breakpoint()\n    return seen\n"
+    exec(compile(source, "<ipython-input-2-0>", "exec"), names)
+    return SimpleNamespace(user_ns=names, user_ns_hidden={}, history_manager=None)
+
+
+CAPTURED = CELL.replace("model:Digits", "fit")
+
+
+def test_a_function_of_the_notebook_is_sent_with_what_it_uses(
+    wired: Wired, shell: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(submitting, "find_plain", lambda name, names: "transformers.Trainer")
+    submit_cell(CAPTURED, options("--context ."), shell)
+    capsule = requests(wired)[0]["capsule"]
+    assert capsule["entrypoint"] == "fit"
+    assert [each["name"] for each in capsule["captured"]] == ["seen", "fit"]
+    assert capsule["plain_trainer"] == "transformers.Trainer"
+    assert capsule["context"]["num_files"] == 1
+    assert any("breakpoint() needs a terminal" in each for each in capsule["notices"])
+    assert any(each.startswith("context: ") or "file" in each for each in capsule["notices"])
+    capsys.readouterr()
+    dry_run(CAPTURED, options("--context ."), shell)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "It takes with it:"
+    assert lines[2].split() == ["seen", "bytes", lines[2].split()[2], "bytes"]
+    assert lines[3].split()[:2] == ["fit", "function"]
+    assert any("`fit` calls transformers.Trainer without DetCallback" in each for each in lines)
+    assert len(requests(wired)) == 1
+
+
+def test_options_of_the_line_are_laid_over_the_configuration(wired: Wired) -> None:
+    submit_cell(CELL, options("--name nets --slots 0 --checkpoint-storage ck"), SHELL)
+    config = requests(wired)[0]["config"]
+    assert (config["name"], config["resources"]) == ("nets", {"slots_per_trial": 0})
+    assert config["checkpoint_storage"]["container_path"] == str(Path.cwd() / "ck")
+    submit_cell(f"{CELL}resources: {{priority: 3}}\n", options("--slots 2"), SHELL)
+    assert requests(wired)[1]["config"]["resources"] == {"priority": 3, "slots_per_trial": 2}
+    with pytest.raises(ConfigError, match="resources: got 3"):
+        submit_cell(f"{CELL}resources: 3\n", options("--slots 2"), SHELL)
+
+
+def test_a_captured_function_is_checked_with_its_configuration(wired: Wired, shell: Any) -> None:
+    wired.answers["possible"] = {"problem": {"path": "resources.slots_per_trial", "text": "no"}}
+    shell.user_ns["needy"] = eval("lambda model: 1", shell.user_ns)
+    with pytest.raises(ConfigError) as caught:
+        submit_cell(CAPTURED.replace("fit", "needy"), options("--context none"), shell)
+    found = "\n".join(said(caught.value.problems))
+    for part in ("none", "needy requires model", "resources.slots_per_trial: no"):
+        assert part in found
+    assert requests(wired) == []
+
+
+def test_of_a_master_that_does_not_run_the_other_problems_are_told(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable() -> Any:
+        raise MasterUnreachable("no master")
+
+    monkeypatch.setattr(connection, "client", unreachable)
+    with pytest.raises(ConfigError, match="did you mean Digits"):
+        submit_cell(CELL.replace("Digits", "Digts"), options(), SHELL)
