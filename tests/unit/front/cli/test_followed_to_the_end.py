@@ -75,6 +75,20 @@ class Bar:
         self.did.append("closed")
 
 
+@pytest.mark.parametrize(("out", "err"), [(False, True), (True, False), (False, False)])
+def test_where_a_stream_is_no_terminal_there_is_no_bar(
+    out: bool, err: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: out, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: err, raising=False)
+    display = Display(7)
+    display.update(LiveExperiment(experiment(trial(), progress=0.5), [], [], 1))
+    display.print_line("a line")
+    display.close()
+    found = capsys.readouterr()
+    assert (found.out, found.err) == ("a line\n", "")
+
+
 def test_in_a_terminal_a_bar_has_the_progress_and_the_best_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

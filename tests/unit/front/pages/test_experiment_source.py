@@ -75,6 +75,8 @@ def test_all_tabs_share_a_copy_that_is_followed_until_the_last_has_left(world: W
     followed = following(world)
     leave = [followed.listeners.add(lambda: None), followed.listeners.add(lambda: None)]
     assert followed.follower() is followed.follower()
+    importance = followed.importance
+    assert importance is not None
     leave[0]()
     assert not world.followers[0].is_stopped
     assert not world.listeners.is_idle
@@ -84,6 +86,7 @@ def test_all_tabs_share_a_copy_that_is_followed_until_the_last_has_left(world: W
     followed.listeners.add(lambda: None)
     followed.follower()
     assert len(world.followers) == 2
+    assert followed.importance is importance, "what is known stays known"
 
 
 def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(world: World) -> None:

@@ -22,7 +22,7 @@ from det_jupyter.front.verbs.cluster_tables import (
     slots_listing,
     tasks_listing,
 )
-from det_jupyter.front.verbs.cluster_text import queue_text, slots_text
+from det_jupyter.front.verbs.cluster_text import idle_hints, queue_text, slots_text
 from det_jupyter.front.verbs.listings import Listing
 from tests.unit.front.verbs.cluster_samples import (
     AT,
@@ -61,6 +61,22 @@ def test_the_ledger_says_who_is_on_every_slot() -> None:
         "The kernel of eda.ipynb (pid 4711 on agent left) holds 14 GB and has been idle for "
         "2.5 h. Shut it down in Jupyter, or free it with:  !kill 4711",
     ]
+
+
+@pytest.mark.parametrize(("is_remote", "num_hints"), [(False, 1), (True, 2)])
+def test_agents_of_one_computer_share_their_processes(is_remote: bool, num_hints: int) -> None:
+    sharing = [
+        agent(slot(0, "occupied", processes=[kernel()]), name=name, hostname="box",
+              is_remote=is_remote)
+        for name in ("left", "right")
+    ]  # fmt: skip
+    hints = idle_hints(cluster(pool(*sharing)), NOTEBOOK)
+    assert len(hints) == num_hints
+    apart = [
+        agent(slot(0, "occupied", processes=[kernel()]), name=name, is_remote=is_remote)
+        for name in ("left", "right")
+    ]
+    assert len(idle_hints(cluster(pool(*apart)), NOTEBOOK)) == 2
 
 
 def test_a_lost_slot_says_since_when_why_and_what_to_do() -> None:

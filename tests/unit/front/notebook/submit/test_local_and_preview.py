@@ -105,6 +105,7 @@ def test_a_function_is_told_how_to_call(
          "--local tries classes of this notebook; run the script's code in a cell without "
          "%%det_script, and write `entrypoint: Digits`"),
         ("python3 -m tool --lr 'a b'", "run it beside it: `!python3 -m tool --lr 'a b'`"),
+        ("python3 'my train.py'", "run it beside it: `!python3 'my train.py'`"),
         ("python3 train.py 1", "run it beside it: `!python3 train.py 1`"),
         ("make it && ls", "run it beside it: `!make it && ls`"),
         ("make it", "run it beside it: `!make it`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from det_jupyter.front.notebook.submit.caller import Caller, notebook_path, pres
 from det_jupyter.front.notebook.submit.from_python import submit
 from det_jupyter.front.notebook.submit.submitting import dry_run, submit_cell
 from det_jupyter.front.verbs.grammar import parse
+from det_jupyter.pytorch import PyTorchTrial
 from tests.problems import said
 from tests.unit.client.test_experiment import Wired
 from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
@@ -195,6 +197,11 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     gone.rmdir()
     with pytest.raises(CaptureError, match="not there any more"):
         present_folder()
+    strange = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(strange)
+    monkeypatch.chdir(os.fsdecode(strange))
+    with pytest.raises(CaptureError, match=r"is not UTF-8: b'.*\\xff'"):
+        present_folder()
 
 
 def test_the_storage_of_the_master_is_that_of_its_configuration(wired: Wired) -> None:
@@ -269,3 +276,40 @@ def test_of_a_master_that_does_not_run_the_other_problems_are_told(
     monkeypatch.setattr(connection, "client", unreachable)
     with pytest.raises(ConfigError, match="did you mean Digits"):
         submit_cell(CELL.replace("Digits", "Digts"), options(), SHELL)
+
+
+class Trial(PyTorchTrial):
+    """A trial of the notebook."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+
+    def build_training_data_loader(self) -> Any:
+        return self.context.get_per_slot_batch_size()
+
+    def build_validation_data_loader(self) -> Any: ...
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any: ...
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
+        return {"accuracy": 1.0}
+
+
+class Lacking(Trial):
+    """Has a constructor that ranks cannot call."""
+
+    def __init__(self, context: Any, more: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "paths"),
+    [
+        (Trial, ["searcher.metric", "hyperparameters.global_batch_size"]),
+        (Lacking, ["entrypoint", "hyperparameters.global_batch_size"]),
+    ],
+)
+def test_a_class_is_checked_with_its_configuration(
+    kind: type, paths: list[str], wired: Wired
+) -> None:
+    shell: Any = SimpleNamespace(user_ns={"__name__": __name__, "Net": kind})
+    with pytest.raises(ConfigError) as caught:
+        submit_cell(CELL.replace("model:Digits", "Net"), options(), shell)
+    assert [each.path for each in caught.value.problems] == paths
