@@ -73,7 +73,7 @@ def test_a_feeder_that_fails_is_started_less_and_less_often_until_one_is_steady(
                 await feeder.address()
         now[0] += 30
         command[:] = ["sh", "-c", """read settings; echo '{"port": '$$'}'; exec cat"""]
-        for lasted_s, pause_s in ((61, 0.5), (60, 1.0)):
+        for lasted_s, again_s in ((61, 0.5), (60, 1.0)):
             address = await feeder.address()
             assert (feeder.state, feeder.is_at(address)) == ("running", True)
             now[0] += lasted_s
@@ -83,7 +83,7 @@ def test_a_feeder_that_fails_is_started_less_and_less_often_until_one_is_steady(
             assert feeder.problem == "the feeder was killed by SIGKILL"
             slept.clear()
             await feeder.address()
-            assert slept == [pause_s]
+            assert slept == [again_s]
             await feeder.close()
             feeder._is_closed = False
             now[0] += 100

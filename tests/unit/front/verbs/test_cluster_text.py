@@ -88,6 +88,7 @@ def test_a_lost_slot_says_since_when_why_and_what_to_do() -> None:
     assert line.startswith(f"    [1] !!!!  lost · {said} ")
     assert line.endswith(f"14:02 {why}; reset it or restart the computer")
     assert said in agents_listing(view).text()
+    assert f"<b>1</b> lost<br>{lost.cause}</span>" in slots_page(view)
     assert "LOST           GPU 3 is lost (Xid 79" in slots_listing(view).text()
 
 

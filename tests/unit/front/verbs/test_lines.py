@@ -696,6 +696,22 @@ def test_where_no_answer_can_be_given_nothing_is_deleted(
     assert not master.asked
 
 
+def test_changes_come_from_a_file_or_from_the_cell(master: Master, tmp_path: Path) -> None:
+    file = tmp_path / "changes.yaml"
+    file.write_text("max_restarts: 2\n")
+    det_experiment(f"continue 5 --config-file {file} --config max_restarts=3")
+    assert master.asked == [(5, {"max_restarts": 3})]
+    with pytest.raises(LineError, match="give either --config-file, or YAML below the line"):
+        cast(Any, DetMagics()).det_experiment(f"continue 5 --config-file {file}", "a: 1\n")
+    with pytest.raises(ConfigError) as caught:
+        det_experiment("continue 5 --config odd", "a: [1\n")
+    found = said(caught.value.problems)
+    assert len(found) == 2
+    assert "this is not YAML" in found[0]
+    assert found[1].startswith("--config: got 'odd', expected KEY=VALUE")
+    assert len(master.asked) == 1
+
+
 def test_a_cells_yaml_and_the_lines_changes_go_to_a_fork(
     master: Master, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,7 +113,7 @@ def test_parts_of_other_kinds_of_objects() -> None:
     assert (".a", 1) in (found := list(parts_of(kind)))
     assert ("<dict>", dict) in found
     assert not {".__dict__", ".__weakref__"} & {name for name, _ in found}
-    method = Reduced().__init__
+    method = Reduced().__reduce_ex__
     assert [step for step, _ in parts_of(method)] == ["", ""]
 
 
