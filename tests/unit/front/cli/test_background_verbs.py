@@ -253,7 +253,10 @@ def test_a_tensorboard_in_the_foreground_serves_until_it_ends(
             signal.raise_signal(signal.SIGTERM)
         return 3
 
-    before = signal.getsignal(signal.SIGTERM)
+    def own(*_: Any) -> None:
+        did.append("SIGTERM was not taken")
+
+    before = signal.signal(signal.SIGTERM, own)
     monkeypatch.setattr("subprocess.Popen", Process)
     monkeypatch.setattr(tensorboard_verbs, "wait_for", wait)
     monkeypatch.setattr(
@@ -263,14 +266,17 @@ def test_a_tensorboard_in_the_foreground_serves_until_it_ends(
     )
     monkeypatch.chdir(home)
     given = {"ids": [[range(3, 4)]], "foreground": True, "port": port, "parent": 4}
-    status, starts = started(monkeypatch, **given)
+    try:
+        status, starts = started(monkeypatch, **given)
+    finally:
+        after = signal.signal(signal.SIGTERM, before)
     more = [] if port is None else ["--port", str(port)]
     assert (status, starts) == (3, [])
     assert did == [
         ["-m", "tensorboard.main", "--logdir", str(home / "tensorboard"), *more], 4,
         "terminate", "stop",
     ]  # fmt: skip
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert after is own
 
 
 def test_files_are_written_without_a_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,11 +152,13 @@ def test_topics_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
     async def act(hub: Hub) -> None:
         said: list[dict[str, Any]] = []
         tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
+        before = hub.topic("trials", NoArgs())
         for number in (1, 2):
             tab.handle(f'{{"op": "follow", "id": {number}, "topic": "trials"}}')
             while len(said) < number:
                 await asyncio.sleep(0.01)
         assert [each["error"] for each in said] == ["it is not there"] * 2
+        assert hub.topic("trials", NoArgs()) is not before, "it is not kept"
         tab.close()
 
     run(act, Refusing())

@@ -211,6 +211,7 @@ def test_metrics_come_from_the_experiments_of_the_class() -> None:
 
     class Master:
         def find(self, query: ExperimentQuery) -> ExperimentRows:
+            assert query.archived
             return rows_found(7, entrypoint="Cat", metric="accuracy")
 
         def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:
