@@ -14,7 +14,6 @@ import pytest
 
 from det_jupyter.contract.messages import LEVELS
 from det_jupyter.contract.messages.queries import Sort
-from det_jupyter.errors import MasterUnreachable
 from det_jupyter.front.cli.shell_table import SHELL, shell_parser
 from det_jupyter.front.notebook.complete.magic_parsers import DET, EXPERIMENT
 from det_jupyter.front.verbs import arguments, queue_changes, table_experiments, table_others
@@ -352,26 +351,6 @@ def test_tab_offers_words(
     typed = line.rpartition(" ")[2]
     assert all(word.startswith(typed) for word in offered)
     assert typed.startswith("-") or not any(word.startswith("-") for word in offered)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_each_shell_asks_for_words(det: Typed, shell: str) -> None:
-    script = det("completion", shell).out
-    assert "det completion words -- " in script
-    assert ("compdef" in script, "complete -c" in script) == (shell == "zsh", shell == "fish")
-
-
-def test_without_a_master_tab_offers_what_needs_none(
-    det: Typed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from det_jupyter.front.cli import shell_completion
-
-    def refuse() -> None:
-        raise MasterUnreachable("none runs")
-
-    monkeypatch.setattr(shell_completion, "connect_to_running", refuse)
-    assert det("completion", "words", "--", "e", "kill", "").out == ""
-    assert "describe" in det("completion", "words", "--", "e", "d").out
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter._version import __version__
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.front.cli import __main__ as program
-from det_jupyter.front.cli import connecting
+from det_jupyter.front.cli import connecting, shell_completion
 from det_jupyter.front.cli.__main__ import main
+from tests.unit.front.cli.conftest import Typed
 
 
 def test_what_the_encoding_lacks_is_printed_as_a_question_mark(
@@ -126,3 +128,21 @@ def test_what_is_not_there_is_told_with_what_is(
     assert main(["e", "describe", "91"]) == 1
     assert "there is no experiment 91" in (said := capsys.readouterr().err)
     assert "8" in said.partition("91")[2], "the newest one"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_asks_for_words(det: Typed, shell: str) -> None:
+    script = det("completion", shell).out
+    assert "det completion words -- " in script
+    assert ("compdef" in script, "complete -c" in script) == (shell == "zsh", shell == "fish")
+
+
+def test_without_a_master_tab_offers_what_needs_none(
+    det: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise MasterUnreachable("none runs")
+
+    monkeypatch.setattr(shell_completion, "connect_to_running", refuse)
+    assert det("completion", "words", "--", "e", "kill", "").out == ""
+    assert "describe" in det("completion", "words", "--", "e", "d").out

@@ -90,13 +90,15 @@ def test_all_tabs_share_a_copy_that_is_followed_until_the_last_has_left(world: W
 
 
 def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(world: World) -> None:
+    calls: list[int] = []
     followed = following(world)
-    followed.listeners.add(lambda: None)
+    followed.listeners.add(lambda: calls.append(1))
     followed.follower()
     world.followers[0].end(NotFound("no experiment 7"))
     with pytest.raises(NotFound, match="no experiment 7"):
         followed.follower()
     world.followers[0].on_change(None)
+    assert calls == [1]
     with pytest.raises(NotFound, match="experiment 7 was deleted"):
         followed.follower()
 

@@ -213,6 +213,7 @@ def test_widget_draws_the_places_that_its_experiment_has(state: ViewState) -> No
     assert f'key="{widget.key}"' in bundle(state)["text/html"]
     assert key_id(widget.key) == state["id"]
     assert widget.own_id == widget.model_id
+    assert widget.comm._reply_subshell_for is None, "its messages wait for no running cell"
 
 
 @pytest.mark.parametrize("key", ["", "x", "-7@1.0", "@", "７@1"])
