@@ -142,7 +142,11 @@ def explain(error: yaml.MarkedYAMLError) -> Problem:
     is_open = "end of stream" in message or "<stream end>" in message
     if is_open and error.context_mark is not None and "block" not in context:
         mark = error.context_mark
-        sign = "quotation mark" if "quoted" in context else "{" if "mapping" in context else "["
+        is_brace = "mapping" in context
+        if "node" in context:  # a part is missing there: what was opened last
+            before = (mark.buffer or "")[: mark.pointer]
+            is_brace = before.rfind("{") > before.rfind("[")
+        sign = "quotation mark" if "quoted" in context else "{" if is_brace else "["
         message = f"the {sign} that begins here is not closed"
     remedy = ""
     if r"character '\t'" in message:

@@ -181,7 +181,7 @@ def stack_answer(client: Client, experiment_id: int, question: Question) -> Stac
     )
     trial = Trial(client, asked.trial_id, partial(Experiment, client))
     ranks = [rank for rank in trial.ranks if asked.rank in (None, rank.view.rank)]
-    with ThreadPoolExecutor(min(_RANKS_AT_ONCE, len(ranks) or 1)) as pool:
+    with ThreadPoolExecutor(_RANKS_AT_ONCE) as pool:
         return StacksAnswer(trial_id=trial.id, stacks=list(pool.map(_stack_of, ranks)))
 
 

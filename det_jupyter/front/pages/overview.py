@@ -134,6 +134,7 @@ class Overview:
         except BaseException:
             with self._lock:
                 self._dirty |= ids
+            self._changed.set()  # or they would wait for the next item of the feed, or seconds
             raise
         gone = [number for number in ids if number not in found and number in self.rows]
         with self._lock:

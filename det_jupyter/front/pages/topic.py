@@ -171,7 +171,7 @@ class Topic:
             waits.append(self._not_before - now)
         if self._source.max_age_s is not None and self._has_free_tab():
             waits.append(self._made_at + self._source.max_age_s - now)
-        timeout_s = max(0.0, min(waits)) if waits else None
+        timeout_s = min(waits) if waits else None
         try:
             async with asyncio.timeout(timeout_s):
                 await self._awake.wait()

@@ -176,10 +176,9 @@ class DeviceSamples:
         return any(news)
 
     def _usage(self, agent: AgentStatus) -> Usage | None:
-        kept = self._kept.get(agent.id)
-        after = kept.after if kept is not None else 0.0
+        after = self._kept.get(agent.id, AgentSamples()).after
         since = after or time.time() - _PAST_S
-        query = SeriesQuery(of="system", names=NAMES, since=max(0.0, since), columns=_COLUMNS)
+        query = SeriesQuery(of="system", names=NAMES, since=since, columns=_COLUMNS)
         try:
             page = self._connection.client().agent_series(agent.id, query)
         except NotFound:  # the agent has left

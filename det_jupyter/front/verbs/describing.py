@@ -262,5 +262,5 @@ def _write(folder: str, title: str, listing: Listing) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(listing.csv(), encoding="utf-8")
     except OSError as error:
-        raise DetError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise DetError(f"{path}: cannot be written: {error.strerror}") from None
     return f"Wrote {path}"

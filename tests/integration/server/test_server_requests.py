@@ -28,6 +28,14 @@ from tests.waiting import until
 LONG_BYTES = 4_000_000
 
 
+async def test_ranks_are_kernels_by_name_and_are_not_listed(
+    jp_serverapp: Any, extension: Any
+) -> None:
+    specs = jp_serverapp.kernel_spec_manager
+    assert specs.get_kernel_spec("det-trial-3-rank-1").display_name == "Trial 3, rank 1"
+    assert not any(name.startswith("det-") for name in specs.find_kernel_specs())
+
+
 async def test_a_request_reaches_the_master_with_its_token_and_without_jupyters(
     client: Client,
 ) -> None:

@@ -49,6 +49,12 @@ def problems_of(text: str) -> list[str]:
                                       "begins here is not closed"),
         ("{epochs: 6}", "{epochs: 6}}", "line 8: searcher.max_length: this is not YAML: '}' is "
                                         "left over; perhaps quotes are missing"),
+        ("{epochs: 6}", "{", "line 8: searcher.max_length: this is not YAML: the { that begins "
+                             "here is not closed"),
+        ("{epochs: 6}", "{epochs: [6", "line 8: searcher.max_length: this is not YAML: the [ that "
+                                       "begins here is not closed"),
+        ("{epochs: 6}", "{epochs: 6,", "line 8: searcher.max_length: this is not YAML: the { that "
+                                       "begins here is not closed"),
         ("name: digits", 'name: "digits', "line 1: name: this is not YAML: the quotation mark "
                                           "that begins here is not closed"),
         ("name: digits", "name: @digits", "line 1: name: this is not YAML: found character '@' "

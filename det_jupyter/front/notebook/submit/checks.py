@@ -78,7 +78,8 @@ def find_hparam_problems(config: ExperimentConfig, namespace: Mapping[str, Any])
     if parsed is None or parsed.decorator_list or hasattr(function, "__wrapped__"):
         return []  # a wrapper may take some out
     names: dict[str, Any] = {**function.__globals__}
-    names |= dict.fromkeys(code.co_varnames + code.co_cellvars)  # its own of the same name
+    own = code.co_varnames + code.co_cellvars + code.co_freevars
+    names |= dict.fromkeys(own)  # which are not the helper, whatever their name
     found = find_passed_on(parsed, lambda name: names.get(name) is library.training_arguments)
     if found is None:
         return []

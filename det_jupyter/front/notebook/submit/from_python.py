@@ -125,7 +125,7 @@ def _read_config(config: Any, problems: list[Problem]) -> tuple[Reading, str]:
             needed = "expected a dict, YAML, or the path of a file with YAML"
             raise ConfigError(Problem("config", f"got {config!r:.60}, {needed}"))
         text = str(config)
-        if isinstance(config, Path) or text.rstrip().endswith((".yaml", ".yml")):
+        if isinstance(config, Path) or text.endswith((".yaml", ".yml")):
             text, where = read_file(Path(config)), str(config)
     except ConfigError as error:
         raise ConfigError(problems + error.problems) from None

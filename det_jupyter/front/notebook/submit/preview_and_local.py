@@ -121,8 +121,8 @@ def _another_way(entrypoint: Imported | Program | Command) -> str:
         )
         return f"--local tries classes of this notebook; {how}, and write `entrypoint: {top}`"
     if isinstance(entrypoint, Program):
-        target = f"-m {entrypoint.target}" if entrypoint.is_module else entrypoint.target
-        line = shlex.join(["python3", *target.split(maxsplit=1), *entrypoint.args])
+        is_module = ["-m"] if entrypoint.is_module else []
+        line = shlex.join(["python3", *is_module, entrypoint.target, *entrypoint.args])
     elif entrypoint.argv[:2] == ("sh", "-c"):
         line = entrypoint.argv[2]
     else:

@@ -160,3 +160,13 @@ def test_a_cell_without_the_callback_is_shown_with_it_or_told_to_be_unclear() ->
     wired.answers["code"] = {"files": {"In [1]": "x = 1\n", "In [2]": cell}}
     found = asked(wired, type="callback")
     assert "where to add it in DigitsTrial is unclear; " in found["error"]
+
+
+def test_a_cell_is_shown_as_it_is_and_with_the_callback() -> None:
+    imports = "from transformers import Trainer\n"
+    cell = f"{imports}def DigitsTrial(hparams):\n    t = Trainer(model)\n    t.train()\n"
+    wired = wired_with(trial(plain_trainer="transformers.Trainer"))
+    wired.answers["code"] = {"files": {"In [1]": "x = 1\n", "In [2]": cell}}
+    found = asked(wired, type="callback")
+    assert (found["before"], found["error"]) == (cell, "")
+    assert "Trainer(model, callbacks=[det])" in found["after"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import ImportanceView, SearchView, State
 from det_jupyter.errors import MasterUnreachable
+from det_jupyter.front.answers import known_importance
 from det_jupyter.front.answers.known_importance import KnownImportance
 from det_jupyter.view.live import LiveExperiment
 from tests.unit.view.view_samples import experiment, trial
@@ -52,6 +56,31 @@ def test_a_running_search_is_drawn_while_the_master_has_not_answered() -> None:
     importance._fetching.join()
     assert importance.latest is not None
     assert master.num_asked == 1
+
+
+def test_a_running_search_is_asked_for_every_few_seconds_one_question_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(known_importance, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    master = Master()
+    importance = known(master)
+    ended, runs = State.COMPLETED, State.ACTIVE
+    importance.refresh(live(ended, runs, runs))
+    now[0] += 60
+    importance.refresh(live(ended, ended, runs))
+    master.may_answer.set()
+    assert importance._fetching is not None
+    importance._fetching.join()
+    assert master.num_asked == 1, "the first was not answered yet"
+    for seconds, num_asked in ((0.0, 2), (4.9, 2), (0.2, 3)):
+        now[0] += seconds
+        importance.refresh(live(*[ended] * num_asked, runs))
+        importance._fetching.join()
+        assert master.num_asked == num_asked
+    now[0] += 60
+    importance.refresh(live(*[ended] * 3, runs))
+    assert master.num_asked == 3, "no more have ended"
 
 
 def test_an_ended_search_waits_for_the_answer_and_asks_once() -> None:

@@ -55,7 +55,11 @@ def test_each_node_of_a_job_is_the_agent_of_its_number(
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({}, r"has the credentials of 3 agents, gpu-0 to gpu-2: start it with srun, or choose"),
+        (
+            {},
+            r"has the credentials of 3 agents, gpu-0 to gpu-2: start it with srun, or choose "
+            "one by --node N, 0 to 2$",
+        ),
         ({"SLURM_NODEID": "3"}, r"has no credentials for node 3 of this job, only for 3: det age"),
     ],
 )

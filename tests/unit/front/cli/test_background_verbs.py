@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,6 +232,51 @@ def test_experiments_or_trials_are_to_be_given(
 def test_what_is_not_there_has_no_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="there is no trial 100"):
         started(monkeypatch, trial_ids=[31, 100])
+
+
+@pytest.mark.parametrize("port", [None, 0, 7])
+def test_a_tensorboard_in_the_foreground_serves_until_it_ends(
+    port: int | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[Any] = []
+
+    class Process:
+        def __init__(self, command: list[str], preexec_fn: Any) -> None:
+            did.append(command[1:])
+
+        def terminate(self) -> None:
+            did.append("terminate")
+
+    def wait(process: Process, parent: int | None) -> int:
+        did.append(parent)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        return 3
+
+    def own(*_: Any) -> None:
+        did.append("SIGTERM was not taken")
+
+    before = signal.signal(signal.SIGTERM, own)
+    monkeypatch.setattr("subprocess.Popen", Process)
+    monkeypatch.setattr(tensorboard_verbs, "wait_for", wait)
+    monkeypatch.setattr(
+        tensorboard_verbs,
+        "write_event_files",
+        lambda client, number, trials, folder: SimpleNamespace(stop=lambda: did.append("stop")),
+    )
+    monkeypatch.chdir(home)
+    given = {"ids": [[range(3, 4)]], "foreground": True, "port": port, "parent": 4}
+    try:
+        status, starts = started(monkeypatch, **given)
+    finally:
+        after = signal.signal(signal.SIGTERM, before)
+    more = [] if port is None else ["--port", str(port)]
+    assert (status, starts) == (3, [])
+    assert did == [
+        ["-m", "tensorboard.main", "--logdir", str(home / "tensorboard"), *more], 4,
+        "terminate", "stop",
+    ]  # fmt: skip
+    assert after is own
 
 
 def test_files_are_written_without_a_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

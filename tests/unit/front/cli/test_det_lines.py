@@ -348,6 +348,9 @@ def test_tab_offers_words(
     offered = det("completion", "words", "--", *line.split(" ")).out.splitlines()
     assert set(words) <= set(offered)
     assert words or not offered
+    typed = line.rpartition(" ")[2]
+    assert all(word.startswith(typed) for word in offered)
+    assert typed.startswith("-") or not any(word.startswith("-") for word in offered)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,70 @@ def test_what_it_prints_and_how_it_ends_is_seen(
     assert ended.splitlines()[-1].startswith("Experiment 7 “digits”: ")
 
 
+class Bar:
+    """What a bar of tqdm is told."""
+
+    n = 0
+
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+
+    def set_description_str(self, text: str, refresh: bool = True) -> None:
+        self.did.append(text)
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        self.did.append(text)
+
+    def refresh(self) -> None:
+        self.did.append(self.n)
+
+    def close(self) -> None:
+        self.did.append("closed")
+
+
+@pytest.mark.parametrize(("out", "err"), [(False, True), (True, False), (False, False)])
+def test_where_a_stream_is_no_terminal_there_is_no_bar(
+    out: bool, err: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: out, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: err, raising=False)
+    display = Display(7)
+    display.update(LiveExperiment(experiment(trial(), progress=0.5), [], [], 1))
+    display.print_line("a line")
+    display.close()
+    found = capsys.readouterr()
+    assert (found.out, found.err) == ("a line\n", "")
+
+
+def test_in_a_terminal_a_bar_has_the_progress_and_the_best_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    made: list[Bar] = []
+
+    def bar(**options: Any) -> Bar:
+        made.append(Bar())
+        return made[-1]
+
+    written: list[str] = []
+    bar.write = written.append  # type: ignore[attr-defined]
+    monkeypatch.setattr(following, "tqdm", bar)
+    display = Display(7)
+    [line, progress] = made
+    own = trial(best_metric=0.25)
+    display.update(LiveExperiment(experiment(own, progress=0.5), [], [], 1))
+    assert progress.did == ["digits (running)", "accuracy 0.2500", 500]
+    display.update(LiveExperiment(experiment(trial(), progress=0.75), [], [], 2))
+    assert progress.did[3:] == ["digits (running)", 750], "no value is known"
+    display.print_line("a line")
+    assert written == ["a line"], "above the bar"
+    display.close()
+    display.close()
+    assert (line.did[-1], progress.did[-1]) == ("closed", "closed")
+    assert progress.did.count("closed") == 1
+
+
 def test_one_that_is_gone_is_told() -> None:
     with pytest.raises(NotFound, match="there is no experiment 7"):
         follow(cast(Client, Gone()), 7)

@@ -142,6 +142,31 @@ def test_numbers_and_flags_of_documents_stay() -> None:
     assert Redactor().document(document) == document
 
 
+@pytest.mark.parametrize(
+    ("secret", "written"),
+    [
+        ('s\u00fc\u00df/ "x"', 's\u00fc\u00df/ \\"x\\"'),  # JSON
+        ('s\u00fc\u00df/ "x"', 's\\u00fc\\u00df/ \\"x\\"'),
+        ("s\u00fc'\nx\"", "s\u00fc\\'\\nx\""),  # Python
+        ("a b/c+d", "a%20b%2Fc%2Bd"),
+        ("a b/c+d", "a%20b/c%2Bd"),
+        ("a b/c+d", "a+b%2Fc%2Bd"),
+        ("a b/c+d", "YSBiL2MrZA"),
+        ("first line of it\nsecond line", "first line of it"),
+        (" abcd\n", "abcd"),
+    ],
+)
+def test_a_secret_is_removed_whole_however_it_is_written(secret: str, written: str) -> None:
+    assert Redactor([secret]).text(f"<{written}>") == f"<{REMOVED}>"
+
+
+def test_what_is_left_of_variables_are_their_names() -> None:
+    variables = [{"A": SECRET}, [f"B={SECRET}"], f"C={SECRET}", "D", 3]
+    assert Redactor().document({"environment_variables": variables}) == {
+        "environment_variables": [{"A": REMOVED}, [f"B={REMOVED}"], f"C={REMOVED}", "D", 3]
+    }
+
+
 @pytest.mark.parametrize("write", [quote, json.dumps, repr, lambda text: b64encode(text.encode())])
 def test_a_known_secret_is_taken_out_as_others_write_it(write: Callable[[str], object]) -> None:
     secret = 'wo"rd/ä\\n\nx&y'

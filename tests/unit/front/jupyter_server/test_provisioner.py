@@ -10,9 +10,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import zmq
+from jupyter_client.session import Session
 from tornado.web import HTTPError
 from traitlets.config import Configurable
 
@@ -21,7 +23,7 @@ from det_jupyter.contract.host.processes import Process
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound
 from det_jupyter.front.jupyter_server import provisioner as module
 from det_jupyter.front.jupyter_server.provisioner import RankProvisioner
-from det_jupyter.front.jupyter_server.rank_kernels import RunningRank
+from det_jupyter.front.jupyter_server.rank_kernels import RunningRank, spec_of
 
 
 class Kernel:
@@ -89,6 +91,42 @@ def attached_to(kernel: Kernel) -> Any:
 
 def links(kernel: Kernel) -> list[str]:
     return sorted(path.name for path in kernel.folder.iterdir() if path.is_symlink())
+
+
+def test_an_attachment_starts_no_process_of_its_own(kernel: Kernel) -> None:
+    made = attached_to(kernel)
+    made.kernel_spec = spec_of("det-trial-3-rank-1")
+    assert asyncio.run(made.pre_launch())["cmd"] == []
+
+
+@pytest.mark.parametrize(
+    ("signum", "is_shutting_down", "is_attached", "is_sent"),
+    [
+        (signal.SIGINT, False, True, True),
+        (signal.SIGTERM, False, True, False),
+        (signal.SIGINT, True, True, False),
+        (signal.SIGINT, False, False, False),
+    ],
+)
+def test_only_an_interrupt_of_the_user_reaches_the_running_cell(
+    signum: int, is_shutting_down: bool, is_attached: bool, is_sent: bool, kernel: Kernel
+) -> None:
+    kernel.listen()
+    made = attached_to(kernel)
+    asyncio.run(made.launch_kernel([]))
+    path = Path(f"{made.connection_info['ip']}-{made.connection_info['control_port']}")
+    path.unlink()  # the link; a kernel of zmq is there instead
+    made.parent.session, made.parent.shutting_down = Session(key=b"secret"), is_shutting_down
+    if not is_attached:
+        asyncio.run(made.kill())
+    control: zmq.Socket[bytes]
+    with zmq.Context.instance().socket(zmq.ROUTER) as control:
+        control.bind(f"ipc://{path}")
+        asyncio.run(made.send_signal(signum))
+        assert bool(control.poll(2000 if is_sent else 0)) is is_sent
+        if is_sent:
+            _, parts = Session().feed_identities(control.recv_multipart())
+            assert b"interrupt_request" in cast(bytes, parts[1])
 
 
 def test_an_attachment_has_links_to_the_sockets_until_it_is_cleaned_up(kernel: Kernel) -> None:

@@ -75,23 +75,30 @@ def test_all_tabs_share_a_copy_that_is_followed_until_the_last_has_left(world: W
     followed = following(world)
     leave = [followed.listeners.add(lambda: None), followed.listeners.add(lambda: None)]
     assert followed.follower() is followed.follower()
+    importance = followed.importance
+    assert importance is not None
     leave[0]()
     assert not world.followers[0].is_stopped
+    assert not world.listeners.is_idle
     leave[1]()
     assert world.followers[0].is_stopped
+    assert world.listeners.is_idle, "nothing is told of it any more"
     followed.listeners.add(lambda: None)
     followed.follower()
     assert len(world.followers) == 2
+    assert followed.importance is importance, "what is known stays known"
 
 
 def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(world: World) -> None:
+    calls: list[int] = []
     followed = following(world)
-    followed.listeners.add(lambda: None)
+    followed.listeners.add(lambda: calls.append(1))
     followed.follower()
     world.followers[0].end(NotFound("no experiment 7"))
     with pytest.raises(NotFound, match="no experiment 7"):
         followed.follower()
     world.followers[0].on_change(None)
+    assert calls == [1]
     with pytest.raises(NotFound, match="experiment 7 was deleted"):
         followed.follower()
 

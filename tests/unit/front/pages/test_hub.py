@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.pages import hub as hubs
 from det_jupyter.front.pages import tab as tabs
-from det_jupyter.front.pages.frames import NoArgs, UsageArgs
+from det_jupyter.front.pages.frames import ComparisonArgs, ExperimentArgs, NoArgs, UsageArgs
 from det_jupyter.front.pages.hub import Hub
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import MOST_OF_TAB, Questions, Tab
@@ -84,6 +86,27 @@ def test_topics_are_one_for_all_tabs_and_end_with_the_last() -> None:
     run(act)
 
 
+def test_each_topic_has_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "Topic", lambda source, *_: source)
+
+    async def act(hub: Hub) -> None:
+        made: list[Any] = [
+            hub.topic("experiments", NoArgs()),
+            hub.topic("cluster", NoArgs()),
+            hub.topic("trials", NoArgs()),
+            hub.topic("usage", UsageArgs(period_s=2)),
+            hub.topic("experiment", ExperimentArgs(experiment_id=7, chosen=3)),
+            hub.topic("comparison", ComparisonArgs(experiment_ids=[3, 7])),
+        ]
+        assert [(type(each).__name__, each.period_s) for each in made] == [
+            ("ExperimentsSource", 0.1), ("StateSource", 0.25), ("StateSource", 1.0),
+            ("UsageSource", 2.0), ("ExperimentSource", 0.25), ("StateSource", 2.0),
+        ]  # fmt: skip
+        hub._topics.clear()
+
+    run(act)
+
+
 def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: Any) -> None:
     monkeypatch.setattr(tabs, "MOST_TOPICS", 3)
     monkeypatch.setattr(hubs, "_MOST_FOLLOWED", 2)
@@ -129,11 +152,13 @@ def test_topics_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
     async def act(hub: Hub) -> None:
         said: list[dict[str, Any]] = []
         tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
+        before = hub.topic("trials", NoArgs())
         for number in (1, 2):
             tab.handle(f'{{"op": "follow", "id": {number}, "topic": "trials"}}')
             while len(said) < number:
                 await asyncio.sleep(0.01)
         assert [each["error"] for each in said] == ["it is not there"] * 2
+        assert hub.topic("trials", NoArgs()) is not before, "it is not kept"
         tab.close()
 
     run(act, Refusing())

@@ -30,7 +30,7 @@ class Master:
 
     def __init__(self, *numbers: int) -> None:
         self.rows: dict[int, ExperimentRow] = {number: row(number) for number in numbers}
-        self.feed: SimpleQueue[FeedItem | None] = SimpleQueue()
+        self.feed: SimpleQueue[Any] = SimpleQueue()
         self.failures: list[Exception] = []
         self.queries: list[list[int]] = []
         self.num_lists = self.num_clusters = 0
@@ -55,7 +55,10 @@ class Master:
     def changes(self, *, after: int) -> Generator[FeedItem | None, None, None]:
         self.after.append(after)
         while True:
-            yield self.feed.get()
+            item = self.feed.get()
+            if item == "end":
+                return
+            yield item
 
     def cluster(self, *, limit: int) -> ClusterView:
         assert limit == module.QUEUE_FRONT
@@ -191,6 +194,45 @@ def test_after_an_error_it_goes_on(
     assert list(open_page(master).overview.rows) == [1, 2]
     warned = [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
     assert bool(warned) is is_logged
+
+
+def test_after_the_feed_has_ended_only_what_is_other_is_told(
+    open_page: Callable[[Master], Page],
+) -> None:
+    master = Master(1, 2, 3)
+    page = open_page(master)
+    del master.rows[1]
+    master.rows[2] = row(2, progress=0.75)
+    master.feed.put("end")
+    wait_until(lambda: ({2}, {1}) in page.told, "it is told")
+    assert page.overview.rows == master.rows
+    assert master.num_lists == 2
+
+
+def test_what_could_not_be_fetched_is_fetched_later(
+    open_page: Callable[[Master], Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = Master(1, 2)
+    page = open_page(master)
+    failures: list[Exception] = [MasterUnreachable("it restarts")] * 2
+
+    def failing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def fail_first(*given: Any, **how: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return call(*given, **how)
+
+        return fail_first
+
+    monkeypatch.setattr(master, "find", failing(master.find))
+    master.rows[2] = row(2, progress=0.75)
+    master.say("experiment", 2)
+    wait_until(lambda: page.overview.rows == master.rows, "the row is new")
+    before, failures[:] = master.num_clusters, [MasterUnreachable("it restarts")] * 2
+    monkeypatch.setattr(master, "cluster", failing(master.cluster))
+    master.say("cluster")
+    wait_until(lambda: master.num_clusters > before, "the slots are new")
+    assert failures == []
 
 
 def test_many_changed_rows_are_fetched_in_several_requests(

@@ -192,6 +192,40 @@ def test_a_tab_that_comes_again_is_sent_what_it_lacks_alone() -> None:
     run(act)
 
 
+def test_a_new_tab_is_sent_a_version_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(source: Counter, topic: Topic) -> None:
+        topic.add(Tab().following)
+        await settle()
+        topic.add(Tab().following)
+        await settle()
+        assert len(source.made) == 1, "it is fresh"
+        monkeypatch.setattr(topics, "_FRESH_S", -1.0)
+        topic.add(known := Tab(since=topic._version).following)
+        await settle()
+        assert len(source.made) == 1, "that tab has it"
+        topic.remove(known)
+        topic.add(Tab().following)
+        await settle()
+        assert len(source.made) == 2
+
+    run(act)
+
+
+def test_a_state_with_an_age_is_made_again_though_nothing_happens() -> None:
+    async def act(source: Counter, topic: Topic) -> None:
+        source.max_age_s = 0.001
+        tab = Tab()
+        topic.add(tab.following)
+        while len(source.made) < 3:
+            await asyncio.sleep(0.001)
+        assert tab.nums == [0], "the same is told once"
+        source.num += 1
+        while len(tab.nums) < 2:
+            await asyncio.sleep(0.001)
+
+    run(act)
+
+
 def test_a_number_of_another_life_means_nothing() -> None:
     async def act(source: Counter, topic: Topic) -> None:
         for since in (topic._first - 1, 1, 2**53):

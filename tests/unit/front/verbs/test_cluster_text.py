@@ -22,7 +22,7 @@ from det_jupyter.front.verbs.cluster_tables import (
     slots_listing,
     tasks_listing,
 )
-from det_jupyter.front.verbs.cluster_text import queue_text, slots_text
+from det_jupyter.front.verbs.cluster_text import idle_hints, queue_text, slots_text
 from det_jupyter.front.verbs.listings import Listing
 from tests.unit.front.verbs.cluster_samples import (
     AT,
@@ -63,6 +63,22 @@ def test_the_ledger_says_who_is_on_every_slot() -> None:
     ]
 
 
+@pytest.mark.parametrize(("is_remote", "num_hints"), [(False, 1), (True, 2)])
+def test_agents_of_one_computer_share_their_processes(is_remote: bool, num_hints: int) -> None:
+    sharing = [
+        agent(slot(0, "occupied", processes=[kernel()]), name=name, hostname="box",
+              is_remote=is_remote)
+        for name in ("left", "right")
+    ]  # fmt: skip
+    hints = idle_hints(cluster(pool(*sharing)), NOTEBOOK)
+    assert len(hints) == num_hints
+    apart = [
+        agent(slot(0, "occupied", processes=[kernel()]), name=name, is_remote=is_remote)
+        for name in ("left", "right")
+    ]
+    assert len(idle_hints(cluster(pool(*apart)), NOTEBOOK)) == 2
+
+
 def test_a_lost_slot_says_since_when_why_and_what_to_do() -> None:
     lost = DeviceFault(index=3, at=datetime(2026, 5, 4, 14, 2).timestamp(), xid=79)
     view = cluster(pool(agent(slot(0), slot(1, "lost", lost=lost))))
@@ -72,6 +88,7 @@ def test_a_lost_slot_says_since_when_why_and_what_to_do() -> None:
     assert line.startswith(f"    [1] !!!!  lost · {said} ")
     assert line.endswith(f"14:02 {why}; reset it or restart the computer")
     assert said in agents_listing(view).text()
+    assert f"<b>1</b> lost<br>{lost.cause}</span>" in slots_page(view)
     assert "LOST           GPU 3 is lost (Xid 79" in slots_listing(view).text()
 
 
@@ -271,6 +288,12 @@ def test_agents_elsewhere_are_listed_with_their_computer_and_when_they_left() ->
         ("c", "c", "not connected since 14:29"),
         ("d", "node-d", "left at 14:00"),
     ]
+    assert "Cluster" not in rows[0]
+    on_node = agent(slot(0), name="e", cluster="night", node="node-0123456789" * 9)
+    mixed = json.loads(agents_listing(cluster(pool(near, on_node))).json())
+    assert [row["Cluster"] for row in mixed] == [None, "night"]
+    assert mixed[0]["Node"] is None
+    assert "node-0123456789".startswith(mixed[1]["Node"])
     assert rows[0]["Address"] == "10.0.0.2"
     assert rows[0]["Versions"] == "python 3.11.7, torch 2.9.1"
     assert [row["Slots"] for row in rows] == [1, 1, 0]

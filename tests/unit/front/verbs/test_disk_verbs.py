@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import (
     FreedRoom,
     RoomForecast,
 )
-from det_jupyter.contract.values.reader import SHELL
+from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser
 from det_jupyter.front.notebook.handles import connection
@@ -77,6 +77,43 @@ def test_uses_are_a_table_with_what_frees_them(
         "leftovers - 1.0 MB 2 1.0 MB %det disk --free /data/runs",
     ]
     assert lines[-1] == "3.0 GB in all; `%det disk --free` frees 1.0 MB that nothing refers to."
+
+
+USED: list[tuple[Any, int | None, str]] = [
+    ("checkpoints", 3, "%det_experiment delete 3"),
+    ("checkpoints", None, ""),
+    ("traces", 4, "%det_experiment delete 4"),
+    ("tensorboard", 4, "%det_experiment delete 4"),
+    ("tensorboard", None, ""),
+    ("database", None, "delete experiments"),
+    ("unrecorded", None, "by hand: of a run that was given up, or of another master"),
+    ("reserve", None, "given back when the disk is full"),
+    ("runs", None, "removed when they are over"),
+    ("code", None, ""),
+]
+
+
+def test_how_room_is_had_is_told_for_each_kind_of_use(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.uses = [
+        DiskUse(kind=kind, folder="/d", num_bytes=5, num_files=1, experiment_id=number)
+        for kind, number, _ in USED
+    ]
+    rows = json.loads("\n".join(said(capsys, "disk --json")))
+    assert [(row["What"], row["Experiment"], row["How"]) for row in rows] == USED
+    assert {row["Can Be Freed"] for row in rows} == {0}
+
+
+def test_disks_of_agents_and_full_ones_say_so(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near = DiskStatus.built_from(DISK, agent_id="left")
+    full = DiskStatus.built_from(DISK, free_bytes=0, state="full")
+    master.disk_usage = lambda: DiskUsage(disks=[near, full], uses=[], at=1.0)  # type: ignore[method-assign]
+    first, second, *_ = said(capsys, "disk")
+    assert first == "agent left: /data: 500 GB of 1.0 TB free."
+    assert second == full.sentence(NOTEBOOK)
 
 
 def test_uses_as_data_have_bytes(master: Master, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from det_jupyter.errors import NotFound
 from det_jupyter.front.cli.__main__ import main
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser
+from det_jupyter.front.verbs import docs_pages
 from det_jupyter.front.verbs.docs_pages import REPOSITORY, Page, find, names
 from det_jupyter.front.verbs.grammar import parse
 
@@ -100,6 +101,27 @@ def test_shell_prints_a_page_without_a_master_and_pages_it_in_a_terminal(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main([word, "hangs"]) == 0
     assert (capsys.readouterr().out, shown) == ("", [Page("hangs").text()])
+
+
+def test_a_page_is_titled_by_its_first_heading_and_links_to_its_own_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.md").write_text(
+        "# The `det` line\n\n## A part\n\n[here](own.md#a-part) [top](own.md) [there](b.md#c) "
+        "[gone](lost.md) `[code](b.md)`\n"
+    )
+    (tmp_path / "b.md").write_text("# B\n")
+    monkeypatch.setattr(docs_pages, "_PLACES", (tmp_path / "none", tmp_path))
+    page = docs_pages.Page("own")
+    assert page.title == "The `det` line"
+    shown = page._repr_markdown_()
+    prefix = shown.partition('"')[2].partition('"')[0]
+    assert f"[here](#{prefix}-a-part) [top](#{prefix}) there (`%det docs b`) " in shown
+    assert "`[code](b.md)`" in shown
+    assert f'<a id="{prefix}-a-part"></a>\n\n## A part' in shown
+    assert "there (%det docs b)" in repr(page)
+    assert "there (det docs b)" in page.text()
+    assert "docs/lost.md" in page.text()
 
 
 def test_notebook_has_the_verb_too() -> None:

@@ -47,7 +47,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser, line_parser
-from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.notebook.handles import connection, experiment_handles
 from det_jupyter.front.notebook.magics import DetMagics, run_line
 from det_jupyter.front.verbs.showing import describe_end, describe_state
 from tests.problems import said
@@ -161,6 +161,26 @@ def det(line: str, cell: str | None = None) -> None:
 
 def det_experiment(line: str, cell: str | None = None) -> Any:
     return run_line(line_parser(), line, cell)
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("", {"keep": False}),
+        ("--seconds 3 --rounds 2 --keep", {"seconds": 3.0, "rounds": 2, "keep": True}),
+    ],
+)
+def test_a_diagnosis_is_one_of_the_experiment(
+    words: str, given: dict[str, Any], master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        experiment_handles,
+        "experiment",
+        lambda number: SimpleNamespace(diagnose=lambda **how: asked.append((number, how))),
+    )
+    det_experiment(f"diagnose 7 {words}")
+    assert asked == [(7, given)]
 
 
 @pytest.mark.parametrize(
@@ -674,6 +694,22 @@ def test_where_no_answer_can_be_given_nothing_is_deleted(
     with pytest.raises(UsageError, match="this front end takes no answer; add --yes"):
         det_experiment("delete 5")
     assert not master.asked
+
+
+def test_changes_come_from_a_file_or_from_the_cell(master: Master, tmp_path: Path) -> None:
+    file = tmp_path / "changes.yaml"
+    file.write_text("max_restarts: 2\n")
+    det_experiment(f"continue 5 --config-file {file} --config max_restarts=3")
+    assert master.asked == [(5, {"max_restarts": 3})]
+    with pytest.raises(LineError, match="give either --config-file, or YAML below the line"):
+        cast(Any, DetMagics()).det_experiment(f"continue 5 --config-file {file}", "a: 1\n")
+    with pytest.raises(ConfigError) as caught:
+        det_experiment("continue 5 --config odd", "a: [1\n")
+    found = said(caught.value.problems)
+    assert len(found) == 2
+    assert "this is not YAML" in found[0]
+    assert found[1].startswith("--config: got 'odd', expected KEY=VALUE")
+    assert len(master.asked) == 1
 
 
 def test_a_cells_yaml_and_the_lines_changes_go_to_a_fork(

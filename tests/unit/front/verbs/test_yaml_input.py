@@ -60,3 +60,9 @@ def test_changes_that_cannot_be_read_are_told_together() -> None:
         "--config: got 'b.=1', expected KEY=VALUE, such as searcher.max_length.epochs=12",
         "--config: got 'c=[1', expected YAML after the =",
     ]
+
+
+@pytest.mark.parametrize("value", ["{host_path: /a}", "[{host_path: /a}]"])
+def test_one_value_of_a_list_is_a_list_of_one(value: str) -> None:
+    found = read_overrides([f"bind_mounts={value}", "name=[a]"], None)
+    assert found == {"bind_mounts": [{"host_path": "/a"}], "name": ["a"]}

@@ -70,10 +70,17 @@ def test_a_module_is_sent_with_those_that_it_imports(
     (tmp_path / "unit_layers" / "__init__.py").touch()
     (tmp_path / "unit_layers" / "table.txt").write_text("1")
     (tmp_path / "unit_layers" / "large.bin").write_bytes(b"0" * (2**20 + 1))
+    for place in (".git", "__pycache__", "node_modules", "site-packages", "venv/lib", "wide"):
+        (tmp_path / "unit_layers" / place).mkdir(parents=True)
+        (tmp_path / "unit_layers" / place / "more.py").touch()
+    (tmp_path / "unit_layers" / "venv" / "pyvenv.cfg").touch()
+    for name in (".hidden.py", "notes.ipynb"):
+        (tmp_path / "unit_layers" / name).touch()
     (tmp_path / "unit_other.py").touch()
     found = find_local_modules(set(), ["def f():\n    import unit_nets"], str(tmp_path))
     assert sorted(found.files) == [
-        "unit_layers/__init__.py", "unit_layers/table.txt", "unit_nets.py",
+        "unit_layers/__init__.py", "unit_layers/table.txt", "unit_layers/wide/more.py",
+        "unit_nets.py",
     ]  # fmt: skip
     [notice] = found.notices
     assert notice.startswith("package unit_layers: unit_layers/large.bin did not travel")

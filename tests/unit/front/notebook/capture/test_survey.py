@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from types import FunctionType
 from typing import Any
+
+import pytest
 
 from det_jupyter.front.notebook.capture.survey import find_culprits, parts_of, survey_trial
 
@@ -63,6 +66,55 @@ def test_parts_have_the_expressions_that_reach_them() -> None:
     assert list(parts_of({"a": 1})) == [("['a']", 1)]
     assert list(parts_of((1, 2))) == [("[0]", 1), ("[1]", 2)]
     assert list(parts_of(outer(3))) == [(".<locals>.value", 3), ("(scale=...)", 2)]
+
+
+class Reduced:
+    """An object with slots and a state, or with what its `__reduce_ex__` returns."""
+
+    __slots__ = ("one",)
+
+    def __init__(self, reduced: Any = None) -> None:
+        self.one = reduced
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.one or super().__reduce_ex__(protocol)
+
+
+@pytest.mark.parametrize(
+    ("reduced", "parts"),
+    [
+        ((dict, ()), []),
+        ((dict, (1, int), None), [("", 1)]),
+        ((dict, (), 3), [("", 3)]),
+        ((dict, (), {"a": 1}), [(".a", 1)]),
+        ((dict, (), (None, {"s": 2})), [(".s", 2)]),
+        ((dict, (), ({"a": 1}, {"s": 2})), [(".a", 1), (".s", 2)]),
+        ((dict, (), (1, 2)), [("", (1, 2))]),
+        ((dict, (), None, [5]), [("[0]", 5)]),
+        ((dict, (), None, None, [("k", 6)]), [("['k']", 6)]),
+        ("a name", []),
+    ],
+)
+def test_what_an_object_is_reduced_to_are_its_parts(
+    reduced: Any, parts: list[tuple[str, Any]]
+) -> None:
+    assert list(parts_of(Reduced(reduced))) == parts
+
+
+def test_parts_of_other_kinds_of_objects() -> None:
+    made = functools.partial(max, 1, key=abs)
+    assert list(parts_of({7})) == [("{...}", 7)]
+    assert list(parts_of(made)) == [
+        (".func", max), (".args", (1,)), (".keywords", {"key": abs}),
+    ]  # fmt: skip
+    assert list(parts_of(staticmethod(max))) == [("", max)]
+    assert list(parts_of(property(abs))) == [("", abs), ("", None), ("", None)]
+    kind = type("Kind", (dict,), {"a": 1})
+    assert (".a", 1) in (found := list(parts_of(kind)))
+    assert ("<dict>", dict) in found
+    assert not {".__dict__", ".__weakref__"} & {name for name, _ in found}
+    method = Reduced().__reduce_ex__
+    assert [step for step, _ in parts_of(method)] == ["", ""]
 
 
 def test_an_object_that_cannot_be_reduced_has_no_parts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from det_jupyter.errors import MasterUnreachable
 from det_jupyter.front.notebook import extension
 from det_jupyter.front.notebook.complete import lines
 from det_jupyter.front.notebook.complete.lines import Lookups
+from det_jupyter.front.notebook.handles import connection
 from tests.unit.front.verbs.finding_samples import rows_found
 
 
@@ -148,6 +150,53 @@ def test_a_slow_master_does_not_hold_up_the_prompt() -> None:
     assert lookups.words("q", ask) == ["late"]
 
 
+def test_an_answer_is_asked_for_again_when_it_is_some_seconds_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, answers = [100.0], ["first", "second"]
+    monkeypatch.setattr(lines, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    lookups = Lookups(lambda: cast("Client", object()))
+
+    def words(question: str) -> list[str]:
+        found = lookups.words(question, lambda client: [answers.pop(0)])
+        for thread in threading.enumerate():
+            if thread.name == "det-complete":
+                assert thread.daemon
+                thread.join()
+        return found or lookups.words(question, lambda client: [])
+
+    assert words("a") == ["first"]
+    now[0] += 4.9
+    assert words("a") == ["first"]
+    assert words("b") == ["second"], "each question has an age of its own"
+    answers.append("third")
+    now[0] += 0.2
+    words("a")
+    assert words("a") == ["third"]
+    assert answers == []
+
+
+def test_a_tab_starts_no_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def client() -> str:
+        asked.append("client")
+        return "client"
+
+    monkeypatch.setattr(connection, "client", client)
+    monkeypatch.setattr(lines, "find_master", lambda: None)
+    assert lines._running_master() is None
+    assert asked == []
+    monkeypatch.setattr(lines, "find_master", object)
+    assert cast(Any, lines._running_master()) == "client"
+
+    def refuse() -> None:
+        raise MasterUnreachable("of another computer")
+
+    monkeypatch.setattr(lines, "find_master", refuse)
+    assert lines._running_master() is None
+
+
 def test_a_master_that_has_just_ended_is_no_error() -> None:
     def ask(client: Client) -> list[str]:
         raise MasterUnreachable("gone")
@@ -162,6 +211,7 @@ def test_metrics_come_from_the_experiments_of_the_class() -> None:
 
     class Master:
         def find(self, query: ExperimentQuery) -> ExperimentRows:
+            assert query.archived
             return rows_found(7, entrypoint="Cat", metric="accuracy")
 
         def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:

@@ -33,6 +33,18 @@ from det_jupyter.front.notebook.complete.yaml_words import find_cursor
         ("environment:\n  environment_variables:\n    - A=1\n  im", ("environment",), None, "im"),
         ("checkpoint_policy: ", (), "checkpoint_policy", ""),
         ('name: "a: b"\nsea', (), None, "sea"),
+        ("searcher: {max_length: {epochs: 4,\n  bat", ("searcher", "max_length"), None, "bat"),
+        ("searcher: {\n  name: random,\n  ma", ("searcher",), None, "ma"),
+        ("searcher: {metric: 'a}, na", ("searcher",), "metric", "'a}, na"),
+        ("searcher: {metric: '}', na", ("searcher",), None, "na"),
+        ("labels: [a, b", (), "labels", "b"),
+        ("a: {b: [c, d", ("a",), "b", "d"),
+        ("a: {b: {c: 1}, d", ("a",), None, "d"),
+        ("a: {b: 1}\nc: x:y", (), "c", "x:y"),
+        ("a: {b:c", ("a",), None, "b:c"),
+        ("a: [b: c", (), "a", "b: c"),
+        ("- a\n- b", (), None, "b"),
+        ("a:\n  b: 1\n\nc", (), None, "c"),
     ],
 )  # fmt: skip
 def test_the_section_and_what_is_typed_are_found(

@@ -213,6 +213,7 @@ def test_widget_draws_the_places_that_its_experiment_has(state: ViewState) -> No
     assert f'key="{widget.key}"' in bundle(state)["text/html"]
     assert key_id(widget.key) == state["id"]
     assert widget.own_id == widget.model_id
+    assert widget.comm._reply_subshell_for is None, "its messages wait for no running cell"
 
 
 @pytest.mark.parametrize("key", ["", "x", "-7@1.0", "@", "７@1"])
@@ -268,6 +269,8 @@ def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewSta
     assert show("b needs it") == "b needs it"
     say("rest", "b")
     assert show("unseen") == "b needs it"
+    say("rest", "c")
+    assert widget.shown["name"] == "b needs it"
     assert widget.state["name"] == "unseen"
     say("wake", "a")
     assert widget.shown["name"] == "unseen"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from det_jupyter.contract.messages import AllocationState, Reason, State
@@ -63,6 +66,22 @@ def test_waiting_says_why_once_for_each_reason(
     assert "Trial 9: waits for its turn" in capsys.readouterr().out
     says.tick(waits({}, AllocationState.QUEUED))
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("shell", "is_notebook"),
+    [(None, False), (SimpleNamespace(kernel=None), False), (SimpleNamespace(kernel=1), True)],
+)
+def test_a_bar_is_drawn_where_the_kernel_is(
+    shell: Any, is_notebook: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(progress, "get_ipython", lambda: shell)
+    bar = progress.WaitProgress(7)
+    monkeypatch.setattr(bar, "_draw_in_notebook", lambda fields, s: drawn.append("notebook"))
+    monkeypatch.setattr(bar, "_draw_in_terminal", lambda fields: drawn.append("terminal"))
+    bar.tick(LiveExperiment(experiment(trial()), [], [], 1))
+    assert drawn == ["notebook" if is_notebook else "terminal"]
 
 
 def test_a_trial_that_has_just_been_queued_is_not_talked_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.contract.messages import TemplateView
-from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable
 from det_jupyter.front.notebook.complete.magic_parsers import cell_parser
 from det_jupyter.front.notebook.handles import connection, experiment_handles
 from det_jupyter.front.notebook.submit import submitting
@@ -18,6 +19,7 @@ from det_jupyter.front.notebook.submit.caller import Caller, notebook_path, pres
 from det_jupyter.front.notebook.submit.from_python import submit
 from det_jupyter.front.notebook.submit.submitting import dry_run, submit_cell
 from det_jupyter.front.verbs.grammar import parse
+from det_jupyter.pytorch import PyTorchTrial
 from tests.problems import said
 from tests.unit.client.test_experiment import Wired
 from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
@@ -195,6 +197,11 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     gone.rmdir()
     with pytest.raises(CaptureError, match="not there any more"):
         present_folder()
+    strange = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(strange)
+    monkeypatch.chdir(os.fsdecode(strange))
+    with pytest.raises(CaptureError, match=r"is not UTF-8: b'.*\\xff'"):
+        present_folder()
 
 
 def test_the_storage_of_the_master_is_that_of_its_configuration(wired: Wired) -> None:
@@ -202,3 +209,107 @@ def test_the_storage_of_the_master_is_that_of_its_configuration(wired: Wired) ->
     wired.client.session.info = info
     assert submitting.storage_of_master() == "/saved"
     assert submitting.template_named("base") == {"max_restarts": 9}
+
+
+@pytest.fixture
+def shell() -> Any:
+    """A notebook with functions: one that trains by itself, and one that calls a trainer."""
+    names: dict[str, Any] = {"__name__": "__main__", "seen": b"0" * 5000}
+    source = "def fit(core_context):\n    breakpoint()\n    return seen\n"
+    exec(compile(source, "<ipython-input-2-0>", "exec"), names)
+    return SimpleNamespace(user_ns=names, user_ns_hidden={}, history_manager=None)
+
+
+CAPTURED = CELL.replace("model:Digits", "fit")
+
+
+def test_a_function_of_the_notebook_is_sent_with_what_it_uses(
+    wired: Wired, shell: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(submitting, "find_plain", lambda name, names: "transformers.Trainer")
+    submit_cell(CAPTURED, options("--context ."), shell)
+    capsule = requests(wired)[0]["capsule"]
+    assert capsule["entrypoint"] == "fit"
+    assert [each["name"] for each in capsule["captured"]] == ["seen", "fit"]
+    assert capsule["plain_trainer"] == "transformers.Trainer"
+    assert capsule["context"]["num_files"] == 1
+    assert any("breakpoint() needs a terminal" in each for each in capsule["notices"])
+    assert any(each.startswith("context: ") or "file" in each for each in capsule["notices"])
+    capsys.readouterr()
+    dry_run(CAPTURED, options("--context ."), shell)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "It takes with it:"
+    assert lines[2].split() == ["seen", "bytes", lines[2].split()[2], "bytes"]
+    assert lines[3].split()[:2] == ["fit", "function"]
+    assert any("`fit` calls transformers.Trainer without DetCallback" in each for each in lines)
+    assert len(requests(wired)) == 1
+
+
+def test_options_of_the_line_are_laid_over_the_configuration(wired: Wired) -> None:
+    submit_cell(CELL, options("--name nets --slots 0 --checkpoint-storage ck"), SHELL)
+    config = requests(wired)[0]["config"]
+    assert (config["name"], config["resources"]) == ("nets", {"slots_per_trial": 0})
+    assert config["checkpoint_storage"]["container_path"] == str(Path.cwd() / "ck")
+    submit_cell(f"{CELL}resources: {{priority: 3}}\n", options("--slots 2"), SHELL)
+    assert requests(wired)[1]["config"]["resources"] == {"priority": 3, "slots_per_trial": 2}
+    with pytest.raises(ConfigError, match="resources: got 3"):
+        submit_cell(f"{CELL}resources: 3\n", options("--slots 2"), SHELL)
+
+
+def test_a_captured_function_is_checked_with_its_configuration(wired: Wired, shell: Any) -> None:
+    wired.answers["possible"] = {"problem": {"path": "resources.slots_per_trial", "text": "no"}}
+    shell.user_ns["needy"] = eval("lambda model: 1", shell.user_ns)
+    with pytest.raises(ConfigError) as caught:
+        submit_cell(CAPTURED.replace("fit", "needy"), options("--context none"), shell)
+    found = "\n".join(said(caught.value.problems))
+    for part in ("none", "needy requires model", "resources.slots_per_trial: no"):
+        assert part in found
+    assert requests(wired) == []
+
+
+def test_of_a_master_that_does_not_run_the_other_problems_are_told(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable() -> Any:
+        raise MasterUnreachable("no master")
+
+    monkeypatch.setattr(connection, "client", unreachable)
+    with pytest.raises(ConfigError, match="did you mean Digits"):
+        submit_cell(CELL.replace("Digits", "Digts"), options(), SHELL)
+
+
+class Trial(PyTorchTrial):
+    """A trial of the notebook."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+
+    def build_training_data_loader(self) -> Any:
+        return self.context.get_per_slot_batch_size()
+
+    def build_validation_data_loader(self) -> Any: ...
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any: ...
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
+        return {"accuracy": 1.0}
+
+
+class Lacking(Trial):
+    """Has a constructor that ranks cannot call."""
+
+    def __init__(self, context: Any, more: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "paths"),
+    [
+        (Trial, ["searcher.metric", "hyperparameters.global_batch_size"]),
+        (Lacking, ["entrypoint", "hyperparameters.global_batch_size"]),
+    ],
+)
+def test_a_class_is_checked_with_its_configuration(
+    kind: type, paths: list[str], wired: Wired
+) -> None:
+    shell: Any = SimpleNamespace(user_ns={"__name__": __name__, "Net": kind})
+    with pytest.raises(ConfigError) as caught:
+        submit_cell(CELL.replace("model:Digits", "Net"), options(), shell)
+    assert [each.path for each in caught.value.problems] == paths
