@@ -247,6 +247,15 @@ def test_what_a_callback_saves_is_not_named() -> None:
     assert notice.startswith("`self.lost` (torch.Tensor) changes")
 
 
+def test_what_is_held_at_two_places_is_named_once() -> None:
+    trial: Any = Holding()
+    trial.one = trial.other = torch.Generator()
+    trial.both = [trial.one]
+    trial.both.append(trial.both)
+    (notice,) = trial.train(lambda each: torch.rand(1, generator=each.one))
+    assert notice.startswith("`self.one` (torch.Generator) changes")
+
+
 def test_at_most_five_are_named() -> None:
     trial: Any = Holding()
     trial.held = [torch.zeros(1) for _ in range(9)]

@@ -82,6 +82,15 @@ class Raw(Line):
         return {"loss": loss}
 
 
+class Mixed(Line):
+    """Adds to gradients that it has computed without the context."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        if batch_idx == 0:
+            self.model(batch[0]).sum().backward()
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
 class Twice(Line):
     """Steps again with gradients of the batch before."""
 
@@ -129,6 +138,7 @@ class Within(Line):
     ("trial", "words"),
     [
         (Raw, "SGD steps with gradients that context.backward has not computed"),
+        (Mixed, "SGD steps with gradients that context.backward has not computed"),
         (Twice, "SGD steps with gradients that context.backward has not computed"),
         (Graph, "create_graph"),
         (Thawed, "bias of Linear is trained now, but no parameter of the model was when it was"),
@@ -140,6 +150,33 @@ def test_gradients_that_are_not_those_of_all_records_are_refused(
 ) -> None:
     with pytest.raises(TrialMistake, match=words):
         trained(tmp_path, trial)
+
+
+class Discarding(Mixed):
+    """Computes gradients without the context, as for an adversarial input, and drops them."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.model.register_forward_pre_hook(lambda *_: self.optimizer.zero_grad())
+
+
+def test_gradients_that_are_discarded_may_be_computed_in_any_way(tmp_path: Path) -> None:
+    assert same(trained(tmp_path / "a", Discarding), trained(tmp_path / "b"))
+
+
+class Repeating(Line):
+    """Steps twice with the gradients of a batch."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        loss = nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer, auto_zero_grads=False)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+
+def test_an_optimizer_may_step_twice_in_a_batch(tmp_path: Path) -> None:
+    trained(tmp_path, Repeating)
 
 
 class Direct(Line):
