@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy
 import pytest
 import torch
 
-from det_jupyter import core
+from det_jupyter import __version__, core
 from det_jupyter.contract.run.journal import (
     BatchMetrics,
     MetricsReported,
@@ -46,6 +47,18 @@ def test_reports_become_records_with_plain_values(context: core.Context) -> None
     assert first.metrics == {"a": 1.5, "b": 2.0, "c": [1, 2], "d": math.inf}
     assert isinstance(second, MetricsReported)
     assert (second.group, second.metrics) == ("inference", {"x y/%": 1})
+
+
+def test_a_checkpoint_tells_what_it_was_made_with(context: core.Context, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    uuid = context.checkpoint.upload(tmp_path / "state", {"steps_completed": 1})
+    metadata = core.read_metadata(tmp_path / "checkpoints" / uuid)
+    made_with = {name: metadata[name] for name in metadata if name.endswith("_version")}
+    assert made_with == {
+        "det_jupyter_version": __version__,
+        "python_version": platform.python_version(),
+        "torch_version": torch.__version__,
+    }
 
 
 def test_outside_of_an_experiment_there_is_no_trial_to_complete(
