@@ -76,6 +76,7 @@ _OF_MESSAGES = (
     "tests/integration/test_run_processes.py tests/integration/test_tls_listener.py"
 )
 _CAPTURED = ("", "_modules", "_refusals", "_tensors", "_traps")  # in a shell of this process
+_TRAINED = "checkpoint_code data_workers saving trainer usual_trials validation_shares"
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
     "agent": " ".join(f"tests/integration/test_{name}.py" for name in _IN_PROCESS.split()),
     "contract": _OF_MESSAGES,
@@ -94,8 +95,7 @@ _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in test
     "master/http": _SERVICE,
     "master/sampling": _SERVICE,
     "master/service": _SERVICE,
-    "pytorch": "tests/integration/test_checkpoint_code.py tests/integration/test_saving.py "
-    "tests/integration/test_trainer.py",
+    "pytorch": " ".join(f"tests/integration/test_{name}.py" for name in _TRAINED.split()),
     "view": "tests/unit/client tests/unit/front/verbs",
 }
 _EXAMPLES = "tests/unit/test_examples.py"  # in docstrings: those of the part count

@@ -88,3 +88,26 @@ def test_using_parameters_outside_of_forward_is_explained() -> None:
     explain_sharding_error(other)
     assert not hasattr(other, "__notes__")
     assert parallel.gradients(model) == {}
+
+
+@pytest.mark.parametrize("options", [{}, {"sharding": "fsdp"}])
+def test_buffers_that_differ_from_the_chiefs_are_saved_and_loaded(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = make(OneOfTwo(), kind=Centered, **options)
+    own: Any = parallel.unwrap(model)
+    own.register_buffer("table", torch.ones(2), persistent=False)
+    assert parallel.rank_state([model]) is None, "the chief's are those that are saved"
+    broadcast = dist.broadcast
+    monkeypatch.setattr(dist, "broadcast", lambda tensor, src: tensor.add_(1))
+    own.center.fill_(3.0)
+    [state] = parallel.rank_state([model]) or []
+    monkeypatch.setattr(dist, "broadcast", broadcast)
+    assert state is not None
+    assert sorted(state["buffers"]) == [
+        "center", "norm.num_batches_tracked", "norm.running_mean", "norm.running_var",
+    ]  # fmt: skip
+    other: Any = make(OneOfTwo(), kind=Centered, **options)
+    parallel.load_rank_state([other], [state])
+    restored: Any = parallel.unwrap(other)
+    assert restored.center.tolist() == [3.0] * 12
