@@ -111,3 +111,17 @@ def test_buffers_that_differ_from_the_chiefs_are_saved_and_loaded(
     parallel.load_rank_state([other], [state])
     restored: Any = parallel.unwrap(other)
     assert restored.center.tolist() == [3.0] * 12
+
+
+@pytest.mark.parametrize("options", [{}, {"sharding": "fsdp"}])
+def test_the_chiefs_buffers_are_evaluated_but_for_models_that_are_not_trained_together(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = make(OneOfTwo(), kind=Centered, **options)
+    trained: Any = parallel.unwrap(model)
+    monkeypatch.setattr(dist, "broadcast", lambda tensor, src: tensor.zero_())
+    teacher = Centered()
+    for each in (trained, teacher):
+        each.center.fill_(3.0)
+    parallel.share_buffers([model, teacher])
+    assert [float(each.center.sum()) for each in (trained, teacher)] == [0.0, 36.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import DistributedModel
 from tests.unit.pytorch.parallel.test_lone_replica import OneOfTwo
@@ -67,9 +69,27 @@ def test_its_exchanges_are_timed_unless_nothing_is(tmp_path: Path) -> None:
     assert plain.records(StepTimes) == []
 
 
+class Taught(Line):
+    """Has a model beside it that is not trained."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.teacher = context.wrap_model(nn.Linear(2, 1).requires_grad_(False))
+
+
 def test_buckets_that_are_tuned_change_nothing(tmp_path: Path) -> None:
     tuned = {"optimizations": {"auto_tune_tensor_fusion": True}}
-    assert same(trained(tmp_path / "a", configuration=tuned), trained(tmp_path / "b"))
+    run = trained(tmp_path / "a", Taught, configuration=tuned)
+    assert same(run, trained(tmp_path / "b"))
+    state = read_state(Path(run.last_checkpoint(tmp_path / "a").path))
+    assert "bucket_tuner" in state["parts"], "so a pause changes nothing either"
+
+
+def test_the_scale_of_gradients_follows_the_steps(tmp_path: Path) -> None:
+    run = trained(tmp_path, configuration={"optimizations": {"mixed_precision": "fp16"}})
+    scaler = run.run.context.scaler.state_dict()
+    skipped = math.log2(65536 / scaler["scale"])  # steps: the first ones, which overflow
+    assert skipped + scaler["_growth_tracker"] == 10
 
 
 class Raw(Line):

@@ -10,7 +10,7 @@ import torch
 
 from det_jupyter.contract.messages import Change, ChangeOrder
 from det_jupyter.contract.run.control_page import ControlPage
-from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, MetricsReported
+from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, MetricsReported, Notice
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError
 from tests.unit.pytorch.training.planned_samples import Line, Planned
@@ -248,3 +248,22 @@ def test_a_trial_that_is_extended_meanwhile_trains_on(
     assert run.run.steps_completed == target
     assert validations(run) == validated
     assert run.run.context.position.end == max(10, target)
+
+
+class Forgetting(Line):
+    """Draws from a generator that is in no checkpoint."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.noise = torch.Generator()
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        torch.rand(1, generator=self.noise)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+def test_what_a_trial_would_lose_is_told_with_the_first_checkpoint(tmp_path: Path) -> None:
+    run = Planned(tmp_path, Forgetting)
+    run.train()
+    [notice] = run.records(Notice)
+    assert notice.text.startswith("`self.noise` (torch.Generator) changes while training and is")
