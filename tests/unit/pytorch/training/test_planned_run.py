@@ -10,7 +10,13 @@ import torch
 
 from det_jupyter.contract.messages import Change, ChangeOrder
 from det_jupyter.contract.run.control_page import ControlPage
-from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, MetricsReported, Notice
+from det_jupyter.contract.run.journal import (
+    ChangeMade,
+    CheckpointSaved,
+    MetricsReported,
+    Notice,
+    StepTimes,
+)
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError
 from tests.unit.pytorch.training.planned_samples import Line, Planned
@@ -35,6 +41,9 @@ def test_a_run_trains_to_its_target_and_saves_there(tmp_path: Path) -> None:
     assert len(run.first_steps) == 1
     assert validations(run) == [4, 8, 10]
     assert run.records(CheckpointSaved)[-1].steps_completed == 10
+    parts = {part for record in run.records(StepTimes) for part in record.parts}
+    assert "forward" in parts
+    assert "exchange" not in parts, "with no other rank"
     live = run.run.live()
     assert isinstance(live["trial"], Line)
     assert live["model"] is live["models"][0] is live["trial"].model

@@ -102,12 +102,39 @@ def test_fewer_batches_are_recorded_if_more_would_exceed_the_limit(tmp_path: Pat
     assert "would exceed the limit" in ended.note
 
 
-def test_the_oldest_traces_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "MAX_FILES", 2)
+def test_batches_that_grow_are_recorded_again_and_fewer(tmp_path: Path) -> None:
+    records: list[TraceSaved] = []
+    order = ProfileOrder(id=1, profile=Profile(steps=3, max_bytes=4096))
+    tracer = Tracer(order, tmp_path, 0, 0, records.append)
+    tracer.start(has_own_profiler=False)
+    number = 0
+    while not tracer.is_over:
+        number += 1
+        for _ in range(1 if number < 3 else 30):
+            torch.ones(8)
+        tracer.step()
+    (ended,) = records
+    assert ended.error == ""
+    assert 1 <= ended.steps < 3
+    assert ended.size_bytes <= 4096
+    assert ended.note == "3 batches would exceed the limit of 4.1 kB"
+    assert [str(path) for path in tmp_path.iterdir()] == [ended.path]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "kept"),
+    [
+        ("MAX_FILES", 2, [2, 3]),
+        ("MAX_KEPT_BYTES", 1, [3]),  # the newest, however large
+        ("MAX_KEPT_BYTES", 1 << 20, [1, 2, 3]),
+    ],
+)
+def test_the_oldest_traces_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, kept: list[int]
+) -> None:
+    monkeypatch.setattr(traces, limit, most)
     for order_id in (1, 2, 3):
         path = record(tmp_path, 4, order_id=order_id, steps=1).path
         os.utime(path, (order_id, order_id))  # the last one is the newest, whatever the clock
-    assert sorted(file.name.split("-rank")[0] for file in tmp_path.iterdir()) == [
-        "profile-2",
-        "profile-3",
-    ]
+    names = sorted(file.name.split("-rank")[0] for file in tmp_path.iterdir())
+    assert names == [f"profile-{number}" for number in kept]
