@@ -91,6 +91,17 @@ def test_a_script_asks_whether_to_leave_only_within_its_block(runs: Runs) -> Non
         assert not context.preempt.should_preempt()
 
 
+@pytest.mark.parametrize(("make", "num"), [(core.DistributedContext, 1), (Second, 0)])
+def test_the_chief_alone_reads_what_its_script_writes_for_tensorboard(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, make: type[core.DistributedContext], num: int
+) -> None:
+    read: list[Any] = []
+    monkeypatch.setattr(managed, "read_written_events", lambda *given: read.append(given))
+    runs.begin(num_slots=2)
+    with core.init(distributed=make()):
+        assert len(read) == num
+
+
 @pytest.mark.parametrize(("profiling", "num"), [({}, 1), ({"profiling": {"enabled": False}}, 0)])
 def test_a_loop_is_timed_once_and_not_if_the_configuration_says_so(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, profiling: dict[str, Any], num: int

@@ -124,18 +124,6 @@ def test_a_batch_is_a_step_and_the_first_one_is_not_timed() -> None:
     assert record.parts["forward"].num == 2
 
 
-def test_each_record_counts_the_batches_since_the_last_one() -> None:
-    script = Script()
-    for num in (1, 3, 2):
-        for _ in range(num):
-            script.train()
-        script.loop.flush()
-    records = [each for each in script.sink.records if isinstance(each, StepTimes)]
-    assert [(each.first, each.batches) for each in records] == [(2, 1), (3, 3), (6, 2)]
-    for part in BATCH:
-        assert [each.parts[part].num for each in records] == [1, 3, 2]
-
-
 def test_all_data_whose_gradients_a_step_uses_are_one_batch() -> None:
     script = Script()
     for _ in range(3):

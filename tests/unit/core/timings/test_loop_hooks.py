@@ -64,6 +64,18 @@ def test_a_record_comes_after_the_batch_that_makes_it_a_second(
     assert len(batches(script)) == 2
 
 
+def test_each_record_counts_the_batches_since_the_last_one() -> None:
+    script = Script()
+    for num in (1, 3, 2):
+        for _ in range(num):
+            script.train()
+        script.loop.flush()
+    records = [each for each in script.sink.records if isinstance(each, StepTimes)]
+    assert [(each.first, each.batches) for each in records] == [(2, 1), (3, 3), (6, 2)]
+    for part in BATCH:
+        assert [each.parts[part].num for each in records] == [1, 3, 2]
+
+
 def test_a_long_validation_has_records_of_its_own(script: Script) -> None:
     for _ in range(2):
         script.train()
