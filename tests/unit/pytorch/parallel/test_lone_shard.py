@@ -38,10 +38,9 @@ def _group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("window", [1, 2])
-def test_it_trains_as_a_replica(window: int) -> None:
-    sharded = Run(OneOfTwo(), window=window, **SHARDED).train(4).weights()
-    assert_same(sharded, Run(OneOfTwo(), window=window, **FLOAT64).train(4).weights())
+def test_it_trains_as_a_replica() -> None:
+    sharded = Run(OneOfTwo(), window=2, **SHARDED).train(4).weights()
+    assert_same(sharded, Run(OneOfTwo(), window=2, **FLOAT64).train(4).weights())
 
 
 def test_blocks_and_the_model_are_divided_and_what_is_not_a_parameter_stays() -> None:
@@ -51,7 +50,7 @@ def test_blocks_and_the_model_are_divided_and_what_is_not_a_parameter_stays() ->
 
 
 def test_a_paused_run_ends_with_the_same_bits() -> None:
-    assert paused(OneOfTwo(), 3, 5, 6)
+    assert paused(OneOfTwo(), 2, 3, 4)
     assert paused_with_buffers(OneOfTwo())
 
 

@@ -43,12 +43,12 @@ def test_every_bit_counts_and_the_order_too(other: list[float]) -> None:
         assert "models.0.weight is not the same on rank 1 as on rank 0" in str(outcome)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.uint8])
 def test_a_change_of_any_element_is_found(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_watch, "_CHUNK_CPU", 4)  # integers, so tensors are split and joined
-    lengths = [1, 3, 9, 0, 2, 17]
+    lengths = [1, 3, 5, 0, 2, 9]
 
     def run(rank: ThreadRank) -> list[str]:
         sink = RecordList()
