@@ -271,3 +271,20 @@ def test_buffers_go_their_way(tmp_path: Path, enabled: bool) -> None:
 def test_too_few_records_for_all_ranks_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"got 1, expected at least .* \(2\)"):
         trained(tmp_path, hparams={"global_batch_size": 1})
+
+
+class Unlike(OneOfTwo):
+    """The first of two ranks, of which the other has wrapped another optimizer."""
+
+    def allgather(self, value: Any) -> list[Any]:
+        match value:
+            case ({"wrap_optimizer": _} as wrapped, digests):
+                return [value, (wrapped | {"wrap_optimizer": ["Adam"]}, digests)]
+        return super().allgather(value)
+
+
+def test_ranks_that_train_other_things_are_told_before_the_first_batch(tmp_path: Path) -> None:
+    run = Planned(tmp_path, distributed=Unlike())
+    with pytest.raises(ConfigError, match="wrap_optimizer: rank 0 has wrapped SGD, rank 1 Adam"):
+        run.train()
+    assert run.run.steps_completed == 0
