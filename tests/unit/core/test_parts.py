@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from det_jupyter.core.parts import (
     merge_metadata,
     without_duplicates,
 )
+from det_jupyter.core.sharded import find_owners
 
 
 def part(rank: int, files: str = "", folders: str = "", **given: Any) -> Part:
@@ -85,3 +87,14 @@ def test_metadata_of_all_ranks_are_one_unless_they_contradict_each_other(
     parts = [part(rank, metadata=metadata) for rank, metadata in enumerate(given)]
     assert merge_metadata(parts) == (merged, problems)
     assert given == [dict(each.metadata) for each in parts], "they stay as they were"
+
+
+def test_ranks_that_do_not_see_the_chiefs_folder_write_into_that_of_their_computer() -> None:
+    places: Any = [
+        SimpleNamespace(computer=computer, sees=sees, writes=writes)
+        for computer, sees, writes in [
+            (0, True, True), (0, True, True), (1, False, False), (1, False, True),
+            (1, False, True), (2, True, True), (3, False, True), (1, True, False),
+        ]
+    ]  # fmt: skip
+    assert find_owners(places) == [0, 0, 0, 3, 3, 0, 6, 0]
