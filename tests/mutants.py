@@ -76,12 +76,16 @@ _OF_MESSAGES = (
     "tests/integration/test_run_processes.py tests/integration/test_tls_listener.py"
 )
 _CAPTURED = ("", "_modules", "_refusals", "_tensors", "_traps")  # in a shell of this process
+_TRAINED = "checkpoint_code data_workers saving trainer usual_trials validation_shares"
 _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
     "agent": " ".join(f"tests/integration/test_{name}.py" for name in _IN_PROCESS.split()),
     "contract": _OF_MESSAGES,
     _TOP: "tests/unit/test_silent_masters.py",
     "client": "tests/unit/front tests/integration/test_importing.py",
-    "core": "tests/unit/test_profiler_context.py tests/integration/test_saving.py "
+    "core": "tests/unit/contract/run/test_control_page.py tests/unit/contract/run/test_room.py "
+    "tests/unit/integrations/test_savers.py tests/unit/launch/test_trial.py "
+    "tests/unit/pytorch/training/test_planned_run.py tests/unit/rank "
+    "tests/unit/test_profiler_context.py tests/integration/test_saving.py "
     "tests/integration/test_trainer.py tests/integration/test_training_timings.py",
     "front": " ".join(
         [
@@ -94,8 +98,7 @@ _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in test
     "master/http": _SERVICE,
     "master/sampling": _SERVICE,
     "master/service": _SERVICE,
-    "pytorch": "tests/integration/test_checkpoint_code.py tests/integration/test_saving.py "
-    "tests/integration/test_trainer.py",
+    "pytorch": " ".join(f"tests/integration/test_{name}.py" for name in _TRAINED.split()),
     "view": "tests/unit/client tests/unit/front/verbs",
 }
 _EXAMPLES = "tests/unit/test_examples.py"  # in docstrings: those of the part count

@@ -73,8 +73,8 @@ def scalars_of(event: Any) -> Iterator[Scalar]:
 def length_in(event: Any) -> tuple[float, float] | None:
     """Return the length in transformers' TrainingArguments: steps, or else epochs; None: none."""
     for value in () if isinstance(event, Logged) else event.summary.value:
-        if value.tag == _ARGUMENTS and value.tensor.string_val:
-            with suppress(ValueError, TypeError, KeyError):
+        if value.tag == _ARGUMENTS:
+            with suppress(ValueError, TypeError, LookupError):
                 arguments = json.loads(value.tensor.string_val[0])
                 steps = max(0.0, arguments["max_steps"])
                 return steps, 0.0 if steps else float(arguments["num_train_epochs"])

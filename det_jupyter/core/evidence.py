@@ -188,15 +188,14 @@ def _noted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shapes_in(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return shape and type of the first tensor of each argument that has one."""
-    found = []
+    """Return shape and type of the first tensor; nothing if there is none."""
     for value in arguments:
         while isinstance(value, (list, tuple)) and value:
             value = value[0]
         shape = getattr(value, "shape", None)
         if shape is not None:
-            found.append((tuple(shape), getattr(value, "dtype", None)))
-    return tuple(found[:1])
+            return ((tuple(shape), getattr(value, "dtype", None)),)
+    return ()
 
 
 def _shape_text(described: Any) -> str:

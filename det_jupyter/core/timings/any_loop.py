@@ -360,7 +360,6 @@ class LoopTimings:
         if self._timings is None or self.thread != get_ident():
             yield
             return
-        self.armed.pop(KEY, None)
         self._calls.read(self._codes)
         self._timings.part = self._calls.part
         self.thread = -1

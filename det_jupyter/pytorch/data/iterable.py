@@ -15,7 +15,6 @@ again, but not collated.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -29,6 +28,7 @@ from det_jupyter.pytorch.data.division import Division, Share
 from det_jupyter.pytorch.data.fetch import Collate
 from det_jupyter.pytorch.data.generators import OwnGenerators, batch_start, drawing_from
 from det_jupyter.pytorch.data.order import Order, call_set_epoch
+from det_jupyter.pytorch.messages import warn_user
 from det_jupyter.pytorch.rng import derive_seed
 
 
@@ -124,10 +124,9 @@ class IterableReader(IterableDataset[Any]):
         info = get_worker_info()
         if expected in (None, batches) or not is_first or (info is not None and info.id > 0):
             return
-        warnings.warn(
+        warn_user(
             f"{type(self.dataset).__name__}: __len__ makes {expected} global batches, but a pass "
             f"has {batches}; epochs are counted by __len__, and drift over the passes",
-            stacklevel=2,
         )
 
 

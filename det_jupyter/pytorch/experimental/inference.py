@@ -14,7 +14,6 @@ batches since the last checkpoint are processed again after a kill.
 from __future__ import annotations
 
 import atexit
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -49,6 +48,7 @@ from det_jupyter.pytorch.experimental.setup import (
     make_loader,
     open_context,
 )
+from det_jupyter.pytorch.messages import warn_user
 
 _METADATA_VERSION = 1
 _until_exit = ExitStack()  # keeps the process group open for code after the inference
@@ -116,8 +116,7 @@ def torch_batch_process(
         if batch_size is None:
             batch_size = 1
             if context.distributed.is_chief:
-                text = "torch_batch_process: batch_size is 1; give a larger one"
-                warnings.warn(text, stacklevel=2)
+                warn_user("torch_batch_process: batch_size is 1; give a larger one")
         batches = Batches.of(dataset, batch_size, max_batches, arguments)
         start = InferenceStart.of(context, latest_checkpoint, batches)
         workspace = stack.enter_context(

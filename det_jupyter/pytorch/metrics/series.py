@@ -62,7 +62,6 @@ class MetricSeries:
         # The values of the last batch before the last `take`.
         self._last: dict[str, float | Tensor] = {}
         self._is_named = False
-        self._has_tensors = False  # some values are still on their device
 
     def __len__(self) -> int:
         return len(self._records)
@@ -88,8 +87,6 @@ class MetricSeries:
             else:
                 values.append(self._checked(name, value, batch_idx))
         self._records.append(records)
-        if isinstance(records, Tensor):
-            self._has_tensors = True
 
     def has_records(self) -> bool:
         """Return whether a batch since the last `take` had any records."""
@@ -111,7 +108,6 @@ class MetricSeries:
         records_B, self._records = self._row("weight", self._records), []
         rows = [self._row(name, values) for name, values in taken.items()]
         values_NB = numpy.array(rows, dtype=numpy.float64).reshape(len(rows), len(records_B))
-        self._has_tensors = False
         return MetricWindow(self.names, torch.from_numpy(values_NB), torch.from_numpy(records_B))
 
     def _set_names(self, metrics: dict[str, Any], batch_idx: int) -> None:
@@ -139,7 +135,6 @@ class MetricSeries:
             # A copy, because the trial may change this tensor later.
             if value.is_cpu:
                 return float(value.item())
-            self._has_tensors = True
             copied: Tensor = value.clone()
             return copied
         if isinstance(value, (int, float, numpy.floating, numpy.integer, numpy.bool_)):
@@ -154,9 +149,7 @@ class MetricSeries:
 
     def _row(self, name: str, values: list[float | Tensor]) -> Numbers:
         """Return the values on the CPU. Waits for the device."""
-        tensors: list[Tensor] = []
-        if self._has_tensors:
-            tensors = [value for value in values if isinstance(value, Tensor)]
+        tensors = [value for value in values if isinstance(value, Tensor)]
         try:
             if not tensors:
                 return numpy.array(values, dtype=numpy.float64)

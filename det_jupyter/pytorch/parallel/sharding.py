@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from det_jupyter.contract.values.text import error_message
@@ -48,7 +49,7 @@ def blocks(model: nn.Module) -> list[nn.Module]:
     ]
 
 
-def shard(model: nn.Module, device: torch.device, size: int) -> nn.Module:
+def shard(model: nn.Module, device: torch.device) -> nn.Module:
     """Divide a model with equal values on all ranks among them, in place. Collective.
 
     Raises:
@@ -65,7 +66,7 @@ def shard(model: nn.Module, device: torch.device, size: int) -> nn.Module:
                 f"{', '.join(scalars)} has none: make it a vector of length 1"
             ]
         )
-    mesh = init_device_mesh(device.type, (size,))
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for block in blocks(model):
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)

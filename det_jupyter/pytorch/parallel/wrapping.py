@@ -134,7 +134,7 @@ def parallelize(
     if shards or not is_trained:
         broadcast([*model.parameters(), *model.buffers()])
         # DDP refuses a model without trained parameters; nothing has to be exchanged.
-        return shard(model, device, distributed.size) if is_trained else model
+        return shard(model, device) if is_trained else model
     return DistributedModel(
         model,
         device,

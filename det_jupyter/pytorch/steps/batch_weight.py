@@ -45,7 +45,7 @@ class BatchWeight:
         self._position = position
         self._distributed = distributed
         self._share: Share | None = None
-        self._of_records = 1.0
+        self._of_records: float  # the factor of that share
         self._passes = 0  # backward passes of this batch
         self.factor: Number = 1.0
         self.given: Number | None = None

@@ -68,4 +68,3 @@ def write_place(environment: Mapping[str, str], *, run: int, agent_id: str) -> N
     """Write to stderr on which agent a run is, if the variable is set. Rank 0 calls it."""
     if environment.get(VARIABLE):
         sys.stderr.write(f"{VARIABLE}: run {run} on {agent_id}\n")
-        sys.stderr.flush()

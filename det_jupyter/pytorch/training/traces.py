@@ -65,6 +65,7 @@ class Tracer:
         self.is_over = False
         self._wanted = self.order.profile
         self._profile: Any = None
+        self._is_running = False
         self._recording = 0  # number of batches to record, after one for warm-up
         self._stepped = 0  # batches since the recording began
         self._is_sample = self._wanted.steps > 1
@@ -112,19 +113,25 @@ class Tracer:
             acc_events=True,  # else torch warns
         )
         self._profile.start()
+        self._is_running = True
 
     def _step(self) -> None:
         self._profile.step()
         self._stepped += 1
         if self._stepped <= self._recording:
             return
-        self._profile.stop()
+        self._stop()
         if self._is_sample:
             self._is_sample = False
             _, num_bytes = self._export()
             self._record(self._fitting(num_bytes))
         else:
             self._save(self._recording)
+
+    def _stop(self) -> None:
+        if self._is_running:  # torch may end the process when it is stopped twice
+            self._is_running = False
+            self._profile.stop()
 
     def _fitting(self, num_bytes: int) -> int:
         """Return how many batches fit the limit, if the recorded ones have `num_bytes`.
@@ -145,7 +152,7 @@ class Tracer:
 
     def _stop_early(self) -> None:
         recorded = self._stepped - 1
-        self._profile.stop()
+        self._stop()
         if self._is_sample or recorded < 1:
             raise ValueError("the run ended before a batch was recorded")
         self._note = f"the run ended before {self._wanted.steps} batches were recorded"
@@ -205,7 +212,7 @@ class Tracer:
         except Exception as error:  # of torch's profiler, or of the disk
             logger.warning("profile %d: %s", self.order.id, error_text(error))
             with suppress(Exception):
-                self._profile.stop()
+                self._stop()
             self._fail(str(error) if isinstance(error, ValueError) else error_text(error))
 
     def _fail(self, error: str) -> None:

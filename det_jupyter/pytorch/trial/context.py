@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -14,6 +13,7 @@ from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import Context, DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import to_device
+from det_jupyter.pytorch.messages import warn_user
 from det_jupyter.pytorch.parallel import BucketTuner, ParallelOptions, parallelize
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import FunctionReducer, MetricReducer
@@ -159,10 +159,9 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         """
         check_optimizer(optimizer, self.models, backward_passes_per_step)
         if fp16_compression is not None:
-            warnings.warn(
+            warn_user(
                 "wrap_optimizer: fp16_compression has no effect; "
                 "set optimizations.gradient_compression: fp16 instead",
-                stacklevel=2,
             )
         if average_aggregated_gradients is None:
             average_aggregated_gradients = (
@@ -267,10 +266,9 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         """
         if not enabled or opt_level == "O0":
             return models, optimizers
-        warnings.warn(
+        warn_user(
             f"configure_apex_amp: {opt_level} means fp16 by torch.amp here; "
             "set optimizations.mixed_precision: fp16 instead",
-            stacklevel=2,
         )
         self.use_fp16()
         for model in models if isinstance(models, list) else [models]:
@@ -290,7 +288,7 @@ class PyTorchTrialContext(TrialInfo, Instruments):
                 "wrap_scaler or automatic mixed precision"
             )
         if precision.notice and self.distributed.is_chief:
-            warnings.warn(precision.notice, stacklevel=2)
+            warn_user(precision.notice)
         self.stepping.precision = precision
         self.scaler = precision.scaler
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.messages import warn_user
 from det_jupyter.pytorch.steps.position import Position
 
 
@@ -75,10 +75,9 @@ class TrialInfo:
                 f"get_hparam: no hyperparameter {name!r}; there are {', '.join(sorted(hparams))}"
             )
         if name == "global_batch_size":
-            warnings.warn(
+            warn_user(
                 "get_hparam('global_batch_size') is the size for all slots together; "
                 "use get_per_slot_batch_size() or get_global_batch_size()",
-                stacklevel=2,
             )
         return hparams[name]
 

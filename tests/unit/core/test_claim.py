@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.core.ranks.claim import Claim, contest, members_at
-from det_jupyter.errors import PeerRefused
+from det_jupyter.core.ranks.claim import Claim, contest, members_at, owners_beside
+from det_jupyter.errors import LaunchError, PeerRefused
 
 
 def moved(process: Process, ticks: int) -> Process:
@@ -57,3 +57,47 @@ def test_members_of_a_chief_that_has_ended_are_not_named(tmp_path: Path) -> None
         path.touch(mode=0o600)
         path.write_text(json.dumps(content))
         assert members_at(path) == expected
+
+
+def test_the_next_chief_of_an_address_begins_uncontested(tmp_path: Path) -> None:
+    path = tmp_path / "claim"
+    former = Claim.of(path, "the first")
+    former.store_members("rank 0, rank 1", [moved(Process.of(os.getpid()), 1)])
+    with pytest.raises(PeerRefused):
+        contest(path, "rank 1 of 2")
+    former.release()
+    assert members_at(path) == ""
+    with pytest.raises(PeerRefused, match="these ranks have met: rank 0, rank 1"):
+        contest(path, "rank 2 of 2")  # the former chief has ended, and is contested still
+    new = Claim.of(path, "the second")
+    try:
+        new.check()
+        contest(path, "rank 1 of 2")
+    finally:
+        new.release()
+
+
+def test_an_address_is_claimed_until_each_of_its_contexts_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "claim"
+    one = Claim.of(path, "the first")
+    assert Claim.of(path, "the first") is one
+    one.release()
+    assert path.exists()
+    with pytest.raises(LaunchError, match="the first, has the place of this job"):
+        Claim(path, "another")
+    one.release()
+    assert not path.exists()
+    one.release()  # once more, as by a copy of the process
+    Claim.of(path, "another").release()
+
+
+def test_chiefs_that_wait_at_other_addresses_are_named(tmp_path: Path) -> None:
+    claims = [Claim.of(tmp_path / f"{name}.claim", f"chief {name}") for name in "abc"]
+    try:
+        claims[1].store_members("rank 0, rank 1")
+        assert owners_beside(tmp_path / "a.claim") == ["chief c"]
+        assert owners_beside(tmp_path / "d.claim") == ["chief a", "chief c"]
+        assert owners_beside(tmp_path / "d.other") == []
+    finally:
+        for claim in claims:
+            claim.release()

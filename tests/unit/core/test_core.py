@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import platform
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import numpy
 import pytest
 import torch
 
-from det_jupyter import core
+from det_jupyter import __version__, core
 from det_jupyter.contract.run.journal import (
     BatchMetrics,
+    CheckpointDeleted,
     MetricsReported,
     Progress,
     Record,
@@ -22,6 +25,7 @@ from det_jupyter.contract.run.journal import (
 )
 from det_jupyter.core.train import BestValidation
 from det_jupyter.errors import CheckpointError, ConfigError
+from det_jupyter.storage.directory import DirectoryStorage
 from tests.problems import said
 
 
@@ -46,6 +50,38 @@ def test_reports_become_records_with_plain_values(context: core.Context) -> None
     assert first.metrics == {"a": 1.5, "b": 2.0, "c": [1, 2], "d": math.inf}
     assert isinstance(second, MetricsReported)
     assert (second.group, second.metrics) == ("inference", {"x y/%": 1})
+
+
+def test_a_checkpoint_tells_what_it_was_made_with(context: core.Context, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    uuid = context.checkpoint.upload(tmp_path / "state", {"steps_completed": 1})
+    metadata = core.read_metadata(tmp_path / "checkpoints" / uuid)
+    made_with = {name: metadata[name] for name in metadata if name.endswith("_version")}
+    assert made_with == {
+        "det_jupyter_version": __version__,
+        "python_version": platform.python_version(),
+        "torch_version": torch.__version__,
+    }
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_checkpoint_that_could_not_all_be_removed_is_deleted_unless_it_is_whole(
+    context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    (tmp_path / "state").mkdir()
+    uuid = context.checkpoint.upload(tmp_path / "state", {"steps_completed": 1})
+    remove = DirectoryStorage.delete
+
+    def fail(storage: DirectoryStorage, uuid: str) -> None:
+        if is_removed:
+            remove(storage, uuid)
+        raise CheckpointError("the disk does not answer")
+
+    monkeypatch.setattr(DirectoryStorage, "delete", fail)
+    with nullcontext() if is_removed else pytest.raises(CheckpointError, match="the disk"):
+        context.checkpoint.delete(uuid)
+    deleted = [each.uuid for each in records(context) if isinstance(each, CheckpointDeleted)]
+    assert deleted == [uuid] * is_removed
 
 
 def test_outside_of_an_experiment_there_is_no_trial_to_complete(

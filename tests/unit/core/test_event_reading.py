@@ -183,6 +183,39 @@ def test_transformers_arguments_have_the_length() -> None:
     assert progress.fraction == 0.25
 
 
+@pytest.mark.parametrize("written", [[], [b"[]"], [b"{}"], [b"{"], [b'{"max_steps": "all"}']])
+def test_arguments_that_cannot_be_read_are_no_length(script: Script, written: list[bytes]) -> None:
+    event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
+    value = {"tag": "args/text_summary", "tensor": {"dtype": 7, "string_val": written}}
+    script.reading.take(event_pb2.Event(summary={"value": [value]}))
+    script.write(50, loss=0.5)
+    script.reading.flush()
+    assert script.of(Progress) == []
+    assert script.metrics() == [{"loss": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "metrics"),
+    [
+        ({"float_val": [0.5]}, [{"loss": 0.5}]),
+        ({"double_val": [0.25]}, [{"loss": 0.25}]),
+        ({"float_val": [0.5, 0.5]}, []),
+        ({}, []),
+    ],
+)
+def test_scalars_that_are_written_as_tensors_are_read(
+    script: Script, tensor: dict[str, Any], metrics: list[Any]
+) -> None:
+    event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
+    values = [
+        {"tag": "loss", "tensor": tensor, "metadata": {"plugin_data": {"plugin_name": name}}}
+        for name in ("scalars", "images")
+    ]
+    script.reading.take(event_pb2.Event(step=1, summary={"value": values}))
+    script.reading.flush()
+    assert script.metrics() == metrics
+
+
 def test_without_a_length_there_is_no_progress(script: Script) -> None:
     script.write(50, loss=0.5, epoch=2.0)
     script.reading.flush()

@@ -32,11 +32,25 @@ def _tensor(*shape: Any) -> Any:
     return SimpleNamespace(shape=shape, dtype="torch.float32")
 
 
-def test_a_collective_is_noted_with_its_shape(page: EvidencePage) -> None:
-    entered = evidence._noted("allreduce", _all_reduce)
-    assert entered(None, [_tensor(4, 2)]) == "done"
-    found = page.read(0)
-    assert (found.entered, found.collective) == (1, "all_reduce [4, 2] float32")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([[_tensor(4, 2)]], "all_reduce [4, 2] float32"),
+        ([7, [[_tensor(3)], _tensor(4)], _tensor(5)], "all_reduce [3] float32"),
+        ([_tensor()], "all_reduce [] float32"),
+        ([SimpleNamespace(shape=(1,))], "all_reduce [1] None"),
+        ([7, []], "all_reduce"),
+        ([], "all_reduce"),
+    ],
+)
+def test_a_collective_is_noted_with_its_first_shape(
+    page: EvidencePage, arguments: list[Any], text: str
+) -> None:
+    entered = evidence._noted("allreduce", lambda group, *given: given)
+    for number in (1, 2):
+        assert entered(None, *arguments) == tuple(arguments)
+        found = page.read(0)
+        assert (found.entered, found.collective) == (number, text)
 
 
 def test_a_collective_that_cannot_be_noted_goes_on(page: EvidencePage) -> None:

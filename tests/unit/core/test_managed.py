@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
+from det_jupyter.config import parse_config
 from det_jupyter.contract.host.paths import HOME_VARIABLE
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import Change, ChangeOrder, GangPlan
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.journal import FirstStep, MetricsReported, RankFailure, RunEnded
+from det_jupyter.core import managed
 from det_jupyter.core.info import container_rank
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import Run
 from det_jupyter.errors import ConfigError, LaunchError
-from tests.unit.core.run_folder import make_run, records_of, variables
+from tests.unit.core.run_folder import CONFIG, make_run, records_of, variables
 
 
 class Runs:
@@ -67,8 +69,10 @@ def test_a_script_reports_to_its_run(runs: Runs) -> None:
         page.raise_signal("preempt")
         assert context.preempt.should_preempt(auto_ack=False)
         assert not page.is_acknowledged()
+        assert page.saving_since() is None
         assert context.preempt.should_preempt()
         assert page.is_acknowledged()
+        assert page.saving_since() is not None
         assert page.batch_of(0) == 4
         assert context.train.get_tensorboard_path() == runs.home / "tensorboard" / "3" / "7"
     first, metrics = records_of(folder, 0)
@@ -76,6 +80,42 @@ def test_a_script_reports_to_its_run(runs: Runs) -> None:
     assert first.steps_completed == 4
     assert isinstance(metrics, MetricsReported)
     assert metrics.metrics == {"accuracy": 0.5}
+
+
+def test_a_script_asks_whether_to_leave_only_within_its_block(runs: Runs) -> None:
+    runs.begin()
+    context = core.init()
+    with pytest.raises(RuntimeError, match="the `with` block of this context has not begun"):
+        context.preempt.should_preempt()
+    with context:
+        assert not context.preempt.should_preempt()
+
+
+@pytest.mark.parametrize(("make", "num"), [(core.DistributedContext, 1), (Second, 0)])
+def test_the_chief_alone_reads_what_its_script_writes_for_tensorboard(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, make: type[core.DistributedContext], num: int
+) -> None:
+    read: list[Any] = []
+    monkeypatch.setattr(managed, "read_written_events", lambda *given: read.append(given))
+    runs.begin(num_slots=2)
+    with core.init(distributed=make()):
+        assert len(read) == num
+
+
+@pytest.mark.parametrize(("profiling", "num"), [({}, 1), ({"profiling": {"enabled": False}}, 0)])
+def test_a_loop_is_timed_once_and_not_if_the_configuration_says_so(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, profiling: dict[str, Any], num: int
+) -> None:
+    watched: list[Any] = []
+    monkeypatch.setattr(managed, "watch", watched.append)
+    monkeypatch.setattr(managed, "_loop", None)
+    config = parse_config(CONFIG | profiling, default_seed=11).to_document()
+    run = runs.begin(config=config)
+    for _ in range(2):
+        found = Run.from_environment()
+        assert found is not None
+        managed.time_loop(found, 0, 1, Journal.of_run(run, 0))
+    assert len(watched) == num
 
 
 def test_a_script_knows_its_trial_before_it_begins(runs: Runs) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.core.peer_errors import PeerFailed, WorkerLost, is_lost_worker, lost_worker_pid
+from det_jupyter.core.ranks.claim import Claim
 from det_jupyter.core.ranks.gathering import meet
 from det_jupyter.core.ranks.handshake import process_name
 from det_jupyter.core.ranks.meeting import Job, Meeting
@@ -65,6 +66,22 @@ def test_a_hint_says_how_ranks_of_other_parents_meet() -> None:
         f"{plain} The ranks of this job are those started by pid 7; to have others meet, set "
         "DET_JUPYTER_STORE for all of them to the same path in a folder of yours."
     )
+
+
+def test_a_hint_names_the_chiefs_that_wait_and_who_has_met(tmp_path: Path) -> None:
+    hinting = Meeting(("here", 1), claim=tmp_path / "here.claim")
+    plain = Meeting(("here", 1)).hint()
+    assert hinting.hint() == plain
+    claims = [Claim.of(tmp_path / f"{name}.claim", f"chief {name}") for name in ("here", "b", "c")]
+    try:
+        claims[0].store_members("rank 0, rank 1")
+        assert hinting.hint() == (
+            f"{plain} Here these ranks have met: rank 0, rank 1. "
+            "At other places wait: chief b; chief c."
+        )
+    finally:
+        for claim in claims:
+            claim.release()
 
 
 @pytest.mark.parametrize(

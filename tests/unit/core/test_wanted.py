@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.core import wanted
+from det_jupyter import core
+from det_jupyter.core import checkpoint, wanted
 from det_jupyter.core.wanted import await_shares, fetch
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage import CheckpointStorage
+from det_jupyter.storage import CheckpointStorage, open_storage
 
 Waiting = Callable[[Callable[[int], object]], None]
 DAY_S = 24 * 3600.0
@@ -89,3 +91,34 @@ def test_shares_of_several_computers_are_waited_for_for_a_day(
     else:
         with pytest.raises(CheckpointError, match="have not uploaded all files of it within a da"):
             await_shares(storage, "abc")
+
+
+@pytest.mark.parametrize(("is_here", "is_agents"), [(True, True), (False, True), (False, False)])
+def test_a_checkpoint_is_fetched_before_it_is_read_if_it_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_here: bool, is_agents: bool
+) -> None:
+    master, here, folder = (tmp_path / name for name in ("master", "here", "wanted"))
+    if is_agents:
+        folder.mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "weights").write_text("1")
+    saving = core.init(checkpoint_storage=here if is_here else master).checkpoint
+    uuid = saving.upload(tmp_path / "state", {"steps_completed": 1})
+    asked: list[Any] = []
+
+    def copy(wanted: Path, uuid: str, *, is_saved: bool) -> None:
+        asked.append((wanted, uuid, is_saved))
+        shutil.copytree(master / uuid, here / uuid)
+
+    monkeypatch.setattr(checkpoint, "fetch", copy)
+    storage = open_storage(str(here), tmp_path)
+    reading = core.CheckpointContext(
+        storage, core.RecordList(), core.DistributedContext(), {}, wanted=folder
+    )
+    if is_here or is_agents:
+        with reading.restore_path(uuid) as path:
+            assert (path / "weights").read_text() == "1"
+    else:
+        with pytest.raises(CheckpointError), reading.restore_path(uuid):
+            pass
+    assert asked == [(folder, uuid, False)] * (is_agents and not is_here)

@@ -154,6 +154,23 @@ def test_what_is_not_done_yet_is_read_at_the_next_flush() -> None:
     assert sum(shares(record)["forward"] for record in found) == 20.0
 
 
+def test_what_is_done_of_a_long_validation_is_read_though_the_rest_is_not() -> None:
+    device = Device()
+    run = Run(device)
+    validate = run.timings.timed("validation", device.work)
+    for _ in run.timings.timed_batches(iter([0])):
+        run.forward(5)
+        run.timings.end_batch(8)
+        for _ in range(3):
+            validate(10)
+        device.host(26)
+        assert run.timings.flush() == []  # it is pending until the next
+        first, *_ = run.end()
+        assert isinstance(first, StepTimes)
+        assert (first.batches, shares(first)["forward"]) == (1, 5.0)
+        assert shares(first)["validation"] == 20.0
+
+
 def test_raw_rows_wait_for_the_device_in_their_window_only() -> None:
     device = Device()
     window = Profiling(enabled=True, begin_on_batch=2, end_after_batch=3)

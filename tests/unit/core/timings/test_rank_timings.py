@@ -176,6 +176,20 @@ def test_each_nanosecond_of_an_interval_is_in_one_part() -> None:
     assert parse_line(to_line(first)) == first
 
 
+def test_what_was_before_the_start_is_in_no_record() -> None:
+    clock, profiler = Now(), ProfilerContext()
+    timings = Timings(Profiling(), 0, clock=HostClock(clock), profiler=profiler)
+    profiler.count("tokens", 3)
+    timings.timed("backward", clock.takes(500))()
+    timings.start()
+    clock.now += 7
+    timings.timed("forward", clock.takes(20))()
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    assert (totals(record), record.counters) == ({"forward": 20, "rest": 7}, {})
+    assert round(record.seconds * 1e9) == 27
+
+
 def test_an_interval_without_batches_is_all_what_was_done_instead() -> None:
     clock = Now()
     timings = Timings(Profiling(), 7, clock=HostClock(clock))

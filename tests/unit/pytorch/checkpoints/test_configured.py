@@ -266,3 +266,44 @@ def test_a_training_that_goes_on_says_with_what() -> None:
     assert line.endswith("did not say how they were made\n")
     assert said_on_going_on([], None, None) == ""
     assert said_on_going_on(changed, None, None, is_chief=False) == ""
+
+
+class Tabled(schedulers.StepLR):
+    """A scheduler made with a table."""
+
+    def __init__(self, optimizer: Any, **table: float) -> None:
+        self.table = table
+        super().__init__(optimizer, step_size=2, gamma=0.5)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [({"a": 1, "b": 2}, {"a": 7}), ({"a": 1, "b": 3}, {"a": 1, "b": 3}), ({"c": 1}, {"c": 1})],
+)
+def test_a_table_that_is_made_otherwise_is_taken_and_else_stays_as_saved(
+    made: dict[str, float], expected: dict[str, float]
+) -> None:
+    before = Trained(sgd(), lambda each: Tabled(each, a=1, b=2))
+    assert isinstance(before.scheduler, Tabled)
+    before.scheduler.table = {"a": 7}
+    later = before.continued_with(sgd(), lambda each: Tabled(each, **made))
+    assert isinstance(later.scheduler, Tabled)
+    assert later.scheduler.table == expected
+
+
+class Stateless(schedulers.StepLR):
+    """A scheduler that saves no dict."""
+
+    def state_dict(self) -> Any:
+        return None
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        pass
+
+
+def test_a_scheduler_without_a_state_stays_as_it_is() -> None:
+    before = Trained(sgd(), lambda each: Stateless(each, step_size=2))
+    later = before.continued_with(sgd(), lambda each: Stateless(each, step_size=3))
+    assert later.said == []
+    then = Trained(sgd(), lambda each: schedulers.StepLR(each, step_size=2))
+    assert then.continued_with(sgd(), lambda each: Stateless(each, step_size=3)).said == []

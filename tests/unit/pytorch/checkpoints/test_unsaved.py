@@ -132,6 +132,8 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda t: numpy.random.RandomState(1), lambda v, t: v.rand(),
      "`self.held` (numpy.random.mtrand.RandomState) changes"),
     (lambda t: random.Random(1), lambda v, t: v.random(), "`self.held` (random.Random) changes"),
+    (lambda t: torch.amp.GradScaler("cpu"), lambda v, t: v.load_state_dict(dict(
+        v.state_dict(), scale=3.0)), "`self.held` (torch.amp.grad_scaler.GradScaler) changes"),
     (lambda t: torch.optim.SGD(nn.Linear(2, 2).parameters(), momentum=0.9), lambda v, t: None,
      f"`self.held` (SGD) is in no checkpoint, {AGAIN}: "
      "`context.wrap_optimizer(...)`"),
@@ -245,6 +247,15 @@ def test_what_a_callback_saves_is_not_named() -> None:
 
     (notice,) = trial.train(use)
     assert notice.startswith("`self.lost` (torch.Tensor) changes")
+
+
+def test_what_is_held_at_two_places_is_named_once() -> None:
+    trial: Any = Holding()
+    trial.one = trial.other = torch.Generator()
+    trial.both = [trial.one]
+    trial.both.append(trial.both)
+    (notice,) = trial.train(lambda each: torch.rand(1, generator=each.one))
+    assert notice.startswith("`self.one` (torch.Generator) changes")
 
 
 def test_at_most_five_are_named() -> None:

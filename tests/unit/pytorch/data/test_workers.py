@@ -9,11 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch._utils import ExceptionWrapper
+from torch.utils.data import DataLoader as TorchDataLoader
 
 from det_jupyter.core.peer_errors import WorkerLost
-from det_jupyter.pytorch.data import workers
+from det_jupyter.pytorch.data import DataLoader, workers
+from det_jupyter.pytorch.data.loader import Flag
 from det_jupyter.pytorch.data.workers import batches_of, init_worker, report_unsent_batches
+from tests.unit.pytorch.data_support import numbers
 
 
 @pytest.mark.parametrize("has_function", [True, False])
@@ -141,3 +145,13 @@ def test_other_errors_stay_what_they_are(error: Exception, codes: tuple[int | No
         list(batches_of(Batches(error, *codes), rank=5))
     assert caught.value is error
     assert list(batches_of(Batches(None), rank=5)) == [1]
+
+
+def test_the_event_that_ends_workers_has_no_lock_that_a_killed_one_could_hold() -> None:
+    loader = DataLoader(numbers(4), num_workers=1).get_data_loader()
+    assert isinstance(loader, TorchDataLoader)
+    event = loader._loader.multiprocessing_context.Event()  # type: ignore[attr-defined]
+    assert (isinstance(event, Flag), event.is_set()) == (True, False)
+    event.set()
+    assert event.is_set()
+    assert not isinstance(torch.multiprocessing.get_context().Event(), Flag)

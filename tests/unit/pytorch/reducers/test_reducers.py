@@ -490,3 +490,11 @@ def test_a_function_reducer_keeps_its_values_as_plain_state() -> None:
     other.update(2)
     assert other.cross_slot_reduce([other.per_slot_reduce()]) == 2
     assert len(state["values"]) == 1
+
+
+def test_whether_a_rank_took_part_counts_until_the_next_report() -> None:
+    reducers = Reducers()
+    reducers.took_part = True
+    for phase, expected in (("validation", True), ("training", False)):
+        reducers.reset(phase)  # type: ignore[arg-type]  # a Phase
+        assert reducers.state()["took_part"] is expected

@@ -95,6 +95,27 @@ def test_gradients_of_a_window_are_averaged_by_the_weights_of_its_batches(
     assert Training(**options).train([2.0, 4.0, 8.0, 2.0], given) == pytest.approx(weights)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "share", "factor"),
+    [(1, Share(3, 3), 1.0), (2, Share(2, 4), 1.0), (2, Share(4, 4), 2.0), (2, Share(0, 4), 0.0),
+     (3, Share(4, 8), 1.5), (4, Share(1, 8), 0.5)],
+)  # fmt: skip
+def test_gradients_count_by_the_records_of_a_rank_before_the_mean_over_all_of_them(
+    ranks: int, share: Share, factor: float
+) -> None:
+    distributed, weight = DistributedContext(), torch.nn.Parameter(torch.zeros(2))
+    distributed.size = ranks
+    stepping = Stepping(
+        Position(aggregation_frequency=1, end=9), Precision(CPU, None), distributed
+    )
+    stepping.begin_batch(0, share)
+    stepping.backward(weight.sum(), None, False, False)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [factor] * 2
+    stepping.backward(weight * 3.0, torch.tensor([1.0, 10.0]), False, False)
+    assert weight.grad.tolist() == [4 * factor, 31 * factor]
+
+
 def test_batches_without_any_weight_do_not_count() -> None:
     assert Training(window=2).train([2.0, 4.0, 8.0, 2.0], [0, 3, 0, 0]) == [0.0, -4.0, -4.0, -4.0]
     assert Training().train([2.0, 4.0], [0, 3]) == [0.0, -4.0]

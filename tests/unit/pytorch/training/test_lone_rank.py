@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import DistributedModel
 from tests.unit.pytorch.parallel.test_lone_replica import OneOfTwo
@@ -67,9 +69,27 @@ def test_its_exchanges_are_timed_unless_nothing_is(tmp_path: Path) -> None:
     assert plain.records(StepTimes) == []
 
 
+class Taught(Line):
+    """Has a model beside it that is not trained."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.teacher = context.wrap_model(nn.Linear(2, 1).requires_grad_(False))
+
+
 def test_buckets_that_are_tuned_change_nothing(tmp_path: Path) -> None:
     tuned = {"optimizations": {"auto_tune_tensor_fusion": True}}
-    assert same(trained(tmp_path / "a", configuration=tuned), trained(tmp_path / "b"))
+    run = trained(tmp_path / "a", Taught, configuration=tuned)
+    assert same(run, trained(tmp_path / "b"))
+    state = read_state(Path(run.last_checkpoint(tmp_path / "a").path))
+    assert "bucket_tuner" in state["parts"], "so a pause changes nothing either"
+
+
+def test_the_scale_of_gradients_follows_the_steps(tmp_path: Path) -> None:
+    run = trained(tmp_path, configuration={"optimizations": {"mixed_precision": "fp16"}})
+    scaler = run.run.context.scaler.state_dict()
+    skipped = math.log2(65536 / scaler["scale"])  # steps: the first ones, which overflow
+    assert skipped + scaler["_growth_tracker"] == 10
 
 
 class Raw(Line):
@@ -80,6 +100,15 @@ class Raw(Line):
         loss.backward()
         self.context.step_optimizer(self.optimizer)
         return {"loss": loss}
+
+
+class Mixed(Line):
+    """Adds to gradients that it has computed without the context."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        if batch_idx == 0:
+            self.model(batch[0]).sum().backward()
+        return super().train_batch(batch, epoch_idx, batch_idx)
 
 
 class Twice(Line):
@@ -129,6 +158,7 @@ class Within(Line):
     ("trial", "words"),
     [
         (Raw, "SGD steps with gradients that context.backward has not computed"),
+        (Mixed, "SGD steps with gradients that context.backward has not computed"),
         (Twice, "SGD steps with gradients that context.backward has not computed"),
         (Graph, "create_graph"),
         (Thawed, "bias of Linear is trained now, but no parameter of the model was when it was"),
@@ -140,6 +170,33 @@ def test_gradients_that_are_not_those_of_all_records_are_refused(
 ) -> None:
     with pytest.raises(TrialMistake, match=words):
         trained(tmp_path, trial)
+
+
+class Discarding(Mixed):
+    """Computes gradients without the context, as for an adversarial input, and drops them."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.model.register_forward_pre_hook(lambda *_: self.optimizer.zero_grad())
+
+
+def test_gradients_that_are_discarded_may_be_computed_in_any_way(tmp_path: Path) -> None:
+    assert same(trained(tmp_path / "a", Discarding), trained(tmp_path / "b"))
+
+
+class Repeating(Line):
+    """Steps twice with the gradients of a batch."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        loss = nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer, auto_zero_grads=False)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+
+def test_an_optimizer_may_step_twice_in_a_batch(tmp_path: Path) -> None:
+    trained(tmp_path, Repeating)
 
 
 class Direct(Line):
@@ -214,3 +271,20 @@ def test_buffers_go_their_way(tmp_path: Path, enabled: bool) -> None:
 def test_too_few_records_for_all_ranks_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"got 1, expected at least .* \(2\)"):
         trained(tmp_path, hparams={"global_batch_size": 1})
+
+
+class Unlike(OneOfTwo):
+    """The first of two ranks, of which the other has wrapped another optimizer."""
+
+    def allgather(self, value: Any) -> list[Any]:
+        match value:
+            case ({"wrap_optimizer": _} as wrapped, digests):
+                return [value, (wrapped | {"wrap_optimizer": ["Adam"]}, digests)]
+        return super().allgather(value)
+
+
+def test_ranks_that_train_other_things_are_told_before_the_first_batch(tmp_path: Path) -> None:
+    run = Planned(tmp_path, distributed=Unlike())
+    with pytest.raises(ConfigError, match="wrap_optimizer: rank 0 has wrapped SGD, rank 1 Adam"):
+        run.train()
+    assert run.run.steps_completed == 0

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from det_jupyter.contract.messages import Change, ChangeOrder
-from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, MetricsReported
+from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.journal import (
+    ChangeMade,
+    CheckpointSaved,
+    MetricsReported,
+    Notice,
+    StepTimes,
+)
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError
 from tests.unit.pytorch.training.planned_samples import Line, Planned
@@ -34,6 +41,9 @@ def test_a_run_trains_to_its_target_and_saves_there(tmp_path: Path) -> None:
     assert len(run.first_steps) == 1
     assert validations(run) == [4, 8, 10]
     assert run.records(CheckpointSaved)[-1].steps_completed == 10
+    parts = {part for record in run.records(StepTimes) for part in record.parts}
+    assert "forward" in parts
+    assert "exchange" not in parts, "with no other rank"
     live = run.run.live()
     assert isinstance(live["trial"], Line)
     assert live["model"] is live["models"][0] is live["trial"].model
@@ -164,3 +174,106 @@ def test_an_initial_validation_is_made_if_it_is_asked_for(tmp_path: Path) -> Non
     run = Planned(tmp_path, configuration={"perform_initial_validation": True})
     run.train()
     assert validations(run) == [0, 4, 8, 10]
+
+
+class Evaluating(Line):
+    """Has its model in eval mode before the training; notes the mode of each batch."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.model.eval()
+        self.modes = set[bool]()
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        self.modes.add(self.model.training)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+@pytest.mark.parametrize("validates", [False, True])
+def test_a_model_is_trained_in_training_mode(tmp_path: Path, validates: bool) -> None:
+    run = Planned(tmp_path, Evaluating, configuration={"perform_initial_validation": validates})
+    run.train()
+    assert isinstance(run.run.trial, Evaluating)
+    assert run.run.trial.modes == {True}
+
+
+class Stopping(Line):
+    """Asks to stop in a batch."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        if batch_idx + 1 == self.context.get_hparam("stop"):
+            self.context.set_stop_requested(True)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason", "end"),
+    [(4, "stopped", 4), (5, "stopped", 8), (10, "completed", 10)],
+)
+def test_a_trial_that_asks_to_stop_does_so_after_the_next_report(
+    tmp_path: Path, batch: int, reason: str, end: int
+) -> None:
+    run = Planned(tmp_path, Stopping, hparams={"global_batch_size": 8, "stop": batch})
+    assert run.train() == reason
+    assert run.run.steps_completed == end
+    assert run.records(CheckpointSaved)[-1].steps_completed == end
+
+
+class Rated(Line):
+    """Takes its learning rate from the hyperparameters."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        for group in self.optimizer.param_groups:
+            group["lr"] = context.get_hparam("lr")
+
+
+def test_a_run_goes_on_with_what_its_hyperparameters_have_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"global_batch_size": 8, "lr": 0.125}
+    first = Planned(tmp_path, Rated, hparams=given, target=parse_length({"batches": 6}))
+    first.train()
+    assert capsys.readouterr().err == ""
+    second = Planned(
+        tmp_path, Rated, run=2, allocation_id="7.2", hparams=given | {"lr": 0.5},
+        checkpoint=first.last_checkpoint(tmp_path),
+    )  # fmt: skip
+    second.train()
+    assert rates(second) == [0.5]
+    told = capsys.readouterr().err
+    assert told.startswith("training goes on at batch 6 with other hyperparameters: lr 0.125 ")
+    assert "older" not in told
+
+
+@pytest.mark.parametrize(
+    ("is_last", "target", "validated"), [(True, 8, [4, 8]), (False, 13, [4, 8, 12, 13])]
+)
+def test_a_trial_that_is_extended_meanwhile_trains_on(
+    tmp_path: Path, is_last: bool, target: int, validated: list[int]
+) -> None:
+    run = Planned(tmp_path, target=parse_length({"batches": 4}), target_is_last=is_last)
+    ControlPage(run.folder.control).extend(target, is_last=True)
+    assert run.train() == "completed"
+    assert run.run.steps_completed == target
+    assert validations(run) == validated
+    assert run.run.context.position.end == max(10, target)
+
+
+class Forgetting(Line):
+    """Draws from a generator that is in no checkpoint."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.noise = torch.Generator()
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        torch.rand(1, generator=self.noise)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+def test_what_a_trial_would_lose_is_told_with_the_first_checkpoint(tmp_path: Path) -> None:
+    run = Planned(tmp_path, Forgetting)
+    run.train()
+    [notice] = run.records(Notice)
+    assert notice.text.startswith("`self.noise` (torch.Generator) changes while training and is")

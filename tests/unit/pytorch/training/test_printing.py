@@ -40,11 +40,11 @@ def printed(capsys: pytest.CaptureFixture[str], *records: Any) -> list[str]:
 
 
 def test_shares_of_the_time_are_printed_by_size_once(capsys: pytest.CaptureFixture[str]) -> None:
-    first = times(6.0, {"tokens": 500.0}, forward=2.0, backward=3.0, rest=0.05)
+    first = times(6.0, {"tokens": 500.0}, forward=2.0, backward=3.0, rest=0.05, section__norm=0.1)
     second = times(4.0, {"tokens": 700.0}, forward=4.0, section__attention=2.5, section__loss=3.0)
     assert printed(capsys, first, second) == [
         "time  0:10: forward, with the loss 60 %, backward 30 %",
-        "sections  loss 30 %, attention 25 %",
+        "sections  loss 30 %, attention 25 %, norm 1 %",
         "tokens  1,200, 120 a second",
     ]
 

@@ -11,6 +11,7 @@ from torch import nn
 from det_jupyter.contract.run.journal import Notice
 from det_jupyter.core import RecordList, init
 from det_jupyter.pytorch.messages import TrialMistake
+from det_jupyter.pytorch.training import rank_watch
 from det_jupyter.pytorch.training.rank_watch import PERIOD, RankWatch
 from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
 
@@ -40,6 +41,33 @@ def test_every_bit_counts_and_the_order_too(other: list[float]) -> None:
     for outcome in compare("stop", [[1.0, 0.0], other]):
         assert isinstance(outcome, TrialMistake)
         assert "models.0.weight is not the same on rank 1 as on rank 0" in str(outcome)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.uint8])
+def test_a_change_of_any_element_is_found(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_watch, "_CHUNK_CPU", 4)  # integers, so tensors are split and joined
+    lengths = [1, 3, 5, 0, 2, 9]
+
+    def run(rank: ThreadRank) -> list[str]:
+        sink = RecordList()
+        for changed, length in enumerate(lengths):
+            for index in range(length):
+                values = [torch.arange(n).to(dtype) for n in lengths]
+                values[changed][index] += rank.rank
+                model = nn.Module()
+                for number, value in enumerate(values):
+                    other = value.half() if number == 4 else value  # a change of the type between
+                    setattr(model, f"n{number}", nn.Parameter(other, requires_grad=False))
+                RankWatch("report", init(distributed=rank, sink=sink), [model]).compare(5)
+        return [record.text for record in sink.records if isinstance(record, Notice)]
+
+    chief, other = run_ranks(2, run)
+    assert isinstance(chief, list)
+    names = [text.split()[5] for text in chief]
+    assert names == [f"models.0.n{i}" for i, length in enumerate(lengths) for _ in range(length)]
+    assert other == []
 
 
 def test_the_chief_reports_all_ranks_that_differ() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -79,11 +80,23 @@ def test_a_variable_that_is_not_understood_is_refused(text: str) -> None:
         RehearsalPlan.parse(text)
 
 
-def test_more_workers_are_for_our_own_loader_and_are_reported() -> None:
-    loader = DataLoader([1, 2, 3], 1)
-    rehearsal = rehearse("workers=1", [])[0]
+@pytest.mark.parametrize(
+    ("processors", "before", "workers"),
+    [(16, 0, 4), (2, 0, 2), (1, 0, 1), (None, 0, 1), (16, 3, 6), (4, 4, 5), (16, 1, 4)],
+)
+def test_more_workers_are_for_our_own_loader_and_are_reported(
+    processors: int | None, before: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    loader = DataLoader([1, 2, 3], 1, num_workers=before)
+    rehearsal = rehearse("workers=1 seconds=1 warmup=1", [10.0] * 20)[0]
     rehearsal.prepare(loader)
-    assert loader.num_workers >= 1
+    rehearsal.end(9)
+    assert loader.num_workers == workers
+    assert isinstance(rehearsal.core.sink, RecordList)
+    report = rehearsal.core.sink.records[-1]
+    assert isinstance(report, MetricsReported)
+    assert (report.metrics["workers_before"], report.metrics["workers"]) == (before, workers)
     with pytest.raises(ConfigError, match=r"the loader is a list; only a det_jupyter.pytorch"):
         rehearsal.prepare([1])
 

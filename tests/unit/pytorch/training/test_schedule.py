@@ -110,3 +110,7 @@ def test_training_data_that_cannot_be_counted_is_refused() -> None:
         training_units(in_epochs, global_batch_size=10, batches_per_pass=None)
     units = training_units(rules(), global_batch_size=None, batches_per_pass=None)
     assert units.to_batches(Length("batches", 7)) == 7
+    counted = rules(records_per_epoch=40)
+    for batch_size, batches in ((10, 8), (None, 18)):  # an epoch of records needs a batch size
+        units = training_units(counted, global_batch_size=batch_size, batches_per_pass=9)
+        assert units.to_batches(Length("epochs", 2)) == batches

@@ -193,6 +193,20 @@ def test_an_epoch_start_without_argument_is_tolerated_with_one_warning() -> None
     assert (older.starts, len(caught)) == (2, 1)
 
 
+def test_a_hook_whose_arguments_cannot_be_read_is_given_the_epoch() -> None:
+    class Compiled:
+        __signature__ = 3  # as of code in C, inspect finds none
+
+        def __call__(self, epoch_idx: int) -> None:
+            calls.append(epoch_idx)
+
+    calls: list[int] = []
+    callback = PyTorchCallback()
+    callback.on_training_epoch_start = Compiled()  # type: ignore[method-assign]
+    Callbacks({"one": callback}).on_training_epoch_start(4)
+    assert calls == [4]
+
+
 def test_the_older_name_of_write_end_is_called_after_the_newer_one() -> None:
     calls: list[tuple[Any, ...]] = []
     callback = recorder("on_checkpoint_end", "on_checkpoint_write_end", calls=calls)

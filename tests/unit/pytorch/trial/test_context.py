@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from det_jupyter.pytorch import (
     LRScheduler,
     PyTorchTrialContext,
 )
+from det_jupyter.pytorch.training.building import build_loader
 
 
 def context(size: int = 1, **changes: Any) -> PyTorchTrialContext:
@@ -129,9 +131,21 @@ def test_apex_means_torchs_own_mixed_precision() -> None:
     sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     assert made.configure_apex_amp(model, sgd, enabled=False) == (model, sgd)
     assert made.scaler is None
-    with pytest.warns(UserWarning, match="O1 means fp16 by torch.amp"):
+    with pytest.warns(UserWarning, match="O1 means fp16 by torch.amp") as told:
         made.configure_apex_amp(model, sgd)
+    assert [warning.filename for warning in told] == [__file__]
     assert made.scaler is not None
+
+
+def test_other_loaders_than_ours_are_allowed_if_the_trial_says_so() -> None:
+    made = context()
+    trial: Any = SimpleNamespace(build_training_data_loader=lambda: [1], build_validation=int)
+    with pytest.raises(ConfigError, match=r"data_loader: returned a builtins\.list, exp"):
+        build_loader(trial, made, "build_training_data_loader")
+    made.experimental.disable_dataset_reproducibility_checks()
+    assert build_loader(trial, made, "build_training_data_loader") == [1]
+    with pytest.raises(ConfigError, match=r"build_validation: returned a builtins\.int"):
+        build_loader(trial, made, "build_validation")
 
 
 def test_wrapping_in_the_wrong_order_is_refused() -> None:
