@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from det_jupyter import core
 from det_jupyter.config import parse_config
-from det_jupyter.contract.run.journal import Progress, RunEnded
+from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
 from det_jupyter.errors import ConfigError, DetError
 from det_jupyter.front.notebook.submit.checks import find_hparam_problems
 from tests.unit.integrations.contexts import (
@@ -61,6 +63,8 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
         ("training", 6, training),
     ]
     assert [each.steps_completed for each in saved(context)] == [5, 10, 15]
+    amounts = [each.trained for each in records(context, MetricsReported)][:3]
+    assert amounts == [{"batches": at, "epochs": at / 5} for at in (2, 4, 5)]
     assert records(context, Progress)[-1].fraction == 1.0
     assert not (tmp_path / "out" / "trial-1").exists()  # what was saved there is stored once
 
@@ -132,7 +136,11 @@ def test_what_is_logged_after_a_pause_is_not_reported(
 
 
 def test_best_model_is_loaded_at_the_end_also_if_it_was_best_before_a_pause(
-    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Any,
+    context: core.Context,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     best = {
         "load_best_model_at_end": True,
@@ -154,6 +162,10 @@ def test_best_model_is_loaded_at_the_end_also_if_it_was_best_before_a_pause(
     second = new_context(tmp_path / "paused", saved(first)[-1].uuid)
     made = runs.train(second, tmp_path / "first", **best)
     assert runs.torch.equal(runs.weights(made), runs.weights(undisturbed))
+    shutil.rmtree(saved(first)[0].path)
+    third = new_context(tmp_path / "paused", saved(first)[-1].uuid)
+    runs.trainer(third, tmp_path / "third", **best)
+    assert "the best model so far is gone" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -307,6 +319,7 @@ class TwoRanks:
 def test_hyperparameters_are_arguments_by_name(runs: Any, tmp_path: Path) -> None:
     made = runs.training_arguments({"learning_rate": 0.5}, max_steps=7, output_dir=str(tmp_path))
     assert (made.learning_rate, made.max_steps) == (0.5, 7)
+    assert not made.use_cpu  # as without a trial
     with pytest.raises(ConfigError) as raised:  # ends a trial for good
         runs.training_arguments({"learning_rat": 0.5, "width": 3, "seed": 1}, seed=2, mine=3)
     assert str(raised.value).splitlines() == [
@@ -317,6 +330,27 @@ def test_hyperparameters_are_arguments_by_name(runs: Any, tmp_path: Path) -> Non
         "hyperparameters.width: TrainingArguments has no such argument; if it is yours, take it "
         "out before: hparams.pop('width')",
     ]
+
+
+def test_arguments_of_a_trial_are_its_own_unless_they_are_given(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    with context:
+        made = runs.training_arguments({}, output_dir=str(tmp_path))
+        given = runs.training_arguments({"seed": 9}, output_dir=str(tmp_path), disable_tqdm=False)
+    assert (made.seed, made.use_cpu, made.disable_tqdm) == (5, True, True)
+    assert made.restore_callback_states_from_checkpoint
+    assert (given.seed, given.disable_tqdm) == (9, False)
+
+
+def test_several_gpus_in_a_process_are_refused(runs: Any) -> None:
+    arguments = SimpleNamespace(
+        world_size=1, device=None, n_gpu=2, save_strategy="no", save_only_model=False
+    )
+    with pytest.raises(DetError, match=r"2 GPUs in one process; .*\{slots_per_trial: 2\}"):
+        runs.check_arguments(arguments, 1)
+    arguments.n_gpu = 1
+    runs.check_arguments(arguments, 1)
 
 
 def test_hyperparameters_of_other_names_are_refused_at_submission(runs: Any) -> None:

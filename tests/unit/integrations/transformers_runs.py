@@ -22,15 +22,19 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 from det_jupyter import core
+from det_jupyter.integrations.leaving import Leaving
+from det_jupyter.integrations.training_arguments import check_arguments
 from det_jupyter.integrations.transformers import DetCallback, training_arguments
 
 __all__ = [
     "CONFIG",
     "DetCallback",
     "GPT2LMHeadModel",
+    "Leaving",
     "Trainer",
     "TrainerCallback",
     "TrainingArguments",
+    "check_arguments",
     "torch",
     "training_arguments",
 ]
