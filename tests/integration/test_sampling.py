@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sys
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.config import parse_config
+from det_jupyter.errors import ConfigError
 from det_jupyter.master.sampling.optuna_study import TrialHistory
-from det_jupyter.master.sampling.samplers import Samplers, find_problems
+from det_jupyter.master.sampling.samplers import Samplers, check_sampler, find_problems
 from det_jupyter.searcher import ExitReason
 from det_jupyter.searcher.optuna import OptunaSearcher
 from tests.problems import said
@@ -65,8 +68,7 @@ class Searched:
         self.samplers = Samplers()
 
     def sample(self) -> dict[str, Any]:
-        """Sample one more trial."""
-        self.clock += 1
+        """Sample one more trial, in the moment in which another one has ended."""
         index = len(self.history)
         answer = self.samplers.sample(1, self.config, index, self.history)
         hparams: dict[str, Any] = json.loads(json.dumps(answer))  # it is stored
@@ -198,6 +200,19 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 def test_a_restart_in_the_middle_changes_no_sample(sampler: str) -> None:
     config = make_document(sampler=sampler, sampler_args=SAMPLERS[sampler])
     assert run(config, 40, restarts={1, 13, 14, 39}) == run(config, 40)
+
+
+def test_a_trial_counts_with_the_hyperparameters_that_it_has() -> None:
+    """Also where an earlier version of Optuna has sampled others."""
+    args = {"population_size": 4, "mutation_prob": 0.0}
+    searched = Searched(make_document(NUMERIC, sampler="nsgaii", sampler_args=args))
+    for index in range(4):
+        searched.sample()
+        searched.history[index].hparams.update(x=3.25, lr=0.01 * (index + 1))
+        searched.report(index, 9, 1.0)
+        searched.end(index)
+    searched.restart()
+    assert searched.sample()["x"] == 3.25
 
 
 def test_a_restart_changes_no_sample_of_a_gaussian_process() -> None:
@@ -504,6 +519,26 @@ def test_what_optuna_would_not_do_is_said_at_submission(
         assert problems[0].startswith("searcher.pruner_args: median refuses: TypeError")
     else:
         assert problems == [problem]
+
+
+def test_what_fails_only_after_ten_trials_at_random_is_said_too() -> None:
+    (problem,) = problems_of(sampler_args={"n_ei_candidates": 0})
+    assert problem.startswith("searcher.sampler_args: TPESampler refuses: ")
+
+
+def test_a_configuration_is_refused_if_optuna_refuses_it() -> None:
+    checked = [
+        parse_config(make_document() | {"entrypoint": "Trial", "searcher": searcher})
+        for searcher in (
+            make_document()["searcher"],
+            make_document(sampler="tpf")["searcher"],
+            {"name": "single", "metric": "error", "max_length": {"batches": 9}},
+        )
+    ]
+    for config in (checked[0], checked[2]):
+        asyncio.run(check_sampler(config))
+    with pytest.raises(ConfigError, match="did you mean TPESampler"):
+        asyncio.run(check_sampler(checked[1]))
 
 
 def test_a_sampler_that_cannot_take_the_space_says_so() -> None:
