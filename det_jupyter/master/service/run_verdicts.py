@@ -149,7 +149,7 @@ def _rank_site(agent: Agent | None, agent_id: str, allocation: Allocation, rank:
     occupied = () if agent is None else agent.occupied.get(slot.id, ())
     return RankSite(
         agent_id=agent_id,
-        gpu=slot.uuid if slot.kind == "cuda" else "",
+        gpu=slot.uuid,
         kind=slot.name,
         other_processes=tuple(process.command for process in occupied),
     )
