@@ -182,6 +182,18 @@ def test_trials_at_work_are_known_to_the_sampler(sampler: str) -> None:
     assert alone != second
 
 
+def test_a_trial_that_was_stopped_early_counts_and_one_that_failed_does_not() -> None:
+    def after(state: str, num_at_random: int = 3) -> dict[str, Any]:
+        args = {"n_startup_trials": num_at_random}
+        searched = Searched(make_document(NUMERIC, sampler_args=args))
+        for index in range(6):
+            searched.report(index, 9, error_of(searched.sample()))
+            searched.end(index, state)
+        return searched.sample()
+
+    assert after("failed") == after("complete", num_at_random=99) != after("pruned")
+
+
 # Restarts
 
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -472,6 +484,8 @@ def test_pruners_have_long_and_short_names(pruner: str) -> None:
         ({"sampler_args": {"multivariat": True}},
          "searcher.sampler_args.multivariat: TPESampler does not take it; "
          "did you mean multivariate?"),
+        ({"sampler": "random", "sampler_args": {"sed": 3}},  # of no use if it were right
+         "searcher.sampler_args.sed: RandomSampler does not take it; expected nothing"),
         ({"sampler_args": {"seed": 3}},
          "searcher.sampler_args.seed: follows from reproducibility.experiment_seed; remove it"),
         ({"sampler_args": {"gamma": "default"}},
