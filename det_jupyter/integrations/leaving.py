@@ -50,7 +50,7 @@ class Leaving:
 
     def _steps_in(self, seconds: float, step: int) -> int:
         """Return how many steps take about so long, at least 1, by those since the last call."""
-        now, num = time.monotonic(), max(1, step - self._last)
+        now, num = time.monotonic(), step - self._last
         self._step_s = max((now - self._at) / num, 1e-6)
         self._last, self._at = step, now
         return max(1, min(int(seconds / self._step_s), 2 * num))  # they may become slower
