@@ -192,6 +192,15 @@ def test_search_compares_a_trial_where_it_asks_to(
     assert validated == [each.steps_completed for each in saved(context)] == compared
 
 
+def test_search_may_compare_by_any_of_several_data_sets(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    sets = {name: runs.data(4) for name in ("first", "second")}
+    search = searched(context, "batches", "eval_first_loss", (4, False), first=2)
+    made = runs.train(search, tmp_path / "out", eval_dataset=sets, eval_strategy="no")
+    assert made.state.global_step == 4
+
+
 @pytest.mark.parametrize(("targets", "ends"), [([(15, True)], 15), ([], 6)])
 def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(
     runs: Any, context: core.Context, tmp_path: Path, targets: list[tuple[int, bool]], ends: int

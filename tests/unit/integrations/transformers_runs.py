@@ -73,6 +73,7 @@ def trainer(
     callbacks: list[Any] | None = None,
     model: Any = None,
     processing_class: Any = None,
+    eval_dataset: Any = None,
     **arguments: Any,
 ) -> Any:
     """Return a Trainer of 3 epochs of 5 steps, and its DetCallback."""
@@ -94,7 +95,7 @@ def trainer(
             GPT2LMHeadModel(CONFIG) if model is None else model,
             TrainingArguments(**{**usual, **arguments}),
             train_dataset=data(4 * STEPS_PER_EPOCH),
-            eval_dataset=data(4),
+            eval_dataset=eval_dataset or data(4),
             callbacks=callbacks,
             processing_class=processing_class,
         )
