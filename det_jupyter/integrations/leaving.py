@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-
-from transformers import TrainerState, TrainingArguments
+from typing import TYPE_CHECKING
 
 from det_jupyter import core
+
+if TYPE_CHECKING:  # transformers is imported in seconds
+    from transformers import TrainerState, TrainingArguments
 
 _PATIENCE_S = 10.0  # how long a request to leave waits for the next log
 _EXCHANGE_S = 0.2  # between two exchanges of the ranks

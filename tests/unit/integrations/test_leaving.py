@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.unit.integrations.contexts import runs_of
-
-
-@pytest.fixture(scope="module")
-def runs() -> Iterator[Any]:
-    yield from runs_of("transformers")
+from det_jupyter.integrations.leaving import Leaving
 
 
 class Clock:
@@ -42,12 +36,10 @@ def exchange(leaving: Any, clock: Clock, step: int, strategy: str = "no", **stat
     return is_due
 
 
-def test_ranks_exchange_as_often_as_steps_are_long(
-    runs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_exchange_as_often_as_steps_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     for step_s, expected in ((1 / 64, [1, 3, 7, 15, 27, 39]), (1.0, [1, 2, 3, 4, 5, 6])):
         clock = Clock(step_s, monkeypatch)
-        leaving = runs.Leaving(context_of(is_asked=False), 0)
+        leaving = Leaving(context_of(is_asked=False), 0)
         due = [step for step in range(1, 40) if exchange(leaving, clock, step)]
         assert due[: len(expected)] == expected
         assert leaving.step is None
@@ -66,19 +58,19 @@ def test_ranks_exchange_as_often_as_steps_are_long(
     ],
 )
 def test_a_trial_leaves_at_the_next_log_if_that_is_soon(
-    runs: Any, monkeypatch: pytest.MonkeyPatch, strategy: str, step_s: float, leaves: int
+    monkeypatch: pytest.MonkeyPatch, strategy: str, step_s: float, leaves: int
 ) -> None:
     clock = Clock(step_s, monkeypatch)
-    leaving = runs.Leaving(context_of(is_asked=True), 0)
+    leaving = Leaving(context_of(is_asked=True), 0)
     assert exchange(leaving, clock, 15, strategy, epoch=1.3333333333, logging_steps=10)
     assert leaving.step == leaves
     assert exchange(leaving, clock, 16 + 100, strategy)  # once it is said, it stays so
     assert leaving.step == leaves
 
 
-def test_the_chief_decides(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chief_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1.0, monkeypatch)
-    leaving = runs.Leaving(context_of(is_asked=False, heard=(4, 12)), 0)
+    leaving = Leaving(context_of(is_asked=False, heard=(4, 12)), 0)
     assert [exchange(leaving, clock, step) for step in (1, 2, 3)] == [True, False, False]
     assert leaving.step == 12
     assert exchange(leaving, clock, 4)

@@ -22,7 +22,6 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 from det_jupyter import core
-from det_jupyter.integrations.leaving import Leaving
 from det_jupyter.integrations.training_arguments import check_arguments
 from det_jupyter.integrations.transformers import DetCallback, training_arguments
 
@@ -30,7 +29,6 @@ __all__ = [
     "CONFIG",
     "DetCallback",
     "GPT2LMHeadModel",
-    "Leaving",
     "Trainer",
     "TrainerCallback",
     "TrainingArguments",
