@@ -163,6 +163,8 @@ def test_a_trial_has_curves_timings_checkpoints_and_logs(routes: Routes) -> None
             False,
         )
     assert routes.get("/experiments/1/logs", trial_id=1, rank=1)["lines"] == []
+    submit(routes)
+    assert routes.get("/experiments/2/checkpoints") == []
 
 
 def test_who_asks_for_lines_that_cannot_come_does_not_wait(routes: Routes) -> None:
