@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import StartGang
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.storage.directory import DirectoryStorage
@@ -47,6 +48,17 @@ def test_an_experiment_is_submitted_found_and_shown_with_its_configuration(
     config = routes.get("/experiments/2/config")
     assert config["config"]["name"] == "two"
     assert config["origins"]["name"] == "you"
+
+
+def test_the_code_of_an_experiment_is_that_of_its_cells_and_modules(routes: Routes) -> None:
+    blobs = BlobStore(routes.service.store.path.parent / "blobs")
+    cells = b'{"<cell>": {"label": "Cell In[5]", "source": "net = Net()"}}'
+    modules = {"nets.py": blobs.put(b"class Net: ...")}
+    body = make_request().model_dump(mode="json")
+    body["capsule"] |= {"sources": blobs.put(cells), "modules": modules}
+    routes.post("/experiments", **body)
+    expected = {"Cell In[5]": "net = Net()", "nets.py": "class Net: ..."}
+    assert routes.get("/experiments/1/code")["files"] == expected
 
 
 def test_templates_are_listed_by_name_replaced_and_deleted(routes: Routes) -> None:
