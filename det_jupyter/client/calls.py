@@ -108,7 +108,7 @@ def _explain(
     right = {key: value for key, value in given.items() if key in known}
     for key in wrong:
         path, is_sure = path_of_change(key) if takes_changes else ("", False)
-        near = get_close_matches(key, known, n=1)
+        near = get_close_matches(key, known)
         if path and (is_sure or not near):
             changes[path] = given[key]
         elif near:

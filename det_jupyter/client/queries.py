@@ -64,7 +64,7 @@ def find_by_name(client: Client, name: str, reader: Reader) -> int:
     rows = client.find(ExperimentQuery(archived=True)).rows
     same = [row for row in rows if row.name == name]
     if not same:
-        near = get_close_matches(name, {row.name for row in rows}, n=1)
+        near = get_close_matches(name, {row.name for row in rows})
         listing = f"`{reader.experiment} list` has the names"
         hint = f"did you mean {near[0]!r}?" if near else listing
         raise NotFound(f"there is no experiment of the name {name!r}; {hint}")

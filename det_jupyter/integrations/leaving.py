@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-
-from transformers import TrainerState, TrainingArguments
+from typing import TYPE_CHECKING
 
 from det_jupyter import core
+
+if TYPE_CHECKING:  # transformers is imported in seconds
+    from transformers import TrainerState, TrainingArguments
 
 _PATIENCE_S = 10.0  # how long a request to leave waits for the next log
 _EXCHANGE_S = 0.2  # between two exchanges of the ranks
@@ -50,7 +52,7 @@ class Leaving:
 
     def _steps_in(self, seconds: float, step: int) -> int:
         """Return how many steps take about so long, at least 1, by those since the last call."""
-        now, num = time.monotonic(), max(1, step - self._last)
+        now, num = time.monotonic(), step - self._last
         self._step_s = max((now - self._at) / num, 1e-6)
         self._last, self._at = step, now
         return max(1, min(int(seconds / self._step_s), 2 * num))  # they may become slower

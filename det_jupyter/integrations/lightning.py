@@ -106,7 +106,7 @@ class DetCallback(Checkpoint):
         self._followed: Operations | None = None
         self._is_read = False  # whether the checkpoint was asked for, also where there is none
         self._validated: dict[str, Any] = {}  # by the run before
-        self._saved_at = -1
+        self._saved_at: int | None = None  # steps
         self._total: float = 0
         self._is_leaving = False
         self._begins_epoch = False
@@ -187,7 +187,7 @@ class DetCallback(Checkpoint):
             if self._folder is not None:
                 restore_gradients([pl_module], self._folder, self._context.distributed.rank)
         self._total = trainer.estimated_stepping_batches
-        self._saved_at = trainer.global_step if self._folder is not None else -1
+        self._saved_at = trainer.global_step if self._folder is not None else None
         self._open.close()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -81,10 +81,10 @@ class DetCallback(TrainerCallback):
         self._is_leaving = False
         self._weights: dict[str, Any] = {}  # of a trial that has nothing left to train
         self._has_left = False
-        self._logged_at = -1
-        self._evaluated_at = -1
+        self._logged_at: int | None = None  # steps
+        self._evaluated_at: int | None = None
         self._evaluated: dict[str, Any] = {}
-        self._stored_at = -1
+        self._stored_at: int | None = None
         self._best: str | None = None
 
     @property

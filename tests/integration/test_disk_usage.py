@@ -82,6 +82,9 @@ def fill(data: Path, elsewhere: Path) -> None:
     put(data / "logs/zygote-8.out", 4, at=NOW - 60)
     for folder, _, _ in os.walk(data / "blobs"):
         os.utime(folder, (OLD, OLD))
+    used = code_key(CAPSULE)
+    for name, kilobytes, at in (("gone", 12, OLD), (used, 16, OLD), ("new", 4, NOW - 60)):
+        os.utime(put(data / "code" / name / "module.py", kilobytes).parent, (at, at))
 
 
 def test_what_takes_the_room_is_listed_largest_first(tmp_path: Path) -> None:
@@ -95,6 +98,7 @@ def test_what_takes_the_room_is_listed_largest_first(tmp_path: Path) -> None:
         ("checkpoints", str(elsewhere), 3): (60 * KB, 0),
         ("database", str(data), None): (40 * KB, 0),
         ("blobs", str(data / "blobs"), None): (40 * KB, 24 * KB),
+        ("code", str(data / "code"), None): (32 * KB, 12 * KB),
         ("leftovers", str(data / "traces"), None): (20 * KB, 20 * KB),
         ("logs", str(data / "logs"), None): (20 * KB, 8 * KB),
         ("unrecorded", str(elsewhere), 3): (20 * KB, 0),
@@ -116,12 +120,13 @@ def test_only_what_nothing_refers_to_is_freed(tmp_path: Path) -> None:
     safe = sum(use.safe_bytes for use in measure(known(elsewhere), data, NOW))
     freed = free(known(elsewhere), data, NOW)
     assert freed.problems == []
-    assert (freed.num_bytes, freed.num_files) == (safe, 6)
+    assert (freed.num_bytes, freed.num_files) == (safe, 7)
     assert before - paths_below(tmp_path) == {
         "data/checkpoints/.part-x/state_dict.pt",
         "data/runs/2.4.1/journal-0",
         "data/traces/2/a.json",
         f"data/blobs/cc/{'c' * 64}",
+        "data/code/gone/module.py",
         "data/logs/master.log.1",
     }
     assert (data / "logs/zygote-7.out").stat().st_size == 0  # emptied: it may be open

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import StartGang
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.storage.directory import DirectoryStorage
@@ -37,13 +39,26 @@ def routes(tmp_path: Path) -> Iterator[Routes]:
 def test_an_experiment_is_submitted_found_and_shown_with_its_configuration(
     routes: Routes,
 ) -> None:
-    assert submit(routes, name="one")["id"] == 1
+    body = make_request(name="one").model_dump(mode="json")
+    answer = routes.ask("POST", "/experiments", json=body)
+    assert (answer.status_code, answer.json()["id"]) == (201, 1)
     assert submit(routes, name="two")["id"] == 2
     assert [row["id"] for row in routes.get("/experiments", name="t*")["rows"]] == [2]
     assert routes.get("/experiments/2")["name"] == "two"
     config = routes.get("/experiments/2/config")
     assert config["config"]["name"] == "two"
     assert config["origins"]["name"] == "you"
+
+
+def test_the_code_of_an_experiment_is_that_of_its_cells_and_modules(routes: Routes) -> None:
+    blobs = BlobStore(routes.service.store.path.parent / "blobs")
+    cells = b'{"<cell>": {"label": "Cell In[5]", "source": "net = Net()"}}'
+    modules = {"nets.py": blobs.put(b"class Net: ...")}
+    body = make_request().model_dump(mode="json")
+    body["capsule"] |= {"sources": blobs.put(cells), "modules": modules}
+    routes.post("/experiments", **body)
+    expected = {"Cell In[5]": "net = Net()", "nets.py": "class Net: ..."}
+    assert routes.get("/experiments/1/code")["files"] == expected
 
 
 def test_templates_are_listed_by_name_replaced_and_deleted(routes: Routes) -> None:
@@ -98,8 +113,9 @@ def test_what_would_run_in_a_folder_that_is_gone_is_refused(routes: Routes, verb
         routes.bench.report(gang_started(), gang_exited(code=137))
     else:
         complete(routes, 1, validation(100, 0.5), saved("c1", 100))
-    words = routes.refused(409, "POST", f"/experiments/1/{verb}", json={})
-    assert "/gone" in words or "over" in words
+    body = {"config": {"searcher": {"max_length": {"batches": 200}}}}
+    asked = body if verb == "continue" else {}
+    assert "/gone" in routes.refused(409, "POST", f"/experiments/1/{verb}", json=asked)
 
 
 def test_a_trial_is_trained_further_as_an_experiment_once_for_a_key(routes: Routes) -> None:
@@ -122,6 +138,10 @@ def test_the_importance_compares_trials_that_ended_with_a_value(routes: Routes) 
     assert (view["metric"], view["num_trials"], view["shares"]) == ("error", 0, {})
     complete(routes, 1, validation(100, 0.5))
     assert routes.get("/experiments/1/importance")["num_trials"] == 1
+    submit(routes)
+    run = "2.2.1"  # which goes on
+    routes.bench.report(gang_started(run), make_chunk([started(), validation(50, 0.5)], run=run))
+    assert routes.get("/experiments/2/importance")["num_trials"] == 0
 
 
 def test_a_preview_counts_what_would_train_here(routes: Routes) -> None:
@@ -136,6 +156,20 @@ def test_a_preview_counts_what_would_train_here(routes: Routes) -> None:
         422, "POST", "/preview", json={"config": large}
     )
     assert routes.get("/experiments")["rows"] == []
+
+
+def test_a_preview_is_timed_by_the_newest_experiment_of_the_same_code(routes: Routes) -> None:
+    for number, (entrypoint, seconds) in enumerate([("Trial", 10), ("Trial", 20), ("Net", 30)], 1):
+        submit(routes, entrypoint=entrypoint)
+        complete(
+            routes, number, *(replace(validation(50 * i, 0.5), at=i * seconds) for i in (1, 2))
+        )
+    pace = routes.post("/preview", config=make_request().config)["pace"]
+    assert pace == {
+        "unit": "batches",
+        "seconds_per_unit": pytest.approx(0.4),
+        "source": "measured in experiment 2",
+    }
 
 
 def test_a_preview_warns_of_uploads_only_if_there_are_agents_elsewhere(routes: Routes) -> None:

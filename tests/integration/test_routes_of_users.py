@@ -94,6 +94,12 @@ def test_whether_a_pool_can_run_trials_is_said(
     assert found is None if problem is None else problem in found["text"]
 
 
+def test_whether_trials_need_one_agent_decides_if_they_can_run(routes: Routes) -> None:
+    routes.add_agent("b")
+    assert routes.get("/possible", slots=4)["problem"] is None
+    assert routes.get("/possible", slots=4, is_single_agent=True)["problem"] is not None
+
+
 def test_queues_list_what_waits_up_to_a_limit(routes: Routes) -> None:
     for _ in range(4):
         submit(routes)
@@ -136,6 +142,13 @@ def test_a_trial_has_curves_timings_checkpoints_and_logs(routes: Routes) -> None
     assert "max_points" in routes.refused(
         422, "GET", "/experiments/1/curves", params={"max_points": 3}
     )
+    for error in (0.8, 0.7):  # of one step
+        size = routes.service.store.offset("1.1.1", "journal-0")
+        routes.bench.report(make_chunk([validation(5, error)], offset=size))
+    curves = {each["name"]: each["values"] for each in routes.get("/experiments/1/curves")}
+    assert curves["error"] == [0.7]
+    repeated = routes.get("/experiments/1/curves", repeats=True)
+    assert [each["values"] for each in repeated if each["name"] == "error"] == [[0.8, 0.7]]
     (timing,) = routes.get("/trials/1/timings")
     assert timing["durations_ns"] == {"batch": [5, 6]}
     assert routes.get("/trials/1/timings", after=timing["id"]) == []
@@ -150,6 +163,8 @@ def test_a_trial_has_curves_timings_checkpoints_and_logs(routes: Routes) -> None
             False,
         )
     assert routes.get("/experiments/1/logs", trial_id=1, rank=1)["lines"] == []
+    submit(routes)
+    assert routes.get("/experiments/2/checkpoints") == []
 
 
 def test_who_asks_for_lines_that_cannot_come_does_not_wait(routes: Routes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sys
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.config import parse_config
+from det_jupyter.errors import ConfigError
 from det_jupyter.master.sampling.optuna_study import TrialHistory
-from det_jupyter.master.sampling.samplers import Samplers, find_problems
+from det_jupyter.master.sampling.samplers import Samplers, check_sampler, find_problems
 from det_jupyter.searcher import ExitReason
 from det_jupyter.searcher.optuna import OptunaSearcher
 from tests.problems import said
@@ -65,8 +68,7 @@ class Searched:
         self.samplers = Samplers()
 
     def sample(self) -> dict[str, Any]:
-        """Sample one more trial."""
-        self.clock += 1
+        """Sample one more trial, in the moment in which another one has ended."""
         index = len(self.history)
         answer = self.samplers.sample(1, self.config, index, self.history)
         hparams: dict[str, Any] = json.loads(json.dumps(answer))  # it is stored
@@ -180,6 +182,18 @@ def test_trials_at_work_are_known_to_the_sampler(sampler: str) -> None:
     assert alone != second
 
 
+def test_a_trial_that_was_stopped_early_counts_and_one_that_failed_does_not() -> None:
+    def after(state: str, num_at_random: int = 3) -> dict[str, Any]:
+        args = {"n_startup_trials": num_at_random}
+        searched = Searched(make_document(NUMERIC, sampler_args=args))
+        for index in range(6):
+            searched.report(index, 9, error_of(searched.sample()))
+            searched.end(index, state)
+        return searched.sample()
+
+    assert after("failed") == after("complete", num_at_random=99) != after("pruned")
+
+
 # Restarts
 
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -198,6 +212,19 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 def test_a_restart_in_the_middle_changes_no_sample(sampler: str) -> None:
     config = make_document(sampler=sampler, sampler_args=SAMPLERS[sampler])
     assert run(config, 40, restarts={1, 13, 14, 39}) == run(config, 40)
+
+
+def test_a_trial_counts_with_the_hyperparameters_that_it_has() -> None:
+    """Also where an earlier version of Optuna has sampled others."""
+    args = {"population_size": 4, "mutation_prob": 0.0}
+    searched = Searched(make_document(NUMERIC, sampler="nsgaii", sampler_args=args))
+    for index in range(4):
+        searched.sample()
+        searched.history[index].hparams.update(x=3.25, lr=0.01 * (index + 1))
+        searched.report(index, 9, 1.0)
+        searched.end(index)
+    searched.restart()
+    assert searched.sample()["x"] == 3.25
 
 
 def test_a_restart_changes_no_sample_of_a_gaussian_process() -> None:
@@ -457,6 +484,8 @@ def test_pruners_have_long_and_short_names(pruner: str) -> None:
         ({"sampler_args": {"multivariat": True}},
          "searcher.sampler_args.multivariat: TPESampler does not take it; "
          "did you mean multivariate?"),
+        ({"sampler": "random", "sampler_args": {"sed": 3}},  # of no use if it were right
+         "searcher.sampler_args.sed: RandomSampler does not take it; expected nothing"),
         ({"sampler_args": {"seed": 3}},
          "searcher.sampler_args.seed: follows from reproducibility.experiment_seed; remove it"),
         ({"sampler_args": {"gamma": "default"}},
@@ -504,6 +533,26 @@ def test_what_optuna_would_not_do_is_said_at_submission(
         assert problems[0].startswith("searcher.pruner_args: median refuses: TypeError")
     else:
         assert problems == [problem]
+
+
+def test_what_fails_only_after_ten_trials_at_random_is_said_too() -> None:
+    (problem,) = problems_of(sampler_args={"n_ei_candidates": 0})
+    assert problem.startswith("searcher.sampler_args: TPESampler refuses: ")
+
+
+def test_a_configuration_is_refused_if_optuna_refuses_it() -> None:
+    checked = [
+        parse_config(make_document() | {"entrypoint": "Trial", "searcher": searcher})
+        for searcher in (
+            make_document()["searcher"],
+            make_document(sampler="tpf")["searcher"],
+            {"name": "single", "metric": "error", "max_length": {"batches": 9}},
+        )
+    ]
+    for config in (checked[0], checked[2]):
+        asyncio.run(check_sampler(config))
+    with pytest.raises(ConfigError, match="did you mean TPESampler"):
+        asyncio.run(check_sampler(checked[1]))
 
 
 def test_a_sampler_that_cannot_take_the_space_says_so() -> None:

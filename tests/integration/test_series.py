@@ -22,6 +22,7 @@ from det_jupyter.master.background.cleanup import pack_series
 from det_jupyter.master.service import series_packing, stored_series
 from det_jupyter.master.service.series_reading import read_agent, read_trial
 from det_jupyter.master.service.stored_series import Level
+from det_jupyter.master.views.series_tables import COUNTER
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -233,6 +234,19 @@ def test_timings_are_seconds_per_batch_by_rank(bench: Bench) -> None:
     pack(bench)
     assert count(bench, "series_rows") == 0
     assert of_trial(bench, "timings") == page
+
+
+def test_of_a_users_sections_and_counters_those_within_bounds_are_kept(bench: Bench) -> None:
+    part, endless = times(11, 1).parts["forward"], PartTimes(1, 1e31, 0.0, 0.0, 0.0)
+    sections = {"forward": part, "n" * 201: part, "endless": endless}
+    sections |= {f"section{index:03}": part for index in range(100)}
+    counters = {"n" * 201: 1.0, "boundless": -1e31}
+    counters |= {f"counter{index:03}": 1.0 for index in range(100)}
+    bench.report(make_chunk([replace(times(11, 1), parts=sections, counters=counters)]))
+    kept = ["forward", "section098", f"{COUNTER}counter098"]
+    left_out = ["n" * 201, "endless", "section099", f"{COUNTER}boundless", f"{COUNTER}counter099"]
+    page = of_trial(bench, "timings", names=[*kept, *left_out])
+    assert {each.name for each in page.series} == set(kept)
 
 
 def test_timings_of_batches_that_are_trained_again_stay_on_the_time_axis_alone(

@@ -84,7 +84,7 @@ def next_attempt(
     >>> [next_attempt(0.0, attempts, 0.0) for attempts in (1, 2, 3, 9)]
     [5.0, 20.0, 80.0, 3600.0]
     """
-    pause_s = min(_FIRST_RETRY_S * _FACTOR ** min(attempts - 1, 10), _LONGEST_RETRY_S)
+    pause_s = _FIRST_RETRY_S * _FACTOR ** min(attempts - 1, 10)
     pause_s = min(max(pause_s, asked_s or 0.0), _LONGEST_RETRY_S)
     at = now + pause_s
     return None if attempts >= _MOST_ATTEMPTS or at > raised_at + GIVE_UP_S else at

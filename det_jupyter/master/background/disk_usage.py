@@ -233,8 +233,7 @@ def _of_experiments(known: Known, folder: Path) -> Iterator[tuple[_Key, Path, bo
     for path in _entries(folder):
         digits = path.name.split(".")[0]
         number = int(digits) if digits.isdecimal() and len(digits) < 20 else None
-        is_deleted = number is not None and number not in known.names
-        if is_deleted and number is not None and number <= known.last_id:  # not a new one
+        if number is not None and number not in known.names and number <= known.last_id:
             yield ("leftovers", str(folder), None), path, True
         else:
             yield (kinds.get(folder.name, "runs"), str(folder), number), path, False

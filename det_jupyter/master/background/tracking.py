@@ -168,11 +168,11 @@ class Tracking:
         if (place := self._places.of(number)) is not None:
             for experiment_id in place.recover():
                 self._service.announce_experiment(experiment_id)
-        if self._tracked.advance(number, progress, self._clock()):
+        changed = self._tracked.advance(number, progress, self._clock())
+        if changed is not None:
             if progress.problem:
                 logger.warning("tracker %d: %s", number, progress.problem)
-            if (changed := self._tracked.experiment_of(number)) is not None:
-                self._service.announce_experiment(changed)
+            self._service.announce_experiment(changed)
 
     def fail(self, group: str, problem: str) -> None:
         """Note that the tracker of a process cannot be reached, and show it.
@@ -195,7 +195,7 @@ class Tracking:
         return [
             each.id
             for each in machine.state.unfinished_experiments()
-            if any(trial.allocation for trial in machine.indexes.unfinished_trials(each.id))
+            if any(trial.holds_slots for trial in machine.indexes.unfinished_trials(each.id))
             and any(row.id in place.waiting for row in self._tracked.of(each.id))
         ]
 

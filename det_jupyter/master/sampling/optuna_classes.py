@@ -121,9 +121,9 @@ def _short(kind: Kind, name: str) -> str:
     return letters.removesuffix(kind.word)
 
 
-def keeps_state(name: str) -> bool:
-    """Return whether a class stores state in the study, besides the trials."""
-    return name not in _STATELESS
+def keeps_state(part: object) -> bool:
+    """Return whether a sampler or pruner stores state in the study, besides the trials."""
+    return type(part).__name__ not in _STATELESS
 
 
 def make(
@@ -193,9 +193,9 @@ def _explain_unknown(kind: Kind, name: str) -> str:
     shorts = {_short(kind, full): full for full in names}
     ours = f"{', '.join(kind.ours)} or " if kind.ours else ""
     expected = f"expected {ours}the name of a {kind.word} of Optuna"
-    if near := get_close_matches(name, names, n=1):
+    if near := get_close_matches(name, names):
         return f"{expected}; did you mean {near[0]}?"
-    if near := get_close_matches(_short(kind, name), shorts, n=1):
+    if near := get_close_matches(_short(kind, name), shorts):
         return f"{expected}; did you mean {shorts[near[0]]}?"
     return f"{expected}: {', '.join(sorted(names))}"
 
@@ -206,7 +206,7 @@ def _find_argument_problems(cls: type, args: Mapping[str, Any], path: str) -> It
     for key, value in args.items():
         here = f"{path}.{key}"
         if key not in parameters:
-            near = get_close_matches(str(key), usable, n=1)
+            near = get_close_matches(str(key), usable)
             expected = f"one of {', '.join(sorted(usable))}" if usable else "nothing"
             hint = f"did you mean {near[0]}?" if near else f"expected {expected}"
             yield Problem(here, f"{cls.__name__} does not take it; {hint}")

@@ -28,7 +28,6 @@ from det_jupyter.master.sampling.optuna_classes import (
     PRUNER,
     SAMPLER,
     distribution_of,
-    find_name,
     keeps_state,
     make,
 )
@@ -140,7 +139,7 @@ class OptunaStudy:
 
     def replay(self, history: Sequence[TrialHistory]) -> None:
         """Add all trials to a new study, and rebuild the state of its sampler and pruner."""
-        repeat_sampling = keeps_state(find_name(SAMPLER, self._searcher.sampler) or "")
+        repeat_sampling = keeps_state(self._make_sampler(0))
         ended = sorted((past for past in history if _is_over(past)), key=_ended_at)
         num_reported = 0
         for past in history:
@@ -181,7 +180,7 @@ class OptunaStudy:
         entry = self._entries[past.index]
         if entry.is_over:
             return
-        repeat_pruning = repeat_pruning and keeps_state(type(self._study.pruner).__name__)
+        repeat_pruning = repeat_pruning and keeps_state(self._study.pruner)
         for step, metric in past.reports:
             if entry.reports.get(step) != metric:  # new, or reported again after a restart
                 entry.reports[step] = metric

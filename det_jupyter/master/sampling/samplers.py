@@ -159,7 +159,7 @@ def _try_out(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> It
         study = OptunaStudy(config)
         for index in range(2 if is_slow else _NUM_TRIED):
             key, name = "sampler", searcher.sampler
-            value = 1 / (index + 1)
+            value = float(index)
             trial = TrialHistory(
                 index=index,
                 hparams=study.ask(),

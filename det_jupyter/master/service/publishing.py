@@ -123,9 +123,10 @@ class Publisher:
         if trial is None:
             return 0
         length = self._machine.state.experiments[trial.experiment_id].settings.searcher.max_length
+        if length is None or length.unit != "batches":
+            return 0
         # A length of one batch is the default of scripts, which have no length in batches.
-        is_known = length is not None and length.unit == "batches" and length.amount > 1
-        return length.amount if is_known and length is not None else 0
+        return length.amount if length.amount > 1 else 0
 
     def _set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
         self.progress.set(trial_id, (steps_completed, fraction))

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from det_jupyter.contract.messages import AllocationState, SystemSample, Verdict
+from det_jupyter.contract.messages import SystemSample, Verdict
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.diagnosis import RankSite, RunVerdict, Setting
 from det_jupyter.master.machine.model.allocations import Allocation
-from det_jupyter.master.machine.model.state import Agent, MachineState
+from det_jupyter.master.machine.model.state import Agent, MachineState, Trial
 from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -77,12 +77,11 @@ class RunVerdicts:
         """Compute verdicts on runs with new intervals, and publish those that have changed."""
         for allocation_id, run in list(self._runs.items()):
             found = transaction.machine.state.find_allocation(allocation_id)
-            has_ended = found is None or found[1].state is AllocationState.ENDED
             is_due = not run.is_known or abs(transaction.now - run.judged_at) >= EVERY_S
-            if not run.has_failed and (has_ended or (run.has_new_intervals and is_due)):
+            if not run.has_failed and (found is None or (run.has_new_intervals and is_due)):
                 with _logging_errors(run):
-                    self._judge(transaction, allocation_id, run, is_last=has_ended)
-            if has_ended:
+                    self._judge(transaction, run, found)
+            if found is None:
                 del self._runs[allocation_id]
         for trial_id, verdict in self._unsaved.items():
             if trial_id in transaction.machine.state.trials:
@@ -93,14 +92,14 @@ class RunVerdicts:
         self._unsaved.clear()
 
     def _judge(
-        self, transaction: Transaction, allocation_id: str, run: _Run, *, is_last: bool
+        self, transaction: Transaction, run: _Run, found: tuple[Trial, Allocation] | None
     ) -> None:
         run.has_new_intervals, run.judged_at = False, transaction.now
-        state = transaction.machine.state
-        if found := state.find_allocation(allocation_id):
+        if found is not None:
             trial, allocation = found
+            state = transaction.machine.state
             run.current.setting = setting_of(state, trial.experiment_id, allocation)
-        verdict = run.current.judge(transaction.now, is_last=is_last)
+        verdict = run.current.judge(transaction.now, is_last=found is None)
         if verdict is not None:
             self._unsaved[run.trial_id] = verdict
 
@@ -149,7 +148,7 @@ def _rank_site(agent: Agent | None, agent_id: str, allocation: Allocation, rank:
     occupied = () if agent is None else agent.occupied.get(slot.id, ())
     return RankSite(
         agent_id=agent_id,
-        gpu=slot.uuid if slot.kind == "cuda" else "",
+        gpu=slot.uuid,
         kind=slot.name,
         other_processes=tuple(process.command for process in occupied),
     )

@@ -164,7 +164,7 @@ def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over:
                 db, COUNT_S, f"SELECT count(*) FROM logs WHERE {which}", values
             )
             total = counted[0][0] if counted is not None else None
-        last_id = lines[-1].id if has_more and lines else max(newest, query.after)
+        last_id = lines[-1].id if has_more else max(newest, query.after)
         return LogPage(lines=lines, total=total, last_id=last_id, is_over=is_over)
 
 

@@ -204,17 +204,17 @@ class TrackedExperiments:
             runs=runs,
         )
 
-    def advance(self, number: int, progress: TrackerProgress, now: float) -> bool:
-        """Store what a tracker has got, or why it could not; return whether its problem changed.
+    def advance(self, number: int, progress: TrackerProgress, now: float) -> int | None:
+        """Store what a tracker has got, or why not; return the experiment if that is another why.
 
         A number that is not there any more is ignored: its experiment was deleted.
         """
         with transaction(self._db):
-            query = "SELECT seq, problem, attempts FROM tracked WHERE id = ?"
-            row: tuple[int, str, int] | None = self._db.execute(query, (number,)).fetchone()
+            query = "SELECT experiment_id, seq, problem, attempts FROM tracked WHERE id = ?"
+            row: tuple[int, int, str, int] | None = self._db.execute(query, (number,)).fetchone()
             if row is None:
-                return False
-            seq, before, attempts = row
+                return None
+            experiment_id, seq, before, attempts = row
             if progress.seq is not None and progress.after in (None, seq):
                 seq = max(seq, progress.seq)
             attempts = attempts + 1 if progress.problem else 0
@@ -230,13 +230,7 @@ class TrackedExperiments:
             )
         if (place := self.places.of(number)) is not None and number in place.waiting:
             place.waiting[number] = next_at
-        return before != problem
-
-    def experiment_of(self, number: int) -> int | None:
-        """Return the experiment of a row; None if there is no such row."""
-        query = "SELECT experiment_id FROM tracked WHERE id = ?"
-        row: tuple[int] | None = self._db.execute(query, (number,)).fetchone()
-        return row[0] if row else None
+        return experiment_id if before != problem else None
 
     def states(self, experiment_id: int) -> list[TrackerState]:
         """Return how far an experiment is sent to each of its trackers."""

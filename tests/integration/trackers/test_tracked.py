@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from det_jupyter.client.environment import with_environment
 from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import SendTo, TrackerOrder, TrackerProgress
+from det_jupyter.contract.messages import Pause, SendTo, TrackerOrder, TrackerProgress
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.background import tracking as background
 from det_jupyter.master.background.tracking import Tracking
@@ -26,6 +26,7 @@ from det_jupyter.master.service import tracker_orders, tracker_places
 from tests.integration.alerts.support import complete, opened, submit
 from tests.integration.master_support import (
     Bench,
+    gang_exited,
     gang_started,
     make_chunk,
     make_request,
@@ -227,6 +228,42 @@ def test_places_take_turns_when_there_are_more_than_processes(
             with pytest.raises(NotFound):
                 tracking.work(order.group)
             await processes.end(order)
+
+    play(bench, scene)
+
+
+@pytest.mark.parametrize(("most", "is_down"), [(3, False), (2, False), (1, True)])
+def test_a_place_keeps_its_turn_while_no_other_can_have_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int, is_down: bool
+) -> None:
+    """There is room for more processes, or the others have theirs, or cannot be reached."""
+    monkeypatch.setattr(background, "_MOST_AT_ONCE", most)
+    for name in ("first", "second"):
+        submit(bench, trackers=[{**MLFLOW, "experiment": name}])
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        order = await processes.next_of(tracking)
+        if is_down:
+            (other,) = [each for each in bench.store.tracked.places if not each.group]
+            other.next_at = bench.now + 300
+        bench.now += 61
+        assert len(tracking.work(order.group)) == 1
+
+    play(bench, scene)
+
+
+def test_only_followers_of_what_trains_are_told_that_a_tracker_is_down(bench: Bench) -> None:
+    for _ in range(2):
+        submit(bench, trackers=[MLFLOW])
+    bench.service.apply(Pause(experiment_id=2, at_once=True))
+    bench.report(gang_exited("2.2.1"))
+    seq = bench.store.feed.last_seq
+
+    async def scene(tracking: Tracking, processes: Processes) -> None:
+        order = await processes.next_of(tracking)
+        tracking.fail(order.group, "it is down")
+        told = bench.store.feed.after(seq, None, 10)
+        assert [each.data["id"] for each in told] == [1]
 
     play(bench, scene)
 
@@ -603,4 +640,4 @@ def test_an_experiment_that_is_deleted_leaves_nothing(bench: Bench) -> None:
         pass
     assert bench.store.tracked.behind() == []
     assert not place.waiting
-    assert bench.store.tracked.advance(row.id, TrackerProgress(seq=2), bench.now) is False
+    assert bench.store.tracked.advance(row.id, TrackerProgress(seq=2), bench.now) is None

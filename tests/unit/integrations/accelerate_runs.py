@@ -7,14 +7,16 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate.utils import DistributedType
 from torch.utils.data import DataLoader, TensorDataset
 
 from det_jupyter import core
 from det_jupyter.integrations.accelerate import DetTracker
 
-__all__ = ["DetTracker", "torch"]
+__all__ = ["Accelerator", "DataLoader", "DetTracker", "torch"]
 
 STEPS_PER_EPOCH, NUM_STEPS = 4, 10
+FSDP = DistributedType.FSDP
 
 
 def new_model() -> Any:

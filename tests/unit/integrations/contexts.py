@@ -83,9 +83,14 @@ def searched(
     return _with_target(context, Length(unit, first), page, metric, is_last=False)
 
 
-def ending(context: core.Context, unit: Any, metric: str, length: int) -> core.Context:
-    """Return the context of a trial that ends at this length: nothing compares it any more."""
-    return _with_target(context, Length(unit, length), Targets(), metric, is_last=True)
+def ending(
+    context: core.Context, unit: Any, metric: str, length: int, *targets: tuple[int, bool]
+) -> core.Context:
+    """Return the context of a trial that ends at this length, or at the last of the targets.
+
+    Nothing compares it any more.
+    """
+    return _with_target(context, Length(unit, length), Targets(*targets), metric, is_last=True)
 
 
 def _with_target(

@@ -10,7 +10,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from det_jupyter import core
-from det_jupyter.integrations.lightning import DetCallback
+from det_jupyter.integrations.lightning import (
+    DetCallback,
+    DetLogger,
+    DetModelParallelStrategy,
+    DetStrategy,
+)
+
+__all__ = ["DetLogger", "DetModelParallelStrategy", "DetStrategy"]
 
 NUM_EPOCHS, NUM_BATCHES = 4, 4
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +67,47 @@ def test_an_accelerator_of_other_processes_is_refused(runs: Any, tmp_path: Path)
     alone = SimpleNamespace(num_processes=1, device=SimpleNamespace(type="cpu"))
     with pytest.raises(DetError, match=r"has 1 process, and the trial 2; write .*cpu=True"):
         tracker.load_state(alone)
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "report"),
+    [
+        ("loss", {"step": 7}, ("training", 7)),
+        ("val_loss eval_loss", {"step": 7}, ("validation", 7)),
+        ("val_loss loss", {}, ("training", 3)),  # at the last step that was reported
+        ("val_loss", {"group": "test"}, ("test", 3)),
+    ],
+)
+def test_metrics_belong_to_the_group_of_their_names(
+    runs: Any, tmp_path: Path, names: str, options: dict[str, Any], report: tuple[str, int]
+) -> None:
+    context = new_context(tmp_path)
+    context.train.report_training_metrics(3, {"loss": 1.0})
+    values = dict.fromkeys(names.split(), 0.5)
+    runs.DetTracker(context).log(values, **options)
+    assert metrics(context)[1:] == [(*report, values)]
+    other: Any = SimpleNamespace(is_chief=False)
+    runs.DetTracker(replace(context, distributed=other)).log(values)
+    assert len(metrics(context)) == 2
+
+
+def test_states_that_could_not_be_continued_are_refused(runs: Any, tmp_path: Path) -> None:
+    tracker = runs.DetTracker(new_context(tmp_path))
+    with pytest.raises(DetError, match=r"not given yet; call load_state\(accelerator\)"):
+        tracker.save_state(1)
+    parts: Any = SimpleNamespace(
+        num_processes=1,
+        device=runs.torch.device("cpu"),
+        sync_gradients=False,
+        distributed_type=runs.FSDP,
+        _optimizers=[],
+    )
+    assert tracker.load_state(parts) == 0
+    with pytest.raises(DetError, match=r"with FSDP the gradients .* cannot be saved"):
+        tracker.save_state(1)
+    loader = runs.Accelerator(cpu=True).prepare(runs.DataLoader([1, 2], shuffle=True))
+    with pytest.raises(DetError, match=r"another one after a pause; .*use_seedable_sampler=True"):
+        next(tracker.batches(loader))
 
 
 def test_tracker_needs_a_context(runs: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,7 +53,8 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
         ("training", 4, ["loss_epoch"]),
     ]
     assert [each.steps_completed for each in saved(context)] == [4, 8, 12, 16]
-    assert records(context, Progress)[-1].fraction == 1.0
+    progress = [(each.steps_completed, each.fraction) for each in records(context, Progress)]
+    assert progress == [*((at, at / 16) for at in range(2, 17, 2)), (16, 1.0)]
 
 
 def test_paused_training_goes_on_as_if_it_had_not_been_paused(
@@ -192,3 +195,62 @@ def test_callback_needs_a_context_and_is_given_once(runs: Any, context: core.Con
         callbacks = [runs.DetCallback(), runs.DetCallback()]
     with pytest.raises(DetError, match="it twice"):
         runs.fit(context, callbacks)
+
+
+RANKS: Any = SimpleNamespace(
+    size=4, rank=2, local_rank=1, cross_rank=1, cross_size=2, is_chief=False
+)
+
+
+def test_a_strategy_has_the_ranks_of_the_trial(
+    runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "2950")
+    context = new_context(tmp_path, distributed=RANKS)
+    strategy = runs.DetStrategy(context, find_unused_parameters=True)
+    ranks = strategy.cluster_environment
+    assert ranks.creates_processes_externally
+    assert (ranks.main_address, ranks.main_port) == ("10.0.0.1", 2950)
+    assert (ranks.world_size(), ranks.global_rank()) == (4, 2)
+    assert (ranks.local_rank(), ranks.node_rank()) == (1, 1)
+    assert strategy.distributed_sampler_kwargs == {"num_replicas": 4, "rank": 2}
+    assert context.info is not None
+    assert strategy.root_device is context.info.device
+    assert not ranks.detect()  # outside of a trial Lightning chooses
+    core.set_current(context)
+    assert ranks.detect()
+    core.set_current(None)
+
+
+def test_parts_of_a_state_need_ranks_on_one_computer(runs: Any, tmp_path: Path) -> None:
+    two = new_context(tmp_path, distributed=RANKS)
+    with pytest.raises(DetError, match=r"ranks are on 2 computers, .*is_single_node: true"):
+        runs.DetModelParallelStrategy(two)
+    ranks = SimpleNamespace(**{**vars(RANKS), "cross_size": 1})
+    made = runs.DetModelParallelStrategy(new_context(tmp_path, distributed=ranks))
+    assert made.cluster_environment.world_size() == 4
+    assert (made._data_parallel_size, made._tensor_parallel_size) == (4, 1)
+
+
+def test_a_trainer_of_other_processes_is_refused(runs: Any, tmp_path: Path) -> None:
+    with pytest.raises(DetError, match=r"has 1 processes, and the trial 4; write .*DetStrategy"):
+        runs.fit(new_context(tmp_path, distributed=RANKS))
+
+
+@pytest.mark.parametrize(
+    ("validating", "testing", "group"),
+    [(False, False, "training"), (True, False, "validation"), (False, True, "test")],
+)
+def test_metrics_belong_to_what_the_trainer_does(
+    runs: Any, context: core.Context, validating: bool, testing: bool, group: str
+) -> None:
+    trainer = SimpleNamespace(validating=validating, testing=testing, global_step=7)
+    logger = runs.DetLogger(context, trainer)
+    assert (logger.name, logger.version) == ("det_jupyter", "1")
+    logger.log_metrics({"epoch": 1})  # no metric
+    logger.log_metrics({"loss": 0.5, "epoch": 1})
+    assert metrics(context) == [(group, 7, {"loss": 0.5})]
+    logger = runs.DetLogger(replace(context, distributed=RANKS), trainer)
+    logger.log_metrics({"loss": 0.25})  # of another rank
+    assert len(metrics(context)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,8 @@ from typing import Any
 import pytest
 
 from det_jupyter import core
-from det_jupyter.config import parse_config
-from det_jupyter.contract.run.journal import Progress, RunEnded
-from det_jupyter.errors import ConfigError, DetError
-from det_jupyter.front.notebook.submit.checks import find_hparam_problems
+from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
+from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import (
     compared_at_the_end,
     metrics,
@@ -61,6 +60,8 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
         ("training", 6, training),
     ]
     assert [each.steps_completed for each in saved(context)] == [5, 10, 15]
+    amounts = [each.trained for each in records(context, MetricsReported)][:3]
+    assert amounts == [{"batches": at, "epochs": at / 5} for at in (2, 4, 5)]
     assert records(context, Progress)[-1].fraction == 1.0
     assert not (tmp_path / "out" / "trial-1").exists()  # what was saved there is stored once
 
@@ -132,7 +133,11 @@ def test_what_is_logged_after_a_pause_is_not_reported(
 
 
 def test_best_model_is_loaded_at_the_end_also_if_it_was_best_before_a_pause(
-    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Any,
+    context: core.Context,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     best = {
         "load_best_model_at_end": True,
@@ -154,6 +159,10 @@ def test_best_model_is_loaded_at_the_end_also_if_it_was_best_before_a_pause(
     second = new_context(tmp_path / "paused", saved(first)[-1].uuid)
     made = runs.train(second, tmp_path / "first", **best)
     assert runs.torch.equal(runs.weights(made), runs.weights(undisturbed))
+    shutil.rmtree(saved(first)[0].path)
+    third = new_context(tmp_path / "paused", saved(first)[-1].uuid)
+    runs.trainer(third, tmp_path / "third", **best)
+    assert "the best model so far is gone" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -181,6 +190,15 @@ def test_search_compares_a_trial_where_it_asks_to(
     compared = [per_unit * each for each in (first, *(target for target, _ in targets))]
     validated = [at for group, at, _ in metrics(context) if group == "validation"]
     assert validated == [each.steps_completed for each in saved(context)] == compared
+
+
+def test_search_may_compare_by_any_of_several_data_sets(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    sets = {name: runs.data(4) for name in ("first", "second")}
+    search = searched(context, "batches", "eval_first_loss", (4, False), first=2)
+    made = runs.train(search, tmp_path / "out", eval_dataset=sets, eval_strategy="no")
+    assert made.state.global_step == 4
 
 
 @pytest.mark.parametrize(("targets", "ends"), [([(15, True)], 15), ([], 6)])
@@ -233,6 +251,15 @@ def test_token_counts_do_not_hide_the_metrics_of_training(
     runs.train(context, tmp_path / "out", include_num_input_tokens_seen="all")
     training = [sorted(values) for group, _, values in metrics(context) if group == "training"]
     assert training == [["grad_norm", "learning_rate", "loss"]] * 7
+
+
+def test_a_model_may_be_evaluated_before_it_is_trained(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    with context:
+        runs.trainer(context, tmp_path / "out").evaluate()
+    assert [(group, at) for group, at, _ in metrics(context)] == [("validation", 0)]
+    assert records(context, Progress) == []
 
 
 def test_two_trainers_have_the_arguments_of_one(
@@ -302,39 +329,6 @@ class TwoRanks:
     """The ranks of a trial, of which this is the chief."""
 
     size, rank, local_rank, is_chief = 2, 0, 0, True
-
-
-def test_hyperparameters_are_arguments_by_name(runs: Any, tmp_path: Path) -> None:
-    made = runs.training_arguments({"learning_rate": 0.5}, max_steps=7, output_dir=str(tmp_path))
-    assert (made.learning_rate, made.max_steps) == (0.5, 7)
-    with pytest.raises(ConfigError) as raised:  # ends a trial for good
-        runs.training_arguments({"learning_rat": 0.5, "width": 3, "seed": 1}, seed=2, mine=3)
-    assert str(raised.value).splitlines() == [
-        "hyperparameters.learning_rat: TrainingArguments has no such argument; did you mean "
-        "learning_rate? If it is yours, take it out before: hparams.pop('learning_rat')",
-        "training_arguments.mine: TrainingArguments has no such argument",
-        "hyperparameters.seed: is an argument of training_arguments(...) too; give one of them",
-        "hyperparameters.width: TrainingArguments has no such argument; if it is yours, take it "
-        "out before: hparams.pop('width')",
-    ]
-
-
-def test_hyperparameters_of_other_names_are_refused_at_submission(runs: Any) -> None:
-    given = {"learning_rat": 0.5, "width": 3, "depth": 2, "max_steps": 7}
-    document = {
-        "entrypoint": "finetune",
-        "hyperparameters": given,
-        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 3}},
-        "reproducibility": {"experiment_seed": 1},
-    }
-    config = parse_config(document)
-    problems = find_hparam_problems(config, vars(runs))
-    assert [each.path.partition(".")[2] for each in problems] == [
-        "depth", "learning_rat", "max_steps",
-    ]  # fmt: skip
-    assert "did you mean learning_rate?" in str(problems[1])
-    for unclear in (runs.trainer, runs.changed, runs.with_its_own_helper):
-        assert find_hparam_problems(config, {"finetune": unclear}) == []
 
 
 def test_trainer_that_is_too_short_for_the_search_is_refused(

@@ -22,6 +22,7 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 from det_jupyter import core
+from det_jupyter.integrations.training_arguments import check_arguments
 from det_jupyter.integrations.transformers import DetCallback, training_arguments
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Trainer",
     "TrainerCallback",
     "TrainingArguments",
+    "check_arguments",
     "torch",
     "training_arguments",
 ]
@@ -69,6 +71,7 @@ def trainer(
     callbacks: list[Any] | None = None,
     model: Any = None,
     processing_class: Any = None,
+    eval_dataset: Any = None,
     **arguments: Any,
 ) -> Any:
     """Return a Trainer of 3 epochs of 5 steps, and its DetCallback."""
@@ -90,7 +93,7 @@ def trainer(
             GPT2LMHeadModel(CONFIG) if model is None else model,
             TrainingArguments(**{**usual, **arguments}),
             train_dataset=data(4 * STEPS_PER_EPOCH),
-            eval_dataset=data(4),
+            eval_dataset=eval_dataset or data(4),
             callbacks=callbacks,
             processing_class=processing_class,
         )

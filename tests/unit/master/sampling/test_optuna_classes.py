@@ -42,10 +42,11 @@ def test_a_name_means_a_class_of_its_kind() -> None:
 
 
 def test_only_classes_that_store_nothing_besides_trials_keep_no_state() -> None:
-    assert not keeps_state("TPESampler")
-    assert not keeps_state("MedianPruner")
-    assert keeps_state("CmaEsSampler")
-    assert keeps_state("HyperbandPruner")
+    with quiet:
+        assert not keeps_state(make(SAMPLER, "tpe", {}))
+        assert not keeps_state(make(PRUNER, "median", {}))
+        assert keeps_state(make(SAMPLER, "cma-es", {}))
+        assert keeps_state(make(PRUNER, "hyperband", {}))
 
 
 def test_arguments_that_are_objects_are_constructed_too() -> None:
