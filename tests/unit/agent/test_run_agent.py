@@ -100,6 +100,9 @@ def test_an_agent_offers_its_slots_adopts_runs_and_leaves_as_ordered(
         master.order(Leave(), to=left)
         await running
         assert first.process.poll() is not None
+        for _ in range(10):  # what was cancelled ends
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     try:
         with fork_server() as first:

@@ -380,3 +380,25 @@ def test_a_gang_whose_folder_the_user_has_removed_is_not_watched(
     run = make_run(tmp_path, config={"hang": {"after_s": 60}})
     run.dir.control.unlink()
     assert watching(run, [LivingGang(run, {0: 1})], monkeypatch) == []
+
+
+def test_a_part_of_a_gang_is_reported_in_the_journal_of_its_first_rank(
+    tmp_path: Path, make_ranks: Callable[..., Ranks]
+) -> None:
+    ranks = make_ranks()
+    ranks.watch.close()
+    run = Run(plan=ranks.run.plan, dir=ranks.run.dir, sockets=None, ranks=[1])
+    ranks.gang = LivingGang(run, {1: ranks.gang.pids[1]})
+    ranks.watch = GangWatch(run, AFTER_S)
+    for batch in (118, 119):
+        ranks.begin_batch(batch)
+        assert ranks.stands(1) is None
+    run.dir.stacks(1).write_text(dumped([ranks.theirs]))
+    with answering(ranks.page, 1):
+        # Sooner than a rank alone would be: those elsewhere may wait for it.
+        assert (ranks.stands(30) or 0) < 10
+    assert not run.dir.journal(0).exists()
+    (line,) = run.dir.journal(1).read_text().splitlines()
+    record = parse_line(line)
+    assert isinstance(record, RanksStalled)
+    assert [(rank.rank, rank.kind) for rank in record.ranks] == [(1, "still")]
