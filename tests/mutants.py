@@ -311,10 +311,11 @@ class Calls:
                 self._in_forks.write(json.dumps([self._caller, *key]) + "\n")
 
     def add_forks(self) -> None:
-        """Add what processes have called that tests have forked."""
-        self._in_forks.seek(0)
-        for caller, file, line in map(json.loads, self._in_forks):
-            self.by[caller].add((file, line))
+        """Add what processes have called that tests have forked; call it once, at the end."""
+        with self._in_forks as lines:
+            lines.seek(0)
+            for caller, file, line in map(json.loads, lines):
+                self.by[caller].add((file, line))
 
 
 @dataclass(slots=True)
