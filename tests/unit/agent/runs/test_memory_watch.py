@@ -96,6 +96,7 @@ def write(root: Path, files: dict[str, str]) -> None:
         # In a container: the path is the host's, and its group is mounted as the root.
         ("0::/docker/3f", {"memory.events": "oom_kill 2\n", "memory.max": "9000\n"}, 2, 9000),
         ("4:cpu,memory:/docker/3f", {"memory/memory.oom_control": "oom_kill 2\n"}, 2, None),
+        ("0::/a:b", {"a:b/memory.events": "oom_kill 2\n"}, 2, None),
         ("0::/", {}, None, None),  # no container: the root group has no limit
         ("", {}, None, None),  # no Linux
     ],
