@@ -302,7 +302,7 @@ def test_an_exit_waits_for_what_has_to_be_uploaded_first(tmp_path: Path, sent: s
     run = make_run(tmp_path)
     run.dir.journal(0).write_text("{}\n{}\n")
     run.exited = make_exit(run)
-    is_uploaded, are_files_sent = False, False
+    is_uploaded, are_files_sent = False, True
 
     def sendable(run: Run, chunk: Chunk) -> Chunk | None:
         if is_uploaded:
@@ -313,7 +313,7 @@ def test_an_exit_waits_for_what_has_to_be_uploaded_first(tmp_path: Path, sent: s
     files: Any = SimpleNamespace(are_sent=lambda run: are_files_sent)
     outbox = Outbox({run.id: run}, uploads=uploads, files=files)
     assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"] * bool(sent)
-    is_uploaded = True
+    is_uploaded, are_files_sent = True, False
     assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"]
     are_files_sent = True
     assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0", "gang_exited"]
