@@ -1,4 +1,4 @@
-"""What the server takes from news whose long lists of numbers are columns."""
+"""What the server takes from the feeder's documents."""
 
 from __future__ import annotations
 
@@ -8,29 +8,38 @@ from typing import Any
 import pytest
 from tornado.websocket import WebSocketClosedError
 
+from det_jupyter.contract.documents.codec import pack, unpack
+from det_jupyter.contract.documents.patches import changes
 from det_jupyter.front.jupyter_server import monitoring
 from det_jupyter.front.jupyter_server.feeder_process import Address
-from det_jupyter.front.jupyter_server.monitoring import Monitor, _decoded
-from det_jupyter.front.pages.codec import MIN_LENGTH, pack
+from det_jupyter.front.jupyter_server.monitoring import Monitor
+
+ROW = {"name": "a", "status": "running", "ended_at": None}
 
 
-def take(monitor: Monitor, topic: str, news: dict[str, Any]) -> None:
-    """Let it take news in the form in which a feeder sends them."""
-    frame, columns = _decoded(pack(news).frame(op="news", id=1, seq=1))
-    asyncio.run(monitor._apply(topic, frame["data"], columns))
+def take(monitor: Monitor, op: str, data: Any) -> None:
+    asyncio.run(monitor.accept(unpack(pack(data).frame(op=op, id=1))))
 
 
-def test_many_experiments_that_are_deleted_at_once_are_forgotten() -> None:
-    monitor = Monitor(lambda data: None)
-    row = {"name": "a", "status": "running", "ended_at": None}
-    numbers = list(range(1, MIN_LENGTH + 2))
-    rows = [row | {"id": number} for number in numbers]
-    take(monitor, "experiments", {"is_whole": True, "rows": rows, "gone": []})
-    take(monitor, "experiments", {"is_whole": False, "rows": [], "gone": numbers[1:]})
-    assert monitor._statuses == {1: "running"}
-    assert monitor.is_busy
-    take(monitor, "experiments", {"is_whole": False, "rows": [], "gone": [1]})
+def test_changes_of_status_are_events_but_not_those_before_the_first_list() -> None:
+    emitted: list[dict[str, Any]] = []
+    monitor = Monitor(emitted.append)
+    rows = {str(number): ROW | {"id": number} for number in range(1, 30)}
+    take(monitor, "document", {"rows": rows})
+    assert (emitted, monitor.is_busy) == ([], True)
+    after = {"1": ROW | {"id": 1, "status": "completed", "ended_at": 5.0}}
+    take(monitor, "patch", changes({"rows": rows}, {"rows": after}))
+    assert emitted == [{"id": 1, "name": "a", "status": "completed", "was": "running"}]
     assert not monitor.is_busy
+
+
+@pytest.mark.parametrize(
+    ("status", "is_busy"), [("running", True), ("queued", True), ("paused", False)]
+)
+def test_a_server_is_busy_while_an_experiment_runs_or_waits(status: str, is_busy: bool) -> None:
+    monitor = Monitor(lambda data: None)
+    take(monitor, "document", {"rows": {"1": ROW | {"id": 1, "status": status}}})
+    assert monitor.is_busy is is_busy
 
 
 def test_what_follows_a_feeder_that_has_died_ends_without_an_error(
