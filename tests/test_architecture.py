@@ -59,6 +59,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "host": {"values"},
         "schema": {"values"},
         "messages": {"host", "values"},
+        "documents": set(),
         "run": {"host", "messages", "values"},
         "trial": {"host", "messages", "trial.context_dir", "values"},
         "trial.context_dir": {"host", "messages", "values"},

@@ -4,8 +4,8 @@
  * The model alone draws: into the places of its experiment that the page has (places.ts).
  * Front ends that load widgets only where an output holds one show it there (`render`).
  *
- * A state travels in several traits, so that of a thousand trials only those are sent that changed;
- * det_jupyter/front/answers/state_parts.py says how.
+ * A state travels as an earlier one and the changes since then (`document`, `patch`), of which usually
+ * the second alone is sent (det_jupyter/front/notebook/handles/widget.py).
  */
 import type { AnyModel } from '@anywidget/types';
 
@@ -13,8 +13,8 @@ import { kernelIsGone } from './dom/lost.js';
 import { tabsFrom } from './fetching.js';
 import { MetricChart } from './charts/chart.js';
 import { Questions } from './model/questions.js';
-import type { ICluster, IRow, IViewState, IComparisonState } from './model/state.js';
-import { wholeState } from './model/rows.js';
+import type { IViewState, IComparisonState } from './model/state.js';
+import { type Patch, patched } from './model/documents.js';
 import { Settings, type ISettings } from './model/viewsettings.js';
 import { hasPlaces, keepPicture, replaceCell, watchLink } from './host.js';
 import { persist } from './model/persist.js';
@@ -31,10 +31,8 @@ interface ITraits extends Record<string, unknown> {
   is_door: boolean; // draws nothing, but requests models of other keys from the kernel (places.ts)
   key: string; // key of the experiment's places
   kept: Record<string, unknown>; // the newest picture, as stored in a notebook
-  shown: IViewState;
-  cluster: ICluster | null;
-  rows: IRow[];
-  changed_rows: IRow[];
+  document: IViewState;
+  patch: Patch;
   chosen: number | null;
   settings: Partial<ISettings>;
 }
@@ -95,8 +93,7 @@ class Requests {
 }
 
 function stateOf(model: AnyModel<ITraits>): IViewState {
-  const [shown, cluster] = [model.get('shown'), model.get('cluster')];
-  return wholeState(shown, cluster, model.get('rows'), model.get('changed_rows'));
+  return patched(model.get('document'), model.get('patch'));
 }
 
 type Model = AnyModel<ITraits & Partial<IComparisonTraits>>;
@@ -151,7 +148,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
   };
   const onSettings = (): void => settings.load(model.get('settings'));
   const onChosen = (): void => view.choose(model.get('chosen'));
-  const states = ['change:shown', 'change:cluster', 'change:rows', 'change:changed_rows'];
+  const states = ['change:document', 'change:patch'];
   states.forEach(event => model.on(event, onState));
   model.on('change:chosen', onChosen);
   model.on('change:settings', onSettings);

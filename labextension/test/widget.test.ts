@@ -16,7 +16,7 @@ class FakeModel {
   readonly traits: Record<string, unknown>;
 
   constructor(state: IViewState) {
-    this.traits = { shown: state, cluster: null, rows: [], changed_rows: [], chosen: null };
+    this.traits = { document: state, patch: [], chosen: null };
   }
 
   get(name: string): unknown {
@@ -64,8 +64,8 @@ async function settle(): Promise<void> {
 it('redraws when the kernel sets a new state', async () => {
   const model = new FakeModel(state());
   const { el, end } = render(model);
-  model.set('shown', state({ status: 'paused', status_word: 'Paused', as_of: 1001 }));
-  model.emit('change:shown');
+  model.set('document', state({ status: 'paused', status_word: 'Paused', as_of: 1001 }));
+  model.emit('change:document');
   await settle();
   expect(el.querySelector('.det-badge')?.textContent).toBe('Paused');
   end();
@@ -76,8 +76,8 @@ it('shows slots and queue as soon as the kernel tells of them', async () => {
   const { el, end } = render(model);
   const section = el.querySelector<HTMLElement>('.det-cluster');
   expect(section?.hidden).toBe(true);
-  model.set('cluster', cluster());
-  model.emit('change:cluster');
+  model.set('patch', [{ op: 'replace', path: '/cluster', value: cluster() }]);
+  model.emit('change:patch');
   await settle();
   expect(section?.hidden).toBe(false);
   expect(section?.textContent).toContain('8 slots: 7 used, 1 free');
@@ -121,24 +121,26 @@ it('is free for the next request when the kernel has carried one out', async () 
   end();
 });
 
-it('puts a search together from the rows it has and those that changed', async () => {
-  const model = new FakeModel(state({ search: search([]), trials: [] }));
-  model.set('rows', [row({ id: 1, best: 0.1 }), row({ id: 2, best: 0.2 })]);
+it('puts a search together from an earlier state and what has changed since', async () => {
+  const rows = [row({ id: 1, best: 0.1 }), row({ id: 2, best: 0.2 })];
+  const model = new FakeModel(state({ search: search(rows), trials: [] }));
   const { el, end } = render(model);
   const ids = (): (string | null)[] =>
     [...el.querySelectorAll('tr[data-trial]')].map(one => one.getAttribute('data-trial'));
   expect(ids()).toEqual(['2', '1']);
-  model.set('changed_rows', [row({ id: 1, best: 0.9 }), row({ id: 3, best: 0.3 })]);
-  model.emit('change:changed_rows');
-  model.emit('change:shown');
+  model.set('patch', [
+    { op: 'replace', path: '/search/rows/0/best', value: 0.9 },
+    { op: 'add', path: '/search/rows/-', value: row({ id: 3, best: 0.3 }) }
+  ]);
+  model.emit('change:patch');
   await settle();
   expect(ids()).toEqual(['1', '3', '2']);
   end();
 });
 
 it('tells the kernel which trial was chosen, and hears it from other views', () => {
-  const model = new FakeModel(state({ search: search([]), trials: [] }));
-  model.set('rows', [row({ id: 1 }), row({ id: 2 })]);
+  const rows = [row({ id: 1 }), row({ id: 2 })];
+  const model = new FakeModel(state({ search: search(rows), trials: [] }));
   const { el, end } = render(model);
   el.querySelector<HTMLElement>('tr[data-trial="2"]')?.click();
   expect(model.sent).toEqual([{ chosen: 2 }]);
@@ -150,8 +152,7 @@ it('tells the kernel which trial was chosen, and hears it from other views', () 
 });
 
 it('shows the trial that was chosen before the page was loaded', () => {
-  const model = new FakeModel(state({ search: search([]), trials: [] }));
-  model.set('rows', [row({ id: 1 })]);
+  const model = new FakeModel(state({ search: search([row({ id: 1 })]), trials: [] }));
   model.set('chosen', 1);
   const { el, end } = render(model);
   expect(el.querySelector<HTMLElement>('.det-chosen')?.hidden).toBe(false);

@@ -122,8 +122,10 @@ UPDATE = """async ([updates, state]) => {
     const charts = state.charts.map(chart => ({ ...chart, series: chart.series.map(one => (
       { ...one, values: one.values.map(grown) })) }));
     const as_of = state.as_of + i / 100;
-    window.model.set('shown', { ...state, as_of, charts, summary: [steps] });
-    window.model.tell('change:shown');
+    const patch = Object.entries({ as_of, charts, summary: [steps] }).map(
+      ([name, value]) => ({ op: 'replace', path: `/${name}`, value }));
+    window.model.set('patch', patch);
+    window.model.tell('change:patch');
     taken.push(new Promise(resolve => requestAnimationFrame(() => setTimeout(() =>
       resolve(document.querySelector('.det-header').textContent.includes('step')
         ? performance.now() - began : NaN)))));

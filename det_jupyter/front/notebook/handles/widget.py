@@ -1,7 +1,7 @@
 """The live view and comparisons as anywidgets; imported late, as ipywidgets is slow to import.
 
-The state is sent in parts (answers/state_parts.py), which the front end joins again. Each part is
-a trait, so that a reloaded page gets all of them.
+A state is sent as an earlier one and the changes since then, of which usually the second alone is
+sent. Both are traits, so that a reloaded page gets them.
 
 In JupyterLab and Notebook 7 no output contains the widget: the front end draws it into each
 placeholder that the page has for its experiment (docs/decisions/0032).
@@ -9,6 +9,7 @@ placeholder that the page has for its experiment (docs/decisions/0032).
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import uuid
@@ -20,18 +21,19 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.client import Client
+from det_jupyter.contract.documents.patches import Operation, changes, plain
 from det_jupyter.contract.messages.pages import TabsAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
 from det_jupyter.front.answers import answering
-from det_jupyter.front.answers.state_parts import parts_of
 from det_jupyter.front.notebook.handles import front_end
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.view.model.search_state import Row
 from det_jupyter.view.model.view_state import ViewState
 
 logger = logging.getLogger(__name__)
+
+_MOST_PATCH_CHARS = 50_000  # a few are sent a second, and Jupyter drops more than 1 MB a second
 
 Send = Callable[[Any], None]
 
@@ -112,10 +114,8 @@ class LiveWidget(PageWidget):
 
     kept = traitlets.Dict().tag(sync=True)
 
-    shown = traitlets.Dict().tag(sync=True)
-    cluster: traitlets.Dict[str, Any] = traitlets.Dict(None, allow_none=True).tag(sync=True)
-    rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
-    changed_rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
+    document = traitlets.Dict().tag(sync=True)
+    patch: traitlets.List[Operation] = traitlets.List().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Int(None, allow_none=True).tag(sync=True)
 
@@ -130,9 +130,9 @@ class LiveWidget(PageWidget):
         self._on_choose = on_choose
         self._on_question = on_question
         self._requests: deque[Any] = deque(maxlen=256)
-        self._setting = threading.Lock()  # one state at a time: the parts of two must not mix
+        self._setting = threading.Lock()  # one state at a time: those of two must not mix
         self._awake: set[str] | None = None  # pages that need states; None at first
-        super().__init__(key=place_key(state), **parts_of(state, []))
+        super().__init__(key=place_key(state), document=plain(state))
         self._state = state
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")
@@ -155,8 +155,11 @@ class LiveWidget(PageWidget):
 
     def _send_state(self) -> None:
         with self._setting, self.hold_sync():
-            for name, part in parts_of(self._state, self.rows).items():
-                setattr(self, name, part)
+            document = plain(self._state)
+            patch = changes(self.document, document)
+            if len(json.dumps(patch)) > _MOST_PATCH_CHARS:
+                self.document, patch = document, []
+            self.patch = patch
 
     def _on_page(self, page: str, *, is_awake: bool) -> None:
         was_watched = self.is_watched

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.contract.documents.codec import MIN_LENGTH, pack, to_text, unpack
 from det_jupyter.contract.messages import Series
-from det_jupyter.front.pages.codec import MIN_LENGTH, pack, to_text
-from tests.frames import unpack
 
 VECTORS = json.loads((Path(__file__).parents[3] / "fixtures" / "frames.json").read_text("utf-8"))
 
