@@ -23,6 +23,7 @@ import ast
 import copy
 import gc
 import importlib
+import json
 import os
 import pickle
 import random
@@ -37,6 +38,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -111,6 +113,7 @@ _INSTEAD: dict[type[ast.AST], type[ast.AST]] = {
     ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
     ast.Break: ast.Continue, ast.Continue: ast.Break,
 }  # fmt: skip
+_UNNOTICED = 99  # exit code of a fork; with a fault, tests may call os._exit(0) themselves
 _CALLED_INSTEAD = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -293,16 +296,29 @@ class Calls:
         self.by: defaultdict[str, set[Function]] = defaultdict(set)
         self._caller = ""
         self._folder = str(Path("det_jupyter").absolute())
+        # Lines, of processes that tests fork.
+        self._in_forks = TemporaryFile("a+", buffering=1)  # noqa: SIM115 - until the end
+        self._pid, self._getpid = 0, os.getpid  # which tests replace
 
     def note(self, caller: str) -> None:
         """Note from now on what is called in the name of a test, or of no test."""
-        self._caller = caller
+        self._caller, self._pid = caller, self._getpid()
         threading.settrace(self._on_call)
         sys.settrace(self._on_call)
 
     def _on_call(self, frame: FrameType, event: str, _: object) -> None:
-        if frame.f_code.co_filename.startswith(self._folder):
-            self.by[self._caller].add(_key(frame.f_code))
+        key, known = _key(frame.f_code), self.by[self._caller]
+        if key[0].startswith(self._folder) and key not in known:
+            known.add(key)
+            if self._getpid() != self._pid:
+                self._in_forks.write(json.dumps([self._caller, *key]) + "\n")
+
+    def add_forks(self) -> None:
+        """Add what processes have called that tests have forked; call it once, at the end."""
+        with self._in_forks as lines:
+            lines.seek(0)
+            for caller, file, line in map(json.loads, lines):
+                self.by[caller].add((file, line))
 
 
 @dataclass(slots=True)
@@ -394,6 +410,7 @@ class Trying:
                 if self._failed:
                     failures[test.nodeid] = self._failed
                     self._failed = ""
+            self._calls.add_forks()
             with open(writing, "wb") as pipe:
                 pickle.dump((self._calls.by, self._took_s, self._passed, failures), pipe)
             os._exit(0)
@@ -439,7 +456,7 @@ class Trying:
             pid, status = os.wait()
             if pid not in running:  # what a test has left is ours in a PID namespace
                 continue
-            outcome.note(running.pop(pid), survived=status == 0)
+            outcome.note(running.pop(pid), survived=status == _UNNOTICED << 8)
 
     def _fork(self, functions: Sequence[FunctionType], code: CodeType) -> int:
         """Fork a process that runs the tests of a changed function; return its pid."""
@@ -464,7 +481,7 @@ class Trying:
             _run(test, following)
             if self._failed:
                 os._exit(1)
-        os._exit(0)
+        os._exit(_UNNOTICED)
 
 
 def _run(test: pytest.Item, following: pytest.Item | None) -> None:

@@ -144,8 +144,9 @@ def _interrupt_cell(thread: threading.Thread) -> None:
     while frame is not None and frame.f_code is not _RUN_CODE:
         frame = frame.f_back
     if frame is not None:
+        assert thread.ident is not None
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
+            ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt)
         )
 
 

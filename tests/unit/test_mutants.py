@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from det_jupyter.storage.globs import matching
+from tests import mutants
 from tests.rooms import ROOT
 
 _KILL = """
@@ -80,6 +84,22 @@ def test_a_fault_kills_only_what_its_tests_have_started() -> None:
     )
     refused = [f"process {pid} is not of this test" for pid in ("other", -1, 0, 1)]
     assert ended.stdout.splitlines() == [*refused, "-9", "None"]
+
+
+def test_what_the_fork_of_a_test_calls_counts_as_called_by_the_test() -> None:
+    calls, before = mutants.Calls(), sys.gettrace()
+    function = matching.__code__
+    try:
+        calls.note("a test")
+        if (pid := os.fork()) == 0:
+            matching(["a"], ["a"])
+            os._exit(0)
+        os.waitpid(pid, 0)
+    finally:
+        sys.settrace(before)
+        threading.settrace(None)
+    calls.add_forks()
+    assert (function.co_filename, function.co_firstlineno) in calls.by["a test"]
 
 
 def _try_storage(tests: str) -> subprocess.CompletedProcess[str]:

@@ -123,7 +123,7 @@ class DeviceHealth:
             since: When the gang was started, UTC seconds.
             pids: Of its ranks. In a container the driver's pids are others.
         """
-        ours = {None, *pids}
+        ours = {*pids}
         found: dict[int, DeviceFault] = {}
         for slot_id in slot_ids:
             is_lost = slot_id in self._lost
@@ -134,7 +134,7 @@ class DeviceHealth:
                 and (
                     is_lost
                     if fault.is_lost
-                    else fault.pid in ours or not psutil.pid_exists(fault.pid or 0)
+                    else fault.pid is None or fault.pid in ours or not psutil.pid_exists(fault.pid)
                 )
             ]
             if faults:  # of equal ones the first is the cause of the others

@@ -134,7 +134,14 @@ class Notebooks:
                 server = json.loads(path.read_text(encoding="utf-8"))
                 if psutil.pid_exists(server["pid"]):
                     found |= _notebooks_of(server)
-            except (OSError, httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            except (
+                OSError,
+                httpx.HTTPError,
+                ValueError,
+                KeyError,
+                TypeError,
+                AttributeError,
+            ) as error:  # the last ones: what answers there is no Jupyter server
                 logger.debug("the server of %s did not list its sessions: %s", path, error)
         return found
 

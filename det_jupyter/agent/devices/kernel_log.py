@@ -50,9 +50,11 @@ class KernelLog:
     def read(self) -> list[str]:
         """Return the messages since the last call."""
         messages: list[str] = []
-        for _ in range(_MOST_RECORDS if self._fd is not None else 0):
+        if self._fd is None:
+            return messages
+        for _ in range(_MOST_RECORDS):
             try:
-                records = os.read(self._fd or 0, 1 << 16)
+                records = os.read(self._fd, 1 << 16)
             except BrokenPipeError:  # the oldest records were overwritten: it goes on behind them
                 continue
             except OSError:  # there is no other record

@@ -112,7 +112,7 @@ class Looker:
                 pid=pid,
                 frames=frames,
                 recorded=read_recorder(data) if data else [],
-                kernel=kernel_wait(pid),
+                kernel=kernel_wait(pid, pid),
                 is_traced=is_traced(pid),
                 is_answered=not is_open or bool(frames),
             )

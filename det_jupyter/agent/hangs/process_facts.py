@@ -185,15 +185,10 @@ def is_traced(pid: int) -> bool:
     return False
 
 
-def kernel_wait(pid: int, thread: int | None = None) -> str:
-    """Return the function of the kernel that a thread waits in; "" if it is not told.
-
-    Args:
-        pid: The process.
-        thread: None: its main thread.
-    """
+def kernel_wait(pid: int, thread: int) -> str:
+    """Return the function of the kernel that a thread waits in; "" if it is not told."""
     with suppress(OSError):
-        return _read(f"/proc/{pid}/task/{thread or pid}/wchan").decode(errors="replace").strip("0")
+        return _read(f"/proc/{pid}/task/{thread}/wchan").decode(errors="replace").strip("0")
     return ""
 
 

@@ -91,11 +91,11 @@ class Gang:
         if self.killed or self.lost or self.not_saved:
             self._end()
 
-    def not_started(self, error: str, *, is_final: bool) -> None:
+    def not_started(self, error: str = "", *, is_final: bool = False) -> None:
         """Record that no rank was started.
 
         Args:
-            error: The reason; empty if the gang was killed before.
+            error: The reason; empty if its end was ordered before.
             is_final: Whether another attempt would fail too.
         """
         self.error = error

@@ -83,10 +83,9 @@ class ControlGroup:
 
     def num_killed(self) -> int | None:
         """Return how many of its processes the kernel has killed; None if unknown."""
-        for folder in self._folders[:1]:
-            if found := _COUNT.search(_text(folder / self._events)):
-                return int(found[1])
-        return None
+        text = _text(self._folders[0] / self._events) if self._folders else ""
+        found = _COUNT.search(text)
+        return int(found[1]) if found else None
 
     def limit_bytes(self) -> int | None:
         """Return the limit of its memory; None if it has none."""

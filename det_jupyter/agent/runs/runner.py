@@ -217,13 +217,13 @@ class Runner:
         runs[run.id] = run
         if self.leave_ordered.is_set():  # the order was on its way when this agent began to exit
             gang.lose(Loss.LEAVING)
-            gang.not_started("", is_final=False)
+            gang.not_started()
             self._finish(active, with_details(run, gang.to_report(time.time())))
             return
         try:
             run.prepare()
         except OSError as error:
-            gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
+            gang.not_started(f"the run's folder cannot be made: {error}")
             self._finish(active, with_details(run, gang.to_report(time.time())))
             return
         self._active[run.id] = active
@@ -235,7 +235,7 @@ class Runner:
             await self._start_and_wait(active)
         except Unreached as error:
             active.cut_off(error.cut)
-            gang.not_started("", is_final=False)
+            gang.not_started()
         except (LaunchError, StartFailed) as error:
             if isinstance(error, StartFailed) and error.loss is not None:
                 active.lose(error.loss)
@@ -262,7 +262,7 @@ class Runner:
         async with AsyncExitStack() as held:
             part = await held.enter_async_context(self._open_part(run)) if run.link else None
             if not await self._get_ready(active, part):
-                gang.not_started("", is_final=False)
+                gang.not_started()
                 return
             if part is not None:
                 run.interfaces = used_interfaces(part.network, run.variables())
@@ -282,7 +282,7 @@ class Runner:
                     active.lose(Loss.MASTER)  # its end has killed the fork server too
                 raise
             if processes is None:
-                gang.not_started("", is_final=False)
+                gang.not_started()
                 return
             self._note_started(active, processes)
             if part is not None:

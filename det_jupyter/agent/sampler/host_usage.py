@@ -104,17 +104,13 @@ def _disk_counts() -> tuple[float, float, float] | None:
     Partitions, LVM, RAID and loop devices are left out, because the disks count the same
     operations. psutil counts LVM and RAID too, and takes ten times as long.
     """
-    counts = [0.0, 0.0, 0.0]
     disks = _disks()
+    if not disks:
+        return None
     with open("/proc/diskstats", "rb") as file:
-        for line in file:
-            words = line.split()
-            if words[2] in disks:
-                reads, read, writes, written = (int(words[place]) for place in (3, 5, 7, 9))
-                counts[0] += reads + writes
-                counts[1] += read * _SECTOR_BYTES
-                counts[2] += written * _SECTOR_BYTES
-    return (counts[0], counts[1], counts[2]) if disks else None
+        lines = [words for words in map(bytes.split, file) if words[2] in disks]
+    reads, read, writes, written = (sum(int(ws[i]) for ws in lines) for i in (3, 5, 7, 9))
+    return reads + writes, read * _SECTOR_BYTES, written * _SECTOR_BYTES
 
 
 @cache

@@ -210,6 +210,7 @@ class Sampler:
         if self._demand is None:
             return
         self._gpu_problem = taken if isinstance(taken, str) else ""
+        self._gpu_users.clear()
         for agent_id, gangs in self._demand.gangs.items():
             agent = self._agents[agent_id]
             if not agent.gpus:
@@ -225,7 +226,7 @@ class Sampler:
         self._runner.news.set()
 
     def _gpu_memory(self, sample: GpuSample, allocations: Set[str]) -> dict[str, Values]:
-        """Return the GPU memory of ranks and workers by source, and set `_gpu_users`."""
+        """Return the GPU memory of an agent's ranks and workers; add them to `_gpu_users`."""
         source_of = self._readers.processes.source_of if self._readers is not None else {}
         values: dict[str, Values] = {}
         for pid, used in sample.memory.items():
@@ -233,7 +234,7 @@ class Sampler:
             if source is not None and source.split(":")[1] in allocations:
                 of_source = values.setdefault(source, {"gpu_memory": 0.0})
                 of_source["gpu_memory"] += used
-        self._gpu_users = set(values)
+        self._gpu_users |= values.keys()
         return values
 
 

@@ -287,7 +287,6 @@ class Zygotes:
     async def close(self) -> None:
         """End all fork servers and their ranks."""
         await asyncio.gather(*(zygote.close() for zygote in self._zygotes.values()))
-        self._zygotes.clear()
 
     async def _close_idle(self) -> None:
         idle = [zygote for zygote in self._zygotes.values() if zygote.is_idle]

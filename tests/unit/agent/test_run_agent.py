@@ -19,12 +19,15 @@ import pytest
 
 from det_jupyter.agent import __main__ as main_module
 from det_jupyter.agent import run_agent as module
+from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link import agent_service
 from det_jupyter.agent.run_agent import run_agent
+from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.zygote_process import RANK_TARGET, ZygoteProcess
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
     AgentCredentials,
+    DevicesSeen,
     GangExited,
     Leave,
     Loss,
@@ -100,6 +103,9 @@ def test_an_agent_offers_its_slots_adopts_runs_and_leaves_as_ordered(
         master.order(Leave(), to=left)
         await running
         assert first.process.poll() is not None
+        for _ in range(10):  # what was cancelled ends
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     try:
         with fork_server() as first:
@@ -118,6 +124,49 @@ def test_an_agent_offers_its_slots_adopts_runs_and_leaves_as_ordered(
     assert GangExited.model_validate_json(end.read_bytes()).loss is Loss.LEAVING
     assert not [*paths.runtime_dir().glob("agent.sockets")]
     assert master.mistakes == []
+
+
+def test_the_devices_of_an_agent_are_watched_if_it_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, made, first_ones = FakeMaster(tmp_path), list[Runner](), list[tuple[str, bool]]()
+    devices: Any = object()
+
+    def make_runner(**given: Any) -> Runner:
+        made.append(Runner(**given))
+        return made[-1]
+
+    def watch_plan(offer: Offer, environ: Any, *, is_first: bool) -> Any:
+        first_ones.append((offer.agent_id, is_first))
+        return devices if offer.agent_id == "right" else None
+
+    async def watch(given: Any, *, held: Any, report: Any, **_: Any) -> None:
+        assert (given, held()) == (devices, [])
+        report(DevicesSeen(at=7.0, processes={}))
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "Runner", make_runner)
+    monkeypatch.setattr(module, "watch_plan", watch_plan)
+    monkeypatch.setattr(module, "watch", watch)
+    master.start()
+
+    async def act(first: ZygoteProcess) -> None:
+        given = options(agent=["left=cpu:1", "right=cpu:2"])
+        running = asyncio.create_task(run_agent(first, 0, given, ""))
+        while "right" not in master.devices or len(master.linked) < 2:
+            await asyncio.sleep(0.005)
+        master.order(Leave(), to="left")
+        await running
+
+    try:
+        with fork_server() as first:
+            asyncio.run(act(first))
+    finally:
+        master.stop()
+    assert first_ones == [("left", True), ("right", False)]
+    assert made[0].devices == {"right": devices}
+    assert {each.at for each in master.devices["right"]} == {7.0}
+    assert "left" not in master.devices
 
 
 def test_an_agent_elsewhere_that_is_dismissed_says_so_and_where(

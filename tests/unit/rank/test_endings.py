@@ -17,6 +17,7 @@ from det_jupyter.rank.endings import (
     check_exit,
     describe_exit,
     finish_failed,
+    finish_python,
     leave_copy,
 )
 
@@ -106,6 +107,15 @@ def test_a_copy_that_a_program_has_forked_ends_as_python_would(
         leave_copy(error)
     assert process.done == ([code] if error is None else ["handlers", code])
     assert hooks == ([(type(error), error, None)] if shown else [])
+
+
+def test_a_program_ends_after_its_threads_and_with_its_exit_handlers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process(monkeypatch)
+    monkeypatch.setattr(threading, "_shutdown", lambda: process.done.append("threads"))
+    finish_python()
+    assert process.done == ["threads", "handlers"]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from det_jupyter.contract.run.journal import (
     RunEnded,
     parse_line,
 )
+from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.errors import InvalidHP
 from det_jupyter.rank import rank as module
 from det_jupyter.rank import rendezvous
@@ -161,6 +162,7 @@ def test_a_function_is_called_on_each_rank_and_one_reads_its_files(
     world.entrypoint, world.is_chief, world.reason = train, is_chief, "preempted"
     assert Rank(make_spec(tmp_path, "train")).live() == 0
     assert world.given[0][0] is train
+    assert world.done.index("current") < world.done.index("run")
     assert "keep group" not in world.done  # one rank alone has no group
     assert [what for what in world.done if what in ("time", "events", "run")] == (
         ["time", "events", "run"] if is_chief else ["time", "run"]
@@ -367,3 +369,13 @@ def test_labels_of_cells_are_known_before_their_code_runs(world: World, tmp_path
         rank.fail(error)
     assert isinstance(failure := records(tmp_path)[-1], RankFailure)
     assert "Cell In[3]" in failure.traceback
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_rank_alone_has_lost_no_other_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_ranks: int
+) -> None:
+    monkeypatch.setattr("det_jupyter.core.failures._ECHO_DELAY_S", 0.0)
+    Rank(make_spec(tmp_path, num_ranks=num_ranks)).fail(PeerLost("closed by peer"))
+    assert isinstance(failure := records(tmp_path)[-1], RankFailure)
+    assert failure.error.startswith("another rank is gone") is (num_ranks == 2)

@@ -122,6 +122,7 @@ class Group:
         self.made: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self.destroyed: list[Any] = []
         self.checked: list[tuple[Any, str, bytes]] = []
+        self.selected: list[torch.device] = []
         self.backend = ""
         for module in (dist, dist.distributed_c10d, dist.device_mesh):
             monkeypatch.setattr(module, "init_process_group", self._make)
@@ -143,7 +144,7 @@ class Group:
             monkeypatch.delenv(name)
         monkeypatch.setattr("socket.if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
         monkeypatch.setattr("torch.cuda._is_in_bad_fork", lambda: False)
-        monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
+        monkeypatch.setattr("torch.cuda.set_device", self.selected.append)
 
     def _make(self, *args: Any, **options: Any) -> None:
         self.made.append((args, options))
@@ -162,7 +163,10 @@ def test_ranks_of_one_computer_join_by_a_file_and_prove_that_they_belong_togethe
     joined = rendezvous.join(place(1), backend, device, store=str(tmp_path / "store"), secret=b"s")
     ((args, options),) = group.made
     assert args == (backend,)
-    assert isinstance(options["store"], PromptStore) is (backend == "gloo")
+    store: Any = options["store"]
+    assert type(store).__name__ == ("PromptStore" if backend == "gloo" else "FileStore")
+    assert backend == "gloo" or store.timeout == timedelta(minutes=5)
+    assert group.selected == [GPU] * (device is GPU)
     assert (options["rank"], options["world_size"]) == (1, 2)
     assert options["timeout"] == timedelta(minutes=30)
     assert options["device_id"] == (device if backend == "nccl" else None)

@@ -86,7 +86,7 @@ def test_a_cpu_slot_shows_no_device() -> None:
     slots = [cpu(0), cpu(1)]
     assert environment(plan(slots), place(1, 2))["CUDA_VISIBLE_DEVICES"] == ""
     assert str(choose_device(plan(slots), place(1, 2))) == "cpu"
-    assert choose_backend(plan(slots)) == "gloo"
+    assert choose_backend(plan(slots)) == choose_backend(plan([gpu(0), cpu(1)])) == "gloo"
 
 
 def test_the_users_variables_are_set_but_for_the_devices() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -190,10 +189,11 @@ def test_a_device_that_fails_stays_as_it_was_and_is_told_once(
     assert looks(occupancy, 2.0, 4.0) == [{0: [10]}, {0: [10]}]
     probe.uses[0] = use()
     assert looks(occupancy, 6.0) == [{}]
-    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.getMessage() for record in warnings] == [
-        "the processes on a device are not known now: GPU is lost"
-    ]
+    warning = "the processes on a device are not known now: GPU is lost"
+    assert [record.getMessage() for record in caplog.records] == [warning]
+    del probe.uses[0]
+    assert looks(occupancy, 8.0) == [{}]
+    assert [record.getMessage() for record in caplog.records] == [warning] * 2
 
 
 def process(pid: int = 1, memory: int = 1000, **changes: Any) -> DeviceProcess:

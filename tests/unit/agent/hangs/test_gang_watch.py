@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.agent.hangs import gang_watch, keeping, looking
+from det_jupyter.agent.hangs import gang_watch, looking
 from det_jupyter.agent.hangs.gang_watch import GangWatch
 from det_jupyter.agent.hangs.process_facts import state_of
 from det_jupyter.agent.hangs.stacks import Frame
@@ -76,28 +75,6 @@ def test_a_gang_that_waits_for_room_is_not_judged_and_its_watch_is_kept(
     asyncio.run(watch())
     assert steps == [False, False]
     assert opened == closed == ["1.1.1"]
-
-
-def test_py_spy_does_not_delay_the_watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """py-spy may take 5 s for each rank, and all gangs are sampled by one task."""
-    may_read = threading.Event()
-
-    def slow_stacks(pid: int) -> str:
-        may_read.wait(600)
-        return f"stack of {pid}"
-
-    monkeypatch.setattr(keeping, "spy", slow_stacks)
-    monkeypatch.setattr(paths, "data_dir", lambda: tmp_path)
-    stacks = tmp_path / "stacks"
-    stacks.write_text("line 3")
-    folder = SimpleNamespace(stacks=lambda rank: stacks, recorder=lambda rank: tmp_path / "none")
-    run: Any = SimpleNamespace(id="1.1.1", dir=folder)
-    kept = keeping.keep_files(run, {0: 7, 1: 8})
-    assert kept is not None
-    assert sorted(path.name for path in kept.iterdir()) == ["stacks-0.txt", "stacks-1.txt"]
-    may_read.set()
-    wait_until(lambda: (kept / "py-spy-1.txt").exists(), "it is kept")
-    assert (kept / "py-spy-0.txt").read_text() == "stack of 7"
 
 
 class Ranks:
@@ -380,3 +357,39 @@ def test_a_gang_whose_folder_the_user_has_removed_is_not_watched(
     run = make_run(tmp_path, config={"hang": {"after_s": 60}})
     run.dir.control.unlink()
     assert watching(run, [LivingGang(run, {0: 1})], monkeypatch) == []
+
+
+def test_a_part_of_a_gang_is_reported_in_the_journal_of_its_first_rank(
+    tmp_path: Path, make_ranks: Callable[..., Ranks]
+) -> None:
+    ranks = make_ranks()
+    ranks.watch.close()
+    run = Run(plan=ranks.run.plan, dir=ranks.run.dir, sockets=None, ranks=[1])
+    ranks.gang = LivingGang(run, {1: ranks.gang.pids[1]})
+    ranks.watch = GangWatch(run, AFTER_S)
+    for batch in (118, 119):
+        ranks.begin_batch(batch)
+        assert ranks.stands(1) is None
+    run.dir.stacks(1).write_text(dumped([ranks.theirs]))
+    with answering(ranks.page, 1):
+        # Sooner than a rank alone would be: those elsewhere may wait for it.
+        assert (ranks.stands(30) or 0) < 10
+    assert not run.dir.journal(0).exists()
+    (line,) = run.dir.journal(1).read_text().splitlines()
+    record = parse_line(line)
+    assert isinstance(record, RanksStalled)
+    assert [(rank.rank, rank.kind) for rank in record.ranks] == [(1, "still")]
+
+
+def test_ranks_that_tell_no_batches_are_past_their_start_after_many_collectives(
+    make_ranks: Callable[..., Ranks],
+) -> None:
+    ranks = make_ranks()
+    for entered in (100, 200):
+        ranks.page.set(0, "entered", entered)
+        assert ranks.stands(1) is None
+    ranks.run.dir.stacks(0).write_text(dumped([BARRIER, ranks.theirs]))
+    ranks.run.dir.stacks(1).write_text(dumped([ranks.theirs]))
+    with answering(ranks.page, 0, 1):
+        assert (ranks.stands(30) or 30) < 12
+    assert ranks.reports()[0].ranks[0].batch is None

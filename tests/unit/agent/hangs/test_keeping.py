@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from det_jupyter.agent.hangs import keeping
 from det_jupyter.contract.host import paths
+from tests.processes import wait_until
 
 
 def test_the_newest_folders_of_files_are_kept(
@@ -32,3 +34,25 @@ def test_the_newest_folders_of_files_are_kept(
     assert [path.name for path in kept.iterdir()] == ["recorder-0.json"]
     left = {path.name for path in (tmp_path / "hangs").iterdir()}
     assert left == {"2.1.1", *(f"1.1.{number}" for number in range(3, 22))}
+
+
+def test_py_spy_does_not_delay_the_watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """py-spy may take 5 s for each rank, and all gangs are sampled by one task."""
+    may_read = threading.Event()
+
+    def slow_stacks(pid: int) -> str:
+        may_read.wait(600)
+        return f"stack of {pid}"
+
+    monkeypatch.setattr(keeping, "spy", slow_stacks)
+    monkeypatch.setattr(paths, "data_dir", lambda: tmp_path)
+    stacks = tmp_path / "stacks"
+    stacks.write_text("line 3")
+    folder = SimpleNamespace(stacks=lambda rank: stacks, recorder=lambda rank: tmp_path / "none")
+    run: Any = SimpleNamespace(id="1.1.1", dir=folder)
+    kept = keeping.keep_files(run, {0: 7, 1: 8})
+    assert kept is not None
+    assert sorted(path.name for path in kept.iterdir()) == ["stacks-0.txt", "stacks-1.txt"]
+    may_read.set()
+    wait_until(lambda: (kept / "py-spy-1.txt").exists(), "it is kept")
+    assert (kept / "py-spy-0.txt").read_text() == "stack of 7"

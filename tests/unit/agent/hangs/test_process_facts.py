@@ -37,7 +37,7 @@ def test_a_wait_for_a_file_system_of_a_program_is_one_for_a_disk(
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            assert isinstance(kernel_wait(process.pid), str)
+            assert isinstance(kernel_wait(process.pid, process.pid), str)
             monkeypatch.setattr(process_facts, "kernel_wait", lambda *_: "request_wait_answer")
             while (facts := ThreadFacts.read(process.pid, process.pid)).state == "R":
                 time.sleep(0.01)
@@ -220,4 +220,4 @@ def test_times_of_a_thread_are_in_seconds_and_0_where_the_kernel_counts_none(
     monkeypatch.setattr(process_facts, "_read", read)
     facts = ThreadFacts.read(7, 8)
     assert facts == ThreadFacts("S", *expected, wakes=41, reads=None)
-    assert kernel_wait(7) == ""
+    assert kernel_wait(7, 7) == ""

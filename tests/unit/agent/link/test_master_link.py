@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -99,3 +100,23 @@ def test_refused_agent_shows_the_masters_sentences() -> None:
 
     status = 401
     assert play(answer, dismissed) == []
+
+
+def test_the_clock_is_compared_by_the_fastest_of_some_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    requests = iter([(4.0, 0.5), (2.0, 0.25), (0.5, 0.0), (3.0, -1.0)])  # seconds, error in them
+    monkeypatch.setattr(master_link, "time", SimpleNamespace(time=lambda: now[0]))
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seconds, error = next(requests)
+        at = now[0] + seconds / 2 - 30.0 + error
+        now[0] += seconds
+        return httpx.Response(200, json={"at": at})
+
+    async def scenario(link: MasterLink) -> None:
+        assert await link.clock_ahead_s() == 30.0
+
+    assert play(answer, scenario) == []
+    assert next(requests, None) is None

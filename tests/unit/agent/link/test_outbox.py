@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,8 +19,12 @@ from det_jupyter.contract.messages import (
     AgentReport,
     Capsule,
     Chunk,
+    DevicesSeen,
+    DisksSeen,
     GangExited,
     GangPlan,
+    RanksSeen,
+    RoomReported,
     SlotView,
     SystemSampled,
 )
@@ -242,3 +249,71 @@ def test_samples_are_sent_once_and_before_journals_though_the_request_may_fail(
     assert isinstance(report, SystemSampled)
     assert [sample.values["host"]["memory_free"] for sample in report.samples] == [2.0]
     assert report.missing == {"host": {"disk_iops": "a container"}}
+
+
+def ranks_seen(run: Run, at: float) -> None:
+    run.seen, run.is_seen_sent = RanksSeen(allocation_id=run.id, at=at, places={}), False
+
+
+def room_reported(run: Run, at: float) -> None:
+    run.room, run.is_room_sent = RoomReported(allocation_id=run.id, at=at, wait=None), False
+
+
+@pytest.mark.parametrize(
+    ("report", "kind"), [(ranks_seen, "ranks_seen"), (room_reported, "room_reported")]
+)
+def test_what_is_seen_of_a_run_is_told_once_to_each_master_and_then_what_is_newer(
+    tmp_path: Path, report: Callable[[Run, float], None], kind: str
+) -> None:
+    run, other = make_run(tmp_path), make_run(tmp_path, "2.1.1")
+    outbox = Outbox({run.id: run, other.id: other})
+    report(run, 1.0)
+    batch = outbox.next_batch(now=0.0)
+    assert outline(batch.reports) == [kind]
+    report(run, 2.0)  # while the request is under way
+    outbox.note_sent(batch, now=0.0)
+    batch = outbox.next_batch(now=0.0)
+    assert [each.model_dump()["at"] for each in batch.reports] == [2.0]
+    outbox.note_sent(batch, now=0.0)
+    assert outbox.next_batch(now=0.0).reports == []
+    outbox.reconnected({})
+    assert outline(outbox.next_batch(now=0.0).reports) == [kind]
+
+
+def test_devices_are_told_once_to_each_master_and_disks_once(tmp_path: Path) -> None:
+    outbox = Outbox({})
+    outbox.note_devices(DevicesSeen(at=1.0, processes={}))
+    outbox.note_disks(DisksSeen(at=1.0, disks=[]))
+    batch = outbox.next_batch(now=0.0)
+    assert outline(batch.reports) == ["disks_seen", "devices_seen"]
+    assert outline(outbox.next_batch(now=0.0).reports) == ["devices_seen"]
+    outbox.note_devices(DevicesSeen(at=2.0, processes={}))
+    outbox.note_sent(batch, now=0.0)
+    batch = outbox.next_batch(now=0.0)
+    assert outline(batch.reports) == ["devices_seen"]
+    outbox.note_sent(batch, now=0.0)
+    assert outbox.next_batch(now=0.0).reports == []
+    outbox.reconnected({})
+    assert outline(outbox.next_batch(now=0.0).reports) == ["devices_seen"]
+
+
+@pytest.mark.parametrize("sent", ["", "{}\n"])
+def test_an_exit_waits_for_what_has_to_be_uploaded_first(tmp_path: Path, sent: str) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n{}\n")
+    run.exited = make_exit(run)
+    is_uploaded, are_files_sent = False, True
+
+    def sendable(run: Run, chunk: Chunk) -> Chunk | None:
+        if is_uploaded:
+            return chunk
+        return chunk.model_copy(update={"text": sent, "size_bytes": len(sent)}) if sent else None
+
+    uploads: Any = SimpleNamespace(sendable=sendable, remove_copies=lambda runs: None)
+    files: Any = SimpleNamespace(are_sent=lambda run: are_files_sent)
+    outbox = Outbox({run.id: run}, uploads=uploads, files=files)
+    assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"] * bool(sent)
+    is_uploaded, are_files_sent = True, False
+    assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"]
+    are_files_sent = True
+    assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0", "gang_exited"]

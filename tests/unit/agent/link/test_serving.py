@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,9 +18,26 @@ from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import Leave, Loss
+from det_jupyter.contract.host.connection_files import write_connection_file
+from det_jupyter.contract.messages import (
+    AgentReports,
+    Chunk,
+    Leave,
+    Loss,
+    Offsets,
+    RankKernel,
+)
 from det_jupyter.errors import MasterUnreachable
-from tests.unit.agent.link.test_agent_service import SLOT, Master, make_runner, until
+from tests.integration.agent_support import remote_master
+from tests.unit.agent.link.test_agent_service import (
+    CREDENTIALS,
+    SLOT,
+    Master,
+    add_run,
+    make_runner,
+    play,
+    until,
+)
 
 
 @pytest.fixture
@@ -123,3 +142,105 @@ def test_a_fault_while_serving_ends_the_agent_with_it(
 
     with pytest.raises(RuntimeError, match="a fault of ours"):
         asyncio.run(act())
+
+
+def serve_remote(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scenario: Callable[[AgentService, Master, Runner], Awaitable[None]],
+) -> Master:
+    return play(folder, monkeypatch, scenario, credentials=CREDENTIALS, remote=remote_master())
+
+
+def is_longer(told: list[str], number: int) -> bool:
+    return len(told) > number
+
+
+def returns_at_once(work: Coroutine[Any, Any, None]) -> bool:
+    """Return whether it is done without waiting for anything."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return True
+    work.close()
+    return False
+
+
+def test_an_agent_elsewhere_that_leaves_waits_until_the_master_knows_it_has_no_slots(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(service: AgentService, master: Master, runner: Runner) -> None:
+        await until(lambda: master.registered)
+        assert returns_at_once(service.report_exits())
+        service.leave()
+        assert not returns_at_once(service.report_exits())
+        await service.report_exits()
+        assert [len(told.slots) for told in master.registered] == [1, 0]
+        service.leave()  # it is told again, and nothing changes
+
+    serve_remote(folder, monkeypatch, scenario)
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_the_end_of_an_agent_waits_only_so_long_for_a_master_that_stores_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_remote: bool
+) -> None:
+    monkeypatch.setattr(agent_service, "_REMOTE_ENDING_S", 0.0 if is_remote else 3600.0)
+    monkeypatch.setattr(agent_service, "_ENDING_S", 3600.0 if is_remote else 0.0)
+
+    async def scenario(service: AgentService, master: Master, runner: Runner) -> None:
+        add_run(runner, folder, code=0)
+        if not is_remote:
+            await until(lambda: master.registered)
+            runner.runs_of("b")["1.1.1"].exit_sent_at = None
+        service.leave()  # a remote one has not registered yet
+        assert returns_at_once(service.report_exits())
+
+    play(folder, monkeypatch, scenario, credentials=CREDENTIALS if is_remote else None)
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_new_lines_of_a_run_are_found_without_news_of_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_alive: bool
+) -> None:
+    often = "_POLL_S" if is_alive else "_WAIT_S"
+    for name in ("_POLL_S", "_WAIT_S", "BEAT_S"):
+        monkeypatch.setattr(agent_service, name, 0.001 if name == often else 3600.0)
+    monkeypatch.setattr(agent_service, "_REST_S", 0.0)
+
+    async def report(master: Master, reports: AgentReports) -> Offsets:
+        for chunk in (each for each in reports.reports if isinstance(each, Chunk)):
+            told.append(chunk.text)
+            master.offsets = {"1.1.1": {chunk.stream: chunk.offset + chunk.size_bytes}}
+        return Offsets(offsets=master.offsets)
+
+    async def scenario(service: AgentService, master: Master, runner: Runner) -> None:
+        add_run(runner, folder, code=None if is_alive else 0)
+        for number in (1, 2):
+            with runner.runs_of("b")["1.1.1"].dir.output(0).open("a") as file:
+                file.write(f"{number}\n")
+            await until(partial(is_longer, told, number - 1))
+
+    told: list[str] = []
+    monkeypatch.setattr(Master, "report", report)
+    play(folder, monkeypatch, scenario)
+    assert told == ["1\n", "2\n"]
+
+
+def test_kernels_of_ranks_are_told_to_a_master_elsewhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def announce(_: Master, kernel: RankKernel) -> str:
+        told.append(kernel)
+        return ""
+
+    async def scenario(service: AgentService, master: Master, runner: Runner) -> None:
+        add_run(runner, folder)
+        file = runner.runs_of("b")["1.1.1"].dir.connection_file(1)
+        write_connection_file(file, prefix=str(folder / "1"), key="5e" * 32)
+        await until(lambda: told)
+
+    told: list[RankKernel] = []
+    monkeypatch.setattr(Master, "announce", announce)
+    serve_remote(folder, monkeypatch, scenario)
+    assert told == [RankKernel(allocation_id="1.1.1", rank=1, key="5e" * 32)]

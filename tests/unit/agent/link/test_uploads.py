@@ -16,14 +16,12 @@ from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import AgentCredentials, Chunk, GangExited, StoredFiles
+from det_jupyter.contract.messages import AgentCredentials, Chunk, StoredFiles
 from det_jupyter.contract.run.journal import (
     CheckpointSaved,
-    CheckpointShare,
     FirstStep,
     Notice,
     Record,
-    RunEnded,
     TraceSaved,
     parse_line,
     to_line,
@@ -285,83 +283,6 @@ def test_first_checkpoint_of_an_experiment_is_sent_with_a_notice_of_size_and_tim
     )
 
 
-def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_is_sent(
-    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
-    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", full)
-    uploads, ended = OfRun(), to_line(RunEnded(at=3.0, reason="completed", steps_completed=1))
-    uploads.run.exited = GangExited(allocation_id="1.1.1", at=4.0, exit_codes={0: 0})
-    assert upload(uploads, STEP, save(own_folder, "u1", a="a"), ended) == [parse_line(STEP)]
-    ((error, no_room),) = uploads.broken_off
-    assert no_room
-    what = "checkpoint u1 could not be uploaded from agent b: on the master's computer, "
-    assert error.startswith(what)
-    assert f"No space left on device: '{master.folder}'" in error
-    assert list(master.folder.iterdir()) == []
-    later = chunk(ended)
-    assert uploads.of(later) == later.model_copy(update={"text": ""})
-
-
-def test_upload_waits_for_room_on_the_masters_disk_while_the_run_lives(
-    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[float] = []
-    uploads = OfRun()
-
-    def full_twice(*given: Any) -> None:
-        waited.append(uploads.run.waits_for_master)
-        if len(waited) < 3:
-            raise OSError(28, "No space left on device")
-        write_part(*given)
-
-    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
-    monkeypatch.setattr(uploads_module, "_PAUSES_S", (0.01, 0.01))
-    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", full_twice)
-    line = save(own_folder, "u1", a="a")
-    (record,) = upload(uploads, line)
-    assert isinstance(record, CheckpointSaved)
-    assert uploads.broken_off == []
-    assert [at > 0 for at in waited[:3]] == [False, True, True]
-    assert uploads.run.waits_for_master == 0.0
-
-
-def test_upload_that_the_network_always_cuts_ends_the_run(
-    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
-    master.cuts_uploads = True
-    uploads = OfRun()
-    assert upload(uploads, save(own_folder, "u1", a="a")) == []
-    ((error, no_room),) = uploads.broken_off
-    assert "could not be uploaded from agent b: WriteError: the network is down" in error
-    assert not no_room
-
-
-def test_upload_goes_on_when_the_master_can_be_reached_again(
-    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
-    master.is_reachable = False
-    uploads = OfRun()
-    whole = chunk(save(own_folder, "u1", a="a"))
-
-    async def run() -> None:
-        for _ in range(20):
-            assert uploads.of(whole) is None
-            await asyncio.sleep(0.01)
-        master.is_reachable = True
-        while uploads.of(whole) is None:
-            await asyncio.sleep(0.01)
-
-    asyncio.run(run())
-    assert uploads.broken_off == []
-    assert (master.folder / "u1" / "a").read_text() == "a"
-
-
 def trace(path: Path) -> str:
     return to_line(TraceSaved(at=2.0, order_id=1, first=1, steps=2, path=str(path), size_bytes=3))
 
@@ -384,65 +305,3 @@ def test_trace_that_is_gone_is_reported_as_failed(
     assert isinstance(record, TraceSaved)
     assert (record.path, record.size_bytes) == ("", 0)
     assert record.error.startswith("it could not be uploaded from agent b: FileNotFoundError")
-
-
-def share(folder: Path, number: int, of: int, **files: str) -> str:
-    for name, text in files.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return to_line(
-        CheckpointShare(at=2.0, uuid="u1", share=number, num_shares=of, path=str(folder))
-    )
-
-
-def test_checkpoint_of_two_agents_is_sent_when_the_files_of_both_have_arrived(
-    own_folder: Path, master: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads_module, "_SHARES_POLL_S", 0.01)
-
-    async def run() -> list[str]:
-        chief, other = OfRun(None), OfRun()
-        mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-        whole = chunk(share(mine, 0, 2, a="a", metadata="m"), saved("u1", own_folder), STEP)
-        for _ in range(20):
-            assert chief.of(whole) is None
-            await asyncio.sleep(0.01)
-        rest = chunk(share(theirs, 1, 2, b="b"), STEP)
-        while (sent := chief.of(whole)) is None:
-            other.of(rest)
-            await asyncio.sleep(0.01)
-        while (second := other.of(rest)) is None or second.text != STEP:
-            await asyncio.sleep(0.01)
-        while mine.exists() or theirs.exists():
-            await asyncio.sleep(0.01)
-        return sent.text.splitlines()
-
-    first, second = map(parse_line, asyncio.run(run()))
-    assert isinstance(first, CheckpointSaved)
-    assert first.path == str(master.folder / "u1")
-    assert second == parse_line(STEP)
-    found = {path.name: path.read_text() for path in (master.folder / "u1").iterdir()}
-    assert found == {"a": "a", "b": "b", "metadata": "m"}
-
-
-def test_run_whose_other_agents_upload_nothing_ends(
-    own_folder: Path, master: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads_module, "_SHARES_S", 0.0)
-    monkeypatch.setattr(uploads_module, "_SHARES_POLL_S", 0.01)
-    uploads = OfRun()
-    lines = share(tmp_path / "mine", 0, 2, a="a"), saved("u1", own_folder)
-    assert upload(uploads, *lines) == []
-    ((error, no_room),) = uploads.broken_off
-    assert "files of it on other computers were not uploaded" in error
-    assert not no_room
-
-
-def test_share_of_a_checkpoint_that_the_chief_has_not_recorded_ends_no_run(
-    own_folder: Path, master: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads_module, "_SHARES_S", 0.0)
-    monkeypatch.setattr(uploads_module, "_SHARES_POLL_S", 0.01)
-    uploads = OfRun()
-    assert upload(uploads, share(tmp_path / "mine", 1, 2, a="a"), STEP) == [parse_line(STEP)]
-    assert uploads.broken_off == []

@@ -158,10 +158,12 @@ def test_of_output_that_comes_too_fast_a_part_is_left_out_and_a_line_says_so(
 ) -> None:
     path = tmp_path / "output-0"
     lines = "".join(f"line {i:04}\n" for i in range(200))  # of 10 bytes
-    gap, rest = make_stream(path, lines.encode()).chunks(is_final=False)
-    assert (gap.offset, gap.size_bytes) == (0, 1910)
+    stream = make_stream(path, lines.encode())
+    stream.offset = 500
+    gap, rest = stream.chunks(is_final=False)
+    assert (gap.offset, gap.size_bytes) == (500, 1410)
     assert gap.text == (
-        "… 1,910 bytes that this rank printed are left out here: it printed them faster than they "
+        "… 1,410 bytes that this rank printed are left out here: it printed them faster than they "
         "could be stored\n"
     )
     assert (rest.offset, rest.size_bytes) == (1910, 90)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -94,6 +96,7 @@ def write(root: Path, files: dict[str, str]) -> None:
         # In a container: the path is the host's, and its group is mounted as the root.
         ("0::/docker/3f", {"memory.events": "oom_kill 2\n", "memory.max": "9000\n"}, 2, 9000),
         ("4:cpu,memory:/docker/3f", {"memory/memory.oom_control": "oom_kill 2\n"}, 2, None),
+        ("0::/a:b", {"a:b/memory.events": "oom_kill 2\n"}, 2, None),
         ("0::/", {}, None, None),  # no container: the root group has no limit
         ("", {}, None, None),  # no Linux
     ],
@@ -172,6 +175,134 @@ def test_a_shortage_is_one_sentence() -> None:
         "a 1.0 GB"
     )
     assert str(MemoryShortage()) == "the memory of the computer ran out"
+
+
+class OneProcess:
+    """A process of the computer."""
+
+    def __init__(self, pid: int, rss: float, shared: float | None = None) -> None:
+        self.pid, self._memory = pid, {"rss": rss * GB}
+        if shared is not None:
+            self._memory["shared"] = shared * GB
+
+    def name(self) -> str:
+        return f"program{self.pid}"
+
+    def memory_info(self) -> SimpleNamespace:
+        return SimpleNamespace(**self._memory)
+
+
+@pytest.fixture
+def computer(monkeypatch: pytest.MonkeyPatch) -> list[OneProcess]:
+    """Play a computer of 10 GB; return its processes. Those from 50 on are of rank 7's group."""
+    processes: list[OneProcess] = []
+
+    def find(pid: int) -> OneProcess:
+        for process in processes:
+            if process.pid == pid:
+                return process
+        raise psutil.NoSuchProcess(pid)
+
+    def group_of(pid: int) -> int:
+        return 7 if pid >= 50 else pid
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=10 * GB))
+    monkeypatch.setattr(psutil, "process_iter", lambda: iter(processes))
+    monkeypatch.setattr(psutil, "Process", find)
+    monkeypatch.setattr(os, "getpgid", group_of)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(
+        f_blocks=10**6, f_bfree=10**6 // 2, f_frsize=1000 * (path == "/dev/shm"),
+    ))  # fmt: skip
+    return processes
+
+
+def note_kills(folder: Path, *messages: str) -> None:
+    """Have the kernel log this."""
+    with (folder / "log").open("a") as log:
+        log.writelines(f"6,{n},5,-;{text}\n" for n, text in enumerate(messages))
+
+
+OF_COMPUTER = "Out of memory: Killed process 7 (python3) total-vm:1kB, anon-rss:2kB, file-rss:0kB"
+
+
+@pytest.mark.parametrize(
+    ("own_limit", "messages", "limit", "is_of_group"),
+    [
+        ("max", OF_GROUP, 4 << 30, True),  # of another group
+        ("max", [OF_COMPUTER], 10 * GB, False),
+        ("3000000000", [OF_COMPUTER], 10 * GB, False),
+        ("3000000000", OF_GROUP, 3 * GB, True),
+        ("10000000000", [], 10 * GB, False),  # it limits nothing
+        ("9999999999", [], 10 * GB - 1, True),
+        ("max", [], 10 * GB, False),
+    ],
+)
+def test_the_limit_is_the_one_that_was_reached(
+    tmp_path: Path,
+    computer: list[OneProcess],
+    own_limit: str,
+    messages: Sequence[str],
+    limit: int,
+    is_of_group: bool,
+) -> None:
+    watched = watch(tmp_path)
+    write(tmp_path, {"groups/a/memory.max": own_limit, "groups/a/memory.events": "oom_kill 1\n"})
+    note_kills(tmp_path, *messages)
+    shortage = watched.look("1.1.1", 0, -9, {0: 7}).shortage
+    assert shortage is not None
+    assert (shortage.limit_bytes, shortage.is_of_group) == (limit, is_of_group)
+
+
+def held_by(shortage: MemoryShortage | None) -> list[tuple[str, float]]:
+    assert shortage is not None
+    return [(each.name, each.num_bytes / GB) for each in shortage.holders]
+
+
+def test_what_held_the_memory_is_told_in_order_without_what_is_small_or_shared(
+    tmp_path: Path, computer: list[OneProcess]
+) -> None:
+    watched = watch(tmp_path)
+    write(tmp_path, {"groups/a/memory.max": "max\n"})
+    note_kills(tmp_path, OF_COMPUTER.replace("process 7", "process 8"))
+    computer += [
+        OneProcess(7, rss=0.5, shared=0.25), OneProcess(9, rss=2.5, shared=0.5),  # ranks
+        OneProcess(8, rss=4.0), OneProcess(50, rss=9.0), OneProcess(51, rss=9.0),  # below them
+        OneProcess(os.getpid(), rss=9.0),
+        OneProcess(20, rss=1.0), OneProcess(21, rss=3.5, shared=0.25), OneProcess(22, rss=1.5),
+    ]  # fmt: skip
+    watched.note({"workers:1.1.1:0": 0.75 * GB, "workers:1.1.1:1": 0.2 * GB})
+    shortage = watched.look("1.1.1", 0, 1, {0: 7, 1: 9, 2: 8}).shortage
+    assert held_by(shortage) == [
+        ("rank 0", 0.25), ("rank 2", 4.0), ("program21 (pid 21)", 3.25), ("rank 1", 2.0),
+        ("program22 (pid 22)", 1.5), ("the loader workers of rank 0", 0.75),
+    ]  # fmt: skip
+    assert shortage is not None
+    assert shortage.pids == [8]
+
+
+def test_a_worker_that_was_killed_counts_with_what_it_held(
+    tmp_path: Path, computer: list[OneProcess]
+) -> None:
+    watched = watch(tmp_path)
+    write(tmp_path, {"groups/a/memory.max": "max\n"})
+    for number, kilobytes in ((30, 500_000), (31, 700_000)):
+        text = OF_COMPUTER.replace("process 7", f"process {number}")
+        note_kills(tmp_path, text.replace("anon-rss:2kB", f"anon-rss:{kilobytes}kB"))
+    watched.note({"rank:1.1.1:0": 2 * GB, "workers:1.1.1:0": 0.25 * GB})
+    assert held_by(watched.look("1.1.1", 0, 1, {0: 7}).shortage) == [
+        ("rank 0", 2.0), ("the loader workers of rank 0", 1.2288), ("/dev/shm", 0.5),
+    ]  # fmt: skip
+
+
+def test_of_a_control_group_only_its_own_processes_count(
+    tmp_path: Path, computer: list[OneProcess]
+) -> None:
+    watched = watch(tmp_path)
+    write(tmp_path, {"groups/a/memory.events": "oom_kill 1\n", "proc/20/cgroup": "0::/a\n",
+                     "proc/21/cgroup": "0::/b\n"})  # fmt: skip
+    computer += [OneProcess(20, rss=1.0), OneProcess(21, rss=2.0), OneProcess(22, rss=3.0)]
+    names = [name for name, _ in held_by(watched.look("1.1.1", 0, -9, {0: 7}).shortage)]
+    assert names == ["program20 (pid 20)", "/dev/shm"]
 
 
 def test_this_processs_own_group_can_be_read() -> None:

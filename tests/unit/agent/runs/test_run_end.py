@@ -313,3 +313,16 @@ def test_of_a_long_output_only_the_end_is_read_and_a_missing_one_says_nothing(
     assert words is not None
     assert words.traceback.endswith("the end\n")
     assert len(words.traceback) < 3000
+
+
+def test_what_a_library_has_said_is_the_error_and_some_lines_before_it_are_shown() -> None:
+    said = "x" * 400
+    lines = [f"line {number}" for number in range(9)]
+    text = "\n".join([*lines, f"  what():  {said}", "Fatal Python error: Aborted", ""])
+    crash = crash_output(text, {}, "/work")
+    assert crash is not None
+    assert (crash.error, crash.where) == (said[:300], "")
+    assert crash.traceback.splitlines() == [
+        "line 5", "line 6", "line 7", "line 8", f"  what():  {said}",
+        "Fatal Python error: Aborted", "Stack of the crash (most recent call last):",
+    ]  # fmt: skip

@@ -29,6 +29,7 @@ from det_jupyter.contract.messages import (
     Leave,
     Loss,
     PassOrders,
+    SignalGang,
     SlotView,
     StartGang,
     TakeSamples,
@@ -171,8 +172,11 @@ def test_orders_of_a_gang_reach_its_control_page(play: Callable[..., None]) -> N
             )
             runner.carry_out(extend, agent_id="a")
             runner.carry_out(PassOrders(allocation_id=allocation_id, orders=[order]), agent_id="a")
+            signal = SignalGang(allocation_id=allocation_id, signal="preempt", timeout_s=60)
+            runner.carry_out(signal, agent_id="a")
         with run.open_page() as page:
             assert (page.target(), page.last_order()) == ((70, False), 3)
+            assert page.is_raised("preempt")
 
     play(scenario)
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import namedtuple
 from collections.abc import Callable
+from io import BytesIO
 from itertools import count
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
 from det_jupyter.agent.sampler import host_usage
 from det_jupyter.agent.sampler.host_usage import HostReader
+
+DISKS = """\
+   8  0 sda {0} 9 {1} 9 {2} 9 {3} 9 0 9 9
+   8  1 sda1 7 7 7 7 7 7 7 7 7 7 7
+ 259  0 nvme0n1 10 9 20 9 30 9 40 9 0 9 9
+ 253  0 dm-0 {0} 9 {1} 9 {2} 9 {3} 9 0 9 9
+"""
+Card = namedtuple("Card", "bytes_sent bytes_recv")
 
 
 def test_what_the_system_does_not_count_is_missing_with_the_reason_and_the_rest_is_there(
@@ -34,10 +46,6 @@ def test_what_the_system_does_not_count_is_missing_with_the_reason_and_the_rest_
 
 
 def test_network_of_gangs_is_that_of_their_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Card(NamedTuple):
-        bytes_sent: int
-        bytes_recv: int
-
     cards = {"lo": Card(0, 0), "eth0": Card(0, 0), "ib0": Card(0, 0)}
     times = count(0.0)
     monkeypatch.setattr(psutil, "net_io_counters", lambda **_: cards)
@@ -82,6 +90,46 @@ def test_the_cpu_s_share_stays_between_0_and_100(
     reader = HostReader()
     reader.read()
     assert {k: v for k, v in reader.read().values.items() if k == "cpu_util_simple"} == share
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_disks_and_networks_have_rates_from_the_second_reading_on(
+    monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    now, counts, sent = [5.0], (100, 200, 300, 400), 1000
+
+    def of_network(*, pernic: bool, nowrap: bool) -> dict[str, Card]:
+        assert pernic
+        return {"lo": Card(sent, sent), "eth0": Card(sent, 2 * sent), "ib0": Card(sent, 0)}
+
+    def of_disks(*, nowrap: bool) -> SimpleNamespace | None:
+        reads, read, writes, written = counts
+        return SimpleNamespace(
+            read_count=reads, write_count=writes,
+            read_bytes=512 * read, write_bytes=512 * written,
+        )  # fmt: skip
+
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(host_usage, "_disks", lambda: {b"sda", b"nvme0n1"})
+    monkeypatch.setattr(
+        host_usage, "open", lambda *_: BytesIO(DISKS.format(*counts).encode()), raising=False
+    )
+    monkeypatch.setattr(psutil, "disk_io_counters", of_disks)
+    monkeypatch.setattr(psutil, "net_io_counters", of_network)
+    reader = HostReader()
+    assert reader.read().values.keys() == {"memory_free"}
+    now[0], counts, sent = 7.0, (110, 220, 330, 440), 3000
+    values = reader.read().values
+    assert values == values | {
+        "disk_iops": 20.0, "disk_throughput_read": 5120.0, "disk_throughput_write": 10240.0,
+        "net_throughput_sent": 2000.0, "net_throughput_recv": 2000.0,
+    }  # fmt: skip
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda *, nowrap: None)
+    monkeypatch.setattr(host_usage, "_disks", lambda: frozenset())
+    assert reader.read().missing.keys() == {
+        "disk_iops", "disk_throughput_read", "disk_throughput_write"
+    }  # fmt: skip
 
 
 def _raising(error: Exception) -> Callable[..., Any]:
