@@ -7,7 +7,7 @@ are not looked into, so a list of thousands costs as much as what changes in it.
     [{'op': 'add', 'path': '/loss/-', 'value': 0.4}]
 
 Libraries that apply patches: jsonpatch here, immutable-json-patch in pages. What makes them in
-jsonpatch compares each number of a list in Python ([m] 134 ms for 8 curves of 500 points).
+jsonpatch compares each number of a list in Python ([m] 52 ms for 8 curves of 500 points, here 0.4).
 """
 
 from __future__ import annotations
