@@ -50,11 +50,7 @@ const tabs = await link(
   `export const {${names.join()}} = CORE;`
 );
 await mkdir(outdir, { recursive: true });
-await write(
-  'widget.js',
-  widget,
-  `/*!\nContains parts of uPlot, and rfc6902 (c) 2014-2021 Christopher Brown under the same licence.\n\n${uplotLicense.trim()}\n*/\n`
-);
+await write('widget.js', widget, `/*!\nContains parts of uPlot.\n\n${uplotLicense.trim()}\n*/\n`);
 await write('tabs.js', `export default CORE => {let MADE; ${tabs} return MADE}`);
 await writeFile(
   join(outdir, 'widget.css'),

@@ -1,16 +1,20 @@
 /**
  * Versions of documents: a patch makes the next one (JSON Patch, RFC 6902).
  *
- * A version is not changed: parts that a patch does not touch are the same objects in the next one.
+ * A version is not changed: parts that a patch does not touch are the same objects in the next one,
+ * and each other part is copied once (docs/decisions/0108).
  */
-import { Pointer } from 'rfc6902/pointer.js';
-import { apply } from 'rfc6902/patch.js';
-import type { Operation } from 'rfc6902/diff.js';
 
 /** The changes from one version to the next, as det_jupyter/contract/documents/patches.py makes them. */
-export type Patch = readonly Operation[];
+export type Patch = readonly IOperation[];
 
-type Part = Record<string, unknown>; // or an array
+export interface IOperation {
+  op: 'add' | 'replace' | 'remove';
+  path: string;
+  value?: unknown;
+}
+
+type Part = Record<string, unknown> | unknown[];
 
 /**
  * The next version of a document.
@@ -18,34 +22,54 @@ type Part = Record<string, unknown>; // or an array
  * @throws If the patch belongs to another version.
  */
 export function patched<T extends object>(document: T, patch: Patch): T {
-  const changed = copied(document) as T;
-  const own = new Set<unknown>([changed]);
+  const changed = { ...document };
+  const own = new Set<unknown>([changed]); // parts that belong to no other version
   for (const operation of patch) {
-    copyAlong(changed as Part, operation.path, own);
-    const error = apply(changed, operation);
-    if (error !== null) {
-      throw error;
+    const names = operation.path.split('/').slice(1);
+    const name = unescaped(names.pop() ?? '');
+    let part = changed as Part;
+    for (const each of names) {
+      part = ownPart(part, unescaped(each), own);
     }
+    apply(part, name, operation);
   }
   return changed;
 }
 
-/** Replace the parts on the way to what a path names by copies, each once. */
-function copyAlong(root: Part, path: string, own: Set<unknown>): void {
-  let part = root;
-  for (const token of Pointer.fromJSON(path).tokens.slice(1, -1)) {
-    const inner = part[token];
-    if (typeof inner !== 'object' || inner === null) {
-      return; // the library says what is wrong
+function apply(part: Part, name: string, { op, path, value }: IOperation): void {
+  if (op !== 'add' && !Object.hasOwn(part, name)) {
+    throw new Error(`a patch that does not fit: ${op} ${path}`);
+  }
+  if (!Array.isArray(part)) {
+    if (op === 'remove') {
+      Reflect.deleteProperty(part, name);
+    } else {
+      part[name] = value;
     }
-    if (!own.has(inner)) {
-      part[token] = copied(inner);
-      own.add(part[token]);
-    }
-    part = part[token] as Part;
+  } else if (op === 'replace') {
+    part[Number(name)] = value;
+  } else if (op === 'remove') {
+    part.splice(Number(name), 1);
+  } else {
+    part.splice(name === '-' ? part.length : Number(name), 0, value);
   }
 }
 
-function copied(part: object): object {
-  return Array.isArray(part) ? [...(part as unknown[])] : { ...part };
+/** The part of this name, which may be changed: a copy, unless it is one already. */
+function ownPart(outer: Part, name: string, own: Set<unknown>): Part {
+  const parts = outer as Record<string, unknown>;
+  let inner = Object.hasOwn(outer, name) ? parts[name] : null;
+  if (typeof inner !== 'object' || inner === null) {
+    throw new Error(`a patch that does not fit: there is no ${name}`);
+  }
+  if (!own.has(inner)) {
+    inner = Array.isArray(inner) ? [...(inner as unknown[])] : { ...inner };
+    own.add(inner);
+    parts[name] = inner;
+  }
+  return inner as Part;
+}
+
+function unescaped(name: string): string {
+  return name.replaceAll('~1', '/').replaceAll('~0', '~');
 }

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import jsonpatch
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from det_jupyter.contract.documents.patches import apply_changes, changes, plain
+
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "patches.json"  # labextension/test reads it
 
 numbers = st.one_of(st.integers(-3, 3), st.sampled_from([0.5, -0.25, 1e300]))
 leaves = st.one_of(st.none(), st.booleans(), numbers, st.sampled_from(["", "a", "b/c", "~"]))
@@ -110,3 +113,8 @@ def test_a_document_is_plain_json() -> None:
         "lines": [{"at": None, "parts": [1, 2]}],
         "best": None,
     }
+
+
+@pytest.mark.parametrize("case", json.loads(FIXTURE.read_text("utf-8")))
+def test_patches_are_those_of_the_fixture_which_pages_apply(case: dict[str, Any]) -> None:
+    assert changes(case["before"], case["after"]) == case["patch"]
