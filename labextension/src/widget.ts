@@ -31,8 +31,8 @@ interface ITraits extends Record<string, unknown> {
   is_door: boolean; // draws nothing, but requests models of other keys from the kernel (places.ts)
   key: string; // key of the experiment's places
   kept: Record<string, unknown>; // the newest picture, as stored in a notebook
-  document: IViewState;
-  patch: Patch;
+  document: { version: number; state: IViewState };
+  patch: { since: number; operations: Patch };
   chosen: number | null;
   settings: Partial<ISettings>;
 }
@@ -92,8 +92,14 @@ class Requests {
   private readonly _waiting = new Map<string, IWaiting>();
 }
 
-function stateOf(model: AnyModel<ITraits>): IViewState {
-  return patched(model.get('document'), model.get('patch'));
+/** The present state; undefined if a message was lost, which is asked for then. */
+function stateOf(model: AnyModel<ITraits>): IViewState | undefined {
+  const [{ version, state }, { since, operations }] = [model.get('document'), model.get('patch')];
+  if (version === since) {
+    return patched(state, operations);
+  }
+  model.send({ type: 'whole' });
+  return undefined;
 }
 
 type Model = AnyModel<ITraits & Partial<IComparisonTraits>>;
@@ -135,6 +141,12 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     describeLost: kernelIsGone(english, hasPlaces(model)),
     settings
   });
+  const draw = (): void => {
+    const state = stateOf(model);
+    if (state !== undefined) {
+      view.update(state);
+    }
+  };
   // One message changes several traits with an event each: draw once.
   let isDue = false;
   const onState = (): void => {
@@ -142,7 +154,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
       isDue = true;
       queueMicrotask(() => {
         isDue = false;
-        view.update(stateOf(model));
+        draw();
       });
     }
   };
@@ -152,7 +164,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
   states.forEach(event => model.on(event, onState));
   model.on('change:chosen', onChosen);
   model.on('change:settings', onSettings);
-  view.update(stateOf(model));
+  draw();
   onChosen();
   return {
     node: view.node,

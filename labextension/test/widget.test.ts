@@ -16,7 +16,11 @@ class FakeModel {
   readonly traits: Record<string, unknown>;
 
   constructor(state: IViewState) {
-    this.traits = { document: state, patch: [], chosen: null };
+    this.traits = {
+      document: { version: 1, state },
+      patch: { since: 1, operations: [] },
+      chosen: null
+    };
   }
 
   get(name: string): unknown {
@@ -64,8 +68,11 @@ async function settle(): Promise<void> {
 it('redraws when the kernel sets a new state', async () => {
   const model = new FakeModel(state());
   const { el, end } = render(model);
-  model.set('document', state({ status: 'paused', status_word: 'Paused', as_of: 1001 }));
+  const paused = state({ status: 'paused', status_word: 'Paused', as_of: 1001 });
+  model.set('document', { version: 2, state: paused });
+  model.set('patch', { since: 2, operations: [] });
   model.emit('change:document');
+  model.emit('change:patch');
   await settle();
   expect(el.querySelector('.det-badge')?.textContent).toBe('Paused');
   end();
@@ -76,7 +83,8 @@ it('shows slots and queue as soon as the kernel tells of them', async () => {
   const { el, end } = render(model);
   const section = el.querySelector<HTMLElement>('.det-cluster');
   expect(section?.hidden).toBe(true);
-  model.set('patch', [{ op: 'replace', path: '/cluster', value: cluster() }]);
+  const operations = [{ op: 'replace', path: '/cluster', value: cluster() }];
+  model.set('patch', { since: 1, operations });
   model.emit('change:patch');
   await settle();
   expect(section?.hidden).toBe(false);
@@ -128,13 +136,30 @@ it('puts a search together from an earlier state and what has changed since', as
   const ids = (): (string | null)[] =>
     [...el.querySelectorAll('tr[data-trial]')].map(one => one.getAttribute('data-trial'));
   expect(ids()).toEqual(['2', '1']);
-  model.set('patch', [
+  const operations = [
     { op: 'replace', path: '/search/rows/0/best', value: 0.9 },
     { op: 'add', path: '/search/rows/-', value: row({ id: 3, best: 0.3 }) }
-  ]);
+  ];
+  model.set('patch', { since: 1, operations });
   model.emit('change:patch');
   await settle();
   expect(ids()).toEqual(['1', '3', '2']);
+  end();
+});
+
+it('asks for the whole, and leaves what is drawn, when a message of the kernel was lost', async () => {
+  const model = new FakeModel(state({ status_word: 'Running' }));
+  const { el, end } = render(model);
+  const operations = [{ op: 'replace', path: '/status_word', value: 'Paused' }];
+  model.set('patch', { since: 2, operations });
+  model.emit('change:patch');
+  await settle();
+  expect(model.sent).toEqual([{ type: 'whole' }]);
+  expect(el.querySelector('.det-badge')?.textContent).toBe('Running');
+  model.set('document', { version: 2, state: state({}) });
+  model.emit('change:document');
+  await settle();
+  expect(el.querySelector('.det-badge')?.textContent).toBe('Paused');
   end();
 });
 

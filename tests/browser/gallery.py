@@ -337,8 +337,8 @@ def page_of(state: ViewState, static: Path, tab: str = "overview") -> str:
     search = state["search"]
     chosen = search["chosen"]["trial"]["id"] if search and search["chosen"] else None
     traits: dict[str, Any] = {
-        "document": state,
-        "patch": [],
+        "document": {"version": 1, "state": state},
+        "patch": {"since": 1, "operations": []},
         "chosen": chosen,
         "settings": {"tab": tab},
     }

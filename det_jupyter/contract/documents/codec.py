@@ -31,6 +31,11 @@ class Packed:
     text: str
     columns: bytes = b""
 
+    @property
+    def num_bytes(self) -> int:
+        """About how many bytes a frame of it has."""
+        return len(self.text) + len(self.columns)
+
     def frame(self, **fields: Any) -> str | bytes:
         """Return a frame of these fields and the data: text, or bytes if there are columns."""
         head = _json(fields)

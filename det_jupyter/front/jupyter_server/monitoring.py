@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from jsonpatch import JsonPatchException, JsonPointerException
 from prometheus_client import Gauge
 from tornado.websocket import WebSocketClosedError
 
@@ -21,6 +23,8 @@ from det_jupyter.contract.documents.patches import Document, apply_changes
 from det_jupyter.errors import DetError
 from det_jupyter.front.jupyter_server.feeder_process import Address
 from det_jupyter.front.jupyter_server.relay import open_socket
+
+logger = logging.getLogger(__name__)
 
 SCHEMA = Path(__file__).parent / "events" / "experiment.yaml"
 SCHEMA_ID = "https://github.com/det-jupyter/det_jupyter/events/experiment"
@@ -53,7 +57,6 @@ class Monitor:
     def __init__(self, emit: Callable[[dict[str, Any]], object]) -> None:
         self._emit = emit
         self._statuses: dict[int, str] | None = None  # by experiment; None before the first list
-        self._documents: dict[int, Document] = {}
         self.is_busy = False  # whether an experiment runs or waits
         self.is_following = False
 
@@ -64,34 +67,46 @@ class Monitor:
         except (DetError, TimeoutError):
             return
         try:
-            for number, (document, args) in _FOLLOWED.items():
-                request = {"op": "follow", "id": number, "document": document, "args": args}
-                await socket.write_message(json.dumps(request))
+            documents: dict[int, Document] = {}
+            for number in _FOLLOWED:
+                await socket.write_message(_request(number))
             self.is_following = True
             while (message := await socket.read_message()) is not None:
                 frame = unpack(message)
                 if frame["op"] in ("document", "patch"):
-                    await self.accept(frame)
-                    await asyncio.sleep(_PAUSE_S)  # the feeder merges what happens meanwhile
-                    ack = {"op": "ack", "id": frame["id"], "version": frame["version"]}
-                    await socket.write_message(json.dumps(ack))
+                    await socket.write_message(await self._answer_to(frame, documents))
         except WebSocketClosedError:  # the feeder was killed; feeder_process.py logs that
             return
         finally:
             socket.close()
             self.is_following = self.is_busy = False
-            self._documents.clear()
             _EXPERIMENTS.clear()
             _SLOTS.set(0)
             _SLOTS_USED.set(0)
             _UTILIZATION.clear()
 
-    async def accept(self, frame: dict[str, Any]) -> None:
-        """Take the frame `document` or `patch`: set gauges, and emit events."""
+    async def _answer_to(self, frame: dict[str, Any], documents: dict[int, Document]) -> str:
+        """Take a version; return its acknowledgement, or a request for the whole document."""
+        number = frame["id"]
+        try:
+            await self.accept(frame, documents)
+        except (KeyError, JsonPatchException, JsonPointerException) as error:
+            logger.warning("a patch of %s does not fit: %s", _FOLLOWED[number][0], error)
+            documents.pop(number, None)
+            return _request(number)
+        await asyncio.sleep(_PAUSE_S)  # the feeder merges what happens meanwhile
+        return json.dumps({"op": "ack", "id": number, "version": frame["version"]})
+
+    async def accept(self, frame: dict[str, Any], documents: dict[int, Document]) -> None:
+        """Take the frame `document` or `patch`: change `documents`, set gauges, emit events.
+
+        Raises:
+            KeyError, JsonPatchException, JsonPointerException: A patch is of another version.
+        """
         number, data = frame["id"], frame["data"]
         if frame["op"] == "patch":
-            data = apply_changes(self._documents[number], data)
-        self._documents[number] = data
+            data = apply_changes(documents[number], data)
+        documents[number] = data
         match _FOLLOWED[number][0]:
             case "cluster":
                 _SLOTS.set(data["num_slots"])
@@ -115,6 +130,12 @@ class Monitor:
             self._emit({**fields, "status": row["status"], "was": before.get(row["id"], "")})
             if index % _EVENTS_AT_ONCE == _EVENTS_AT_ONCE - 1:
                 await asyncio.sleep(0)  # lets other tasks of the server run
+
+
+def _request(number: int) -> str:
+    """Return the frame that follows a document; if it is followed already, its whole is sent."""
+    document, args = _FOLLOWED[number]
+    return json.dumps({"op": "follow", "id": number, "document": document, "args": args})
 
 
 def _apply_usage(usage: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Relays the frames of a tab's socket to the feeder and back, with backpressure.
 
 Each direction reads a frame only after it has written the one before. So nothing accumulates here
-for a page that reads slowly: the feeder waits for it and sends fewer news.
+for a page that reads slowly: the feeder waits for it and sends fewer versions.
 """
 
 from __future__ import annotations

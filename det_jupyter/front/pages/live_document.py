@@ -35,7 +35,7 @@ Send = Callable[[str | bytes], None]
 _COST_SHARE = 3  # a pause after each version is at least so many times its cost
 _RETRY_S = 0.5
 _FRESH_S = 1.0  # for a new tab, an older version is made anew
-_MOST_KEPT_BYTES = 128 * 1024  # of patches; a tab that lacks more is sent the whole
+_KEPT_BYTES = (4 * 1024, 128 * 1024)  # of patches, between these at most as much as the whole
 _versions = count(1)
 
 
@@ -107,10 +107,6 @@ class _Patch:
     operations: list[Operation]
     packed: Packed
 
-    @property
-    def num_bytes(self) -> int:
-        return len(self.packed.text) + len(self.packed.columns)
-
 
 class LiveDocument:
     """A document that tabs follow. Not thread-safe, except for `mark_stale`.
@@ -128,6 +124,7 @@ class LiveDocument:
         self._document: Document | None = None
         self._version = 0
         self._patches: deque[_Patch] = deque()  # the newest ones, without gaps
+        self._most_kept = _KEPT_BYTES[0]  # bytes: a tab that lacks more is sent the whole
         self._is_stale = True
         self._made_at = self._not_before = 0.0  # on the monotonic clock
         self._awake = asyncio.Event()
@@ -190,7 +187,7 @@ class LiveDocument:
         if self._is_stale and self._has_free_tab():
             waits.append(self._not_before - now)
         if self._source.max_age_s is not None and self._has_free_tab():
-            waits.append(self._made_at + self._source.max_age_s - now)
+            waits.append(max(self._not_before, self._made_at + self._source.max_age_s) - now)
         timeout_s = min(waits) if waits else None
         try:
             async with asyncio.timeout(timeout_s):
@@ -237,9 +234,9 @@ class LiveDocument:
         self._document, self._version = document, next(_versions)
         if patch is not None:
             self._patches.append(patch)
-        num_bytes = sum(patch.num_bytes for patch in self._patches)
-        while num_bytes > _MOST_KEPT_BYTES:
-            num_bytes -= self._patches.popleft().num_bytes
+        num_bytes = sum(patch.packed.num_bytes for patch in self._patches)
+        while num_bytes > self._most_kept:
+            num_bytes -= self._patches.popleft().packed.num_bytes
 
     async def _send(self) -> None:
         behind = [f for f in self._followings if f.has < self._version and f.is_free]
@@ -250,6 +247,9 @@ class LiveDocument:
                     self._patch_since(has) if is_known else pack(self._document)
                 )
             )
+            if not is_known:
+                least, most = _KEPT_BYTES
+                self._most_kept = max(least, min(most, packed.num_bytes))
             for each in behind:
                 if each.has == has and each in self._followings and each.is_free:
                     (each.send_patch if is_known else each.send_whole)(self._version, packed)

@@ -21,9 +21,9 @@ from det_jupyter.view.model.sidebar import AgentUsage, Usage
 
 logger = logging.getLogger(__name__)
 
-_PAST_S = 10.0  # samples that are older are not shown
-_COLUMNS = 100
-_LEAST_PERIOD_S = 0.25  # agents report once a second
+_PAST_S = 120.0  # of which samples are fetched at first; later those since the newest
+_COLUMNS = 2400
+_LEAST_PERIOD_S = 0.25
 _RETRY_S = 0.5
 
 
@@ -34,6 +34,7 @@ class DeviceSamples:
         self._connection = connection
         self._overview = overview
         self._periods: list[float] = []
+        self._newest: dict[str, float] = {}  # by agent: the time of its newest sample
         self.usage: Usage | None = None  # None before the first; replaced, never changed
         self.listeners: Listeners[[]] = Listeners(self._start)
 
@@ -70,9 +71,8 @@ class DeviceSamples:
     def _run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
             started = time.monotonic()
-            period_s = max(_LEAST_PERIOD_S, min(self._periods, default=1.0))
             try:
-                if self._fetch(max(_PAST_S, 2 * period_s)):
+                if self._fetch():
                     self.listeners.notify()
             except MasterUnreachable as error:
                 logger.debug("%s", error)
@@ -80,23 +80,24 @@ class DeviceSamples:
             except Exception:  # the thread's boundary: without it, meters show nothing new
                 logger.exception("fetching samples")
                 stopped.wait(_RETRY_S)
+            period_s = max(_LEAST_PERIOD_S, min(self._periods, default=1.0))
             stopped.wait(max(0.05, started + period_s - time.monotonic()))
 
-    def _fetch(self, past_s: float) -> bool:
-        """Fetch the samples of the last `past_s`; return whether any differ."""
+    def _fetch(self) -> bool:
+        """Fetch the samples since the newest of each agent; return whether any differ."""
         cluster = self._overview.cluster
         if cluster is None:
             return False
+        before = {} if self.usage is None else self.usage["agents"]
         agents = [agent for pool in cluster.pools for agent in pool.agents]
-        fetched = {agent.id: self._of_agent(agent, past_s) for agent in agents}
-        before, self.usage = (
-            self.usage,
-            Usage(agents={name: usage for name, usage in fetched.items() if usage is not None}),
-        )
-        return self.usage != before
+        used = {agent.id: self._of_agent(agent, before.get(agent.id)) for agent in agents}
+        known = {name: usage for name, usage in used.items() if usage is not None}
+        is_first, self.usage = self.usage is None, Usage(agents=known)
+        return is_first or known != before
 
-    def _of_agent(self, agent: AgentStatus, past_s: float) -> AgentUsage | None:
-        since = time.time() - past_s
+    def _of_agent(self, agent: AgentStatus, before: AgentUsage | None) -> AgentUsage | None:
+        newest = 0.0 if before is None else self._newest.get(agent.id, 0.0)  # by its own clock
+        since = newest or time.time() - _PAST_S
         query = SeriesQuery(of="system", names=NAMES, since=since, columns=_COLUMNS)
         try:
             page = self._connection.client().agent_series(agent.id, query)
@@ -106,8 +107,9 @@ class DeviceSamples:
             raise
         except DetError:
             logger.warning("no samples of agent %s", agent.id, exc_info=True)
-            return None
-        return build_usage(agent, page)
+            return before
+        self._newest[agent.id] = max([newest, *(one.x[-1] for one in page.series if one.x)])
+        return build_usage(agent, page, before)
 
 
 class UsageSource:

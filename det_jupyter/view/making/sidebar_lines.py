@@ -192,23 +192,40 @@ def _rank(trial: TrialView, run: AllocationView, rank: RankView, status: Status)
     }
 
 
-def build_usage(agent: AgentStatus, page: SeriesPage) -> AgentUsage:
-    """Return what an agent's slots and computer did last."""
+def build_usage(
+    agent: AgentStatus, page: SeriesPage, before: AgentUsage | None = None
+) -> AgentUsage:
+    """Return what an agent's slots and computer did last.
+
+    Args:
+        page: The newest samples; devices are sampled one after another, and at any interval.
+        before: What they did before those samples.
+    """
     series = {(one.source, one.name): one for one in page.series}
+    cpu = _newest(series.get(("host", CPU)))
+    slots = {} if before is None else before["slots"]
     return AgentUsage(
-        cpu=_newest(series.get(("host", CPU))),
-        slots={str(slot.slot.id): _slot_usage(series, slot.slot) for slot in agent.slots},
+        cpu=cpu if cpu is not None or before is None else before["cpu"],
+        slots={
+            str(slot.slot.id): _slot_usage(series, slot.slot, slots.get(str(slot.slot.id)))
+            for slot in agent.slots
+        },
     )
 
 
-def _slot_usage(series: Mapping[tuple[str, str], Series], slot: SlotView) -> SlotUsage:
+def _slot_usage(
+    series: Mapping[tuple[str, str], Series], slot: SlotView, before: SlotUsage | None
+) -> SlotUsage:
     source = source_of(slot)
     utilization = _newest(series.get((source, UTILIZATION)))
     free = _newest(series.get((source, FREE_MEMORY)))
+    used = None if free is None or not slot.memory_bytes else max(0.0, slot.memory_bytes - free)
     missing = _missing(series, slot, utilization)
+    if before is not None and before["missing"] == "" and missing == NO_SAMPLE:
+        utilization, missing = before["utilization"], ""
     return SlotUsage(
         utilization=None if missing else utilization,
-        used=None if free is None or not slot.memory_bytes else max(0.0, slot.memory_bytes - free),
+        used=used if used is not None or before is None else before["used"],
         total=float(slot.memory_bytes) if slot.memory_bytes else None,
         missing=missing,
     )

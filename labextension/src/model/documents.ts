@@ -44,7 +44,8 @@ function apply(part: Part, name: string, { op, path, value }: IOperation): void 
     if (op === 'remove') {
       Reflect.deleteProperty(part, name);
     } else {
-      part[name] = value;
+      const field = { value, writable: true, enumerable: true, configurable: true };
+      Object.defineProperty(part, name, field); // the name may be `__proto__`
     }
   } else if (op === 'replace') {
     part[Number(name)] = value;

@@ -9,7 +9,6 @@ placeholder that the page has for its experiment (docs/decisions/0032).
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import uuid
@@ -21,7 +20,7 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.client import Client
-from det_jupyter.contract.documents.patches import Operation, changes, plain
+from det_jupyter.contract.documents.patches import Document, changes, plain, size_of
 from det_jupyter.contract.messages.pages import TabsAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
@@ -33,7 +32,7 @@ from det_jupyter.view.model.view_state import ViewState
 
 logger = logging.getLogger(__name__)
 
-_MOST_PATCH_CHARS = 50_000  # a few are sent a second, and Jupyter drops more than 1 MB a second
+_MOST_SHARE = 0.5  # of the document's characters; a longer patch makes the next document
 
 Send = Callable[[Any], None]
 
@@ -114,8 +113,8 @@ class LiveWidget(PageWidget):
 
     kept = traitlets.Dict().tag(sync=True)
 
-    document = traitlets.Dict().tag(sync=True)
-    patch: traitlets.List[Operation] = traitlets.List().tag(sync=True)
+    document = traitlets.Dict().tag(sync=True)  # {"version", "state"}
+    patch = traitlets.Dict().tag(sync=True)  # {"since", "operations"}: of a version of `document`
     settings = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Int(None, allow_none=True).tag(sync=True)
 
@@ -132,7 +131,9 @@ class LiveWidget(PageWidget):
         self._requests: deque[Any] = deque(maxlen=256)
         self._setting = threading.Lock()  # one state at a time: those of two must not mix
         self._awake: set[str] | None = None  # pages that need states; None at first
-        super().__init__(key=place_key(state), document=plain(state))
+        self._document_chars = 0
+        document, patch = self._parts(plain(state), version=1)
+        super().__init__(key=place_key(state), document=document, patch=patch)
         self._state = state
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")
@@ -155,11 +156,17 @@ class LiveWidget(PageWidget):
 
     def _send_state(self) -> None:
         with self._setting, self.hold_sync():
-            document = plain(self._state)
-            patch = changes(self.document, document)
-            if len(json.dumps(patch)) > _MOST_PATCH_CHARS:
-                self.document, patch = document, []
-            self.patch = patch
+            state, version = plain(self._state), self.document["version"]
+            operations = changes(self.document["state"], state)
+            if size_of(operations) > _MOST_SHARE * self._document_chars:
+                self.document, self.patch = self._parts(state, version + 1)
+            else:
+                self.patch = {"since": version, "operations": operations}
+
+    def _parts(self, state: Document, version: int) -> tuple[Document, Document]:
+        """Return a new `document`, and the patch of it that changes nothing."""
+        self._document_chars = size_of(state)
+        return {"version": version, "state": state}, {"since": version, "operations": []}
 
     def _on_page(self, page: str, *, is_awake: bool) -> None:
         was_watched = self.is_watched
@@ -179,7 +186,10 @@ class LiveWidget(PageWidget):
             return  # sent twice in case the first was lost
         self._requests.append(request)
         command, page = content.get("command"), content.get("page")
-        if content.get("type") in ("rest", "wake") and isinstance(page, str):
+        if content.get("type") == "whole":  # a page whose document and patch do not fit
+            with self._setting:
+                self.send_state(["document", "patch"])
+        elif content.get("type") in ("rest", "wake") and isinstance(page, str):
             self._on_page(page, is_awake=content["type"] == "wake")
         elif content.get("type") == "command" and isinstance(command, str):
             self.send({"type": "outcome", "command": command, "error": self._outcome(command)})

@@ -32,7 +32,7 @@ export interface ILoss {
 const BROKEN: ILoss = { code: 1006, reason: '' }; // the code of browsers for a broken connection
 export const LATE: ILoss = { code: 0, reason: '' }; // opened, but no hello arrived
 
-interface IOne {
+interface IFollowing {
   name: string;
   args: object;
   version: number; // 0: none yet
@@ -121,9 +121,9 @@ export class Socket implements ISocket, IDisposable {
     onVersion: (document: IDocuments[K]['document']) => void,
     onError: (sentence: string) => void = () => undefined
   ): IFollowed<IDocuments[K]['args']> {
-    const one: IOne = {
+    const one: IFollowing = {
       ...{ name, args, version: 0, document: {}, onError },
-      onVersion: onVersion as IOne['onVersion']
+      onVersion: onVersion as IFollowing['onVersion']
     };
     let id = this._begin(one);
     let isDisposed = false;
@@ -135,7 +135,7 @@ export class Socket implements ISocket, IDisposable {
         }
         end();
         // A new number, so that what is on its way for the old arguments is ignored.
-        id = this._begin({ ...one, args: wanted, version: 0 });
+        id = this._begin({ ...one, args: wanted, version: 0, document: {} });
       },
       dispose: () => {
         if (!isDisposed) {
@@ -174,7 +174,7 @@ export class Socket implements ISocket, IDisposable {
     this._questions.reject(this._trans.__('No connection to the server. Reconnecting.'));
   }
 
-  private _begin(one: IOne): number {
+  private _begin(one: IFollowing): number {
     const id = this._nextId++;
     if (!this._isDisposed) {
       this._followed.set(id, one);
@@ -189,7 +189,7 @@ export class Socket implements ISocket, IDisposable {
     }
   }
 
-  private _follow(id: number, { name, args, version }: IOne): void {
+  private _follow(id: number, { name, args, version }: IFollowing): void {
     if (this._isGreeted) {
       const frame: Outgoing = { op: 'follow', id, document: name, args };
       this._send(version > 0 ? { ...frame, version } : frame);
@@ -270,7 +270,7 @@ export class Socket implements ISocket, IDisposable {
     const one = this._followed.get(id);
     if (one?.version === since) {
       this._onVersion(id, version, () => patched(one.document, data));
-    } else if (one !== undefined && version > one.version) {
+    } else if (one !== undefined && one.version > 0 && version > one.version) {
       this._refollow(id, one); // versions between were lost
     }
   }
@@ -297,7 +297,7 @@ export class Socket implements ISocket, IDisposable {
   }
 
   /** Have the whole document sent. */
-  private _refollow(id: number, one: IOne): void {
+  private _refollow(id: number, one: IFollowing): void {
     one.version = 0;
     this._send({ op: 'leave', id });
     this._follow(id, one);
@@ -316,7 +316,7 @@ export class Socket implements ISocket, IDisposable {
     this._lost.emit(loss);
   }
 
-  private readonly _followed = new Map<number, IOne>();
+  private readonly _followed = new Map<number, IFollowing>();
   private readonly _questions: Questions;
   private readonly _greeted = new Signal<this, IHello>(this);
   private readonly _master = new Signal<this, IMasterState>(this);

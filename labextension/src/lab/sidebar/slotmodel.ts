@@ -1,6 +1,7 @@
 /** The state of slots: their occupants and utilization; independent of the DOM. */
 import type {
   IAgentLine,
+  IAgentUsage,
   IClusterState,
   ISlotLine,
   ISlotUsage,
@@ -16,12 +17,17 @@ export class Usage {
   document: IUsage | null = null;
 
   of(agentId: string, slotId: number): ISlotUsage {
-    return this.document?.agents[agentId]?.slots[slotId] ?? UNKNOWN;
+    return this._agent(agentId)?.slots[slotId] ?? UNKNOWN;
   }
 
   /** CPU utilization of an agent's computer, in percent of all cores. */
   cpu(agentId: string): number | null {
-    return this.document?.agents[agentId]?.cpu ?? null;
+    return this._agent(agentId)?.cpu ?? null;
+  }
+
+  private _agent(id: string): IAgentUsage | undefined {
+    const agents = this.document?.agents ?? {};
+    return Object.hasOwn(agents, id) ? agents[id] : undefined; // an agent may be called `constructor`
   }
 }
 

@@ -15,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from det_jupyter.contract.documents.patches import apply_changes, changes, plain
+from det_jupyter.contract.documents.patches import apply_changes, changes, plain, size_of
+from det_jupyter.contract.messages import Curve
+from det_jupyter.view import build_view_state
+from tests.unit.view.view_samples import CREATED_AT, experiment, trial
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "patches.json"  # labextension/test reads it
 
@@ -84,6 +87,30 @@ def test_a_list_whose_elements_have_moved_is_sent_whole() -> None:
     after = {"rows": [{"id": 99, "a": 99, "b": 99}, *before["rows"]]}
     (operation,) = changes(before, after)
     assert (operation["op"], operation["path"]) == ("replace", "/rows")
+
+
+def test_of_several_charts_the_new_points_are_sent() -> None:
+    def state(num: int) -> dict[str, Any]:
+        curves = [
+            Curve(trial_id=1, group="training", name=name, steps=[*range(num)],
+                  values=[1 / (i + 1) for i in range(num)],
+                  times=[CREATED_AT + i for i in range(num)])
+            for name in ("loss", "error", "accuracy", "reach", "width")
+        ]  # fmt: skip
+        document: dict[str, Any] = plain(
+            build_view_state(experiment(trial()), curves, [], CREATED_AT)
+        )
+        return document
+
+    for more in (1, 5):
+        patch = changes(state(300), state(300 + more))
+        assert {each["op"] for each in patch if "/charts" in each["path"]} <= {"add", "replace"}
+        assert size_of(patch) < size_of(state(300)) / 4
+
+
+def test_lists_of_values_and_objects_are_compared_to_their_last_element() -> None:
+    before, after = {"a": ["x", {"b": 1}]}, {"a": ["x", {"b": True}]}
+    assert changes(before, after) == [{"op": "replace", "path": "/a/1/b", "value": True}]
 
 
 def test_parts_that_are_the_same_objects_are_not_looked_into() -> None:

@@ -20,18 +20,19 @@ from det_jupyter.front.jupyter_server.monitoring import Monitor
 ROW = {"name": "a", "status": "running", "ended_at": None}
 
 
-def take(monitor: Monitor, op: str, data: Any) -> None:
-    asyncio.run(monitor.accept(unpack(pack(data).frame(op=op, id=1))))
+def take(monitor: Monitor, documents: dict[int, Any], op: str, data: Any) -> None:
+    asyncio.run(monitor.accept(unpack(pack(data).frame(op=op, id=1)), documents))
 
 
 def test_changes_of_status_are_events_but_not_those_before_the_first_list() -> None:
     emitted: list[dict[str, Any]] = []
     monitor = Monitor(emitted.append)
     rows = {str(number): ROW | {"id": number} for number in range(1, 30)}
-    take(monitor, "document", {"rows": rows})
+    documents: dict[int, Any] = {}
+    take(monitor, documents, "document", {"rows": rows})
     assert (emitted, monitor.is_busy) == ([], True)
     after = {"1": ROW | {"id": 1, "status": "completed", "ended_at": 5.0}}
-    take(monitor, "patch", changes({"rows": rows}, {"rows": after}))
+    take(monitor, documents, "patch", changes({"rows": rows}, {"rows": after}))
     assert emitted == [{"id": 1, "name": "a", "status": "completed", "was": "running"}]
     assert not monitor.is_busy
 
@@ -41,7 +42,7 @@ def test_changes_of_status_are_events_but_not_those_before_the_first_list() -> N
 )
 def test_a_server_is_busy_while_an_experiment_runs_or_waits(status: str, is_busy: bool) -> None:
     monitor = Monitor(lambda data: None)
-    take(monitor, "document", {"rows": {"1": ROW | {"id": 1, "status": status}}})
+    take(monitor, {}, "document", {"rows": {"1": ROW | {"id": 1, "status": status}}})
     assert monitor.is_busy is is_busy
 
 
@@ -162,10 +163,35 @@ def test_documents_become_events_and_gauges_until_the_feeder_ends(
 def test_what_a_new_feeder_says_first_is_an_event_where_it_has_changed() -> None:
     events: list[dict[str, Any]] = []
     monitor = Monitor(events.append)
-    take(monitor, "document", listed(*(line(number, "running") for number in range(1, 30))))
+    take(monitor, {}, "document", listed(*(line(number, "running") for number in range(1, 30))))
     rows = [line(number, "failed", 2e9) for number in range(1, 29)] + [line(40, "queued")]
-    take(monitor, "document", listed(*rows))
+    take(monitor, {}, "document", listed(*rows))
     assert len(events) == 29
     assert events[-1] == {"id": 40, "name": "n40", "status": "queued", "was": ""}
     assert monitor._statuses == {row["id"]: row["status"] for row in rows}
     assert monitor.is_busy, "one waits"
+
+
+def test_after_a_patch_that_does_not_fit_the_whole_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feeder = Feeder(
+        frame("document", 1, 4, listed(line(1, "running"))),
+        frame("patch", 1, 5, [{"op": "replace", "path": "/rows/7/status", "value": "paused"}]),
+        frame("patch", 2, 6, [{"op": "replace", "path": "/num_slots", "value": 1}]),
+        frame("document", 1, 7, listed(line(1, "paused"))),
+    )
+    events: list[dict[str, Any]] = []
+    monitor = Monitor(events.append)
+
+    async def open_socket(*_: object, **__: object) -> Feeder:
+        return feeder
+
+    async def pause(seconds: float) -> None: ...
+
+    monkeypatch.setattr(monitoring, "open_socket", open_socket)
+    monkeypatch.setattr(monitoring, "asyncio", SimpleNamespace(sleep=pause))
+    asyncio.run(monitor.follow(Address("ws://127.0.0.1:1/socket", "token")))
+    told = [(each["op"], each["id"]) for each in feeder.told[3:]]
+    assert told == [("ack", 1), ("follow", 1), ("follow", 2), ("ack", 1)]
+    assert [each["status"] for each in events] == ["paused"]

@@ -216,7 +216,7 @@ def test_a_tab_that_lacks_more_than_is_kept_is_sent_the_whole() -> None:
         await settle()
         document.remove(first.following)
         for _ in range(4):
-            source.padding = f"{source.num}" * (documents._MOST_KEPT_BYTES // 3)
+            source.padding = f"{source.num}" * (documents._KEPT_BYTES[0] // 3)
             source.happen()
             await settle()
             other.ack()

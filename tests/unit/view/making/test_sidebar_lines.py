@@ -164,6 +164,30 @@ def test_of_slots_and_computers_the_newest_values_are_shown() -> None:
     }
 
 
+def test_what_slots_did_before_stays_until_there_are_newer_samples() -> None:
+    def samples(*more: Series) -> SeriesPage:
+        return SeriesPage(began_at=1.0, series=[*more])
+
+    slots = agent("a", [device(0)])
+    first = samples(
+        series("gpu:GPU-0", "gpu_util", {10.0: 90.0}),
+        series("gpu:GPU-0", "gpu_free_memory", {10.0: 60.0}),
+        series("host", "cpu_util_simple", {10.0: 7.0}),
+    )
+    before = build_usage(slots, first)
+    assert build_usage(slots, samples(), before) == before
+    newer = build_usage(slots, samples(series("gpu:GPU-0", "gpu_util", {40.0: 20.0})), before)
+    assert newer["slots"]["0"] == {
+        "utilization": 20.0,
+        "used": 40.0,
+        "total": 100.0,
+        "missing": "",
+    }
+    hangs = samples(series("gpu:GPU-0", "gpu_util", {}, "the driver hangs"))
+    after = build_usage(slots, hangs, newer)["slots"]["0"]
+    assert (after["utilization"], after["missing"]) == (None, "the driver hangs")
+
+
 @pytest.mark.parametrize(
     ("slot", "said", "missing"),
     [
