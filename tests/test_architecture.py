@@ -302,6 +302,15 @@ def test_frames_of_threads_are_read_where_nothing_is_collected_meanwhile() -> No
     assert readers == {"contract/host/own_threads.py"}
 
 
+def test_nothing_waits_by_what_loses_a_cancellation() -> None:
+    """On Python 3.11 `asyncio.wait_for` forgets that it was cancelled if the result has just come.
+
+    A loop around it then goes on for ever. `asyncio.timeout` does not.
+    """
+    users = [path for path in modules() if "asyncio.wait_for(" in path.read_text()]
+    assert users == []
+
+
 def test_the_drawing_shows_the_rooms_as_they_are() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert draw(page) == page, "run `python -m tests.rooms`"
