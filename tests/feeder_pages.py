@@ -12,19 +12,21 @@ from typing import Any
 
 from websocket import WebSocket, WebSocketTimeoutException, create_connection
 
-from tests.frames import unpack
+from det_jupyter.contract.documents.codec import unpack
+from det_jupyter.contract.documents.patches import Document, apply_changes
 
 TOKEN = "secret"
 
 
 class Page:
-    """A tab: what came over its socket, by number of the topic or question."""
+    """A tab: its documents and the answers that it got, by number."""
 
     def __init__(self, socket: WebSocket, *, acks: bool = True) -> None:
         self.socket = socket
         self.acks = acks
-        self.news: dict[int, list[dict[str, Any]]] = {}
-        self.seqs: dict[int, int] = {}
+        self.documents: dict[int, Document] = {}
+        self.versions: dict[int, int] = {}
+        self.frames: dict[int, list[str]] = {}  # what came of a document: "document", "patch"
         self.errors: list[dict[str, Any]] = []
         self.masters: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
@@ -36,10 +38,13 @@ class Page:
         """Send a frame."""
         self.socket.send(json.dumps(frame))
 
-    def follow(self, number: int, topic: str, since: int | None = None, **args: Any) -> None:
-        """Follow a topic."""
-        more = {} if since is None else {"since": since}
-        self.send(op="follow", id=number, topic=topic, args=args, **more)
+    def follow(self, number: int, document: str, has: Page | None = None, **args: Any) -> None:
+        """Follow a document, of which this page may have a version already."""
+        more = {}
+        if has is not None:
+            more = {"version": has.versions[number]}
+            self.documents[number] = has.documents[number]
+        self.send(op="follow", id=number, document=document, args=args, **more)
 
     def ask(self, number: int, experiment_id: int, kind: str, **fields: Any) -> dict[str, Any]:
         """Ask a question and return the answer."""
@@ -60,12 +65,8 @@ class Page:
         except WebSocketTimeoutException:
             return False
         match frame["op"]:
-            case "news":
-                number = frame["id"]
-                self.news.setdefault(number, []).append(frame["data"])
-                self.seqs[number] = frame["seq"]
-                if self.acks:
-                    self.send(op="ack", id=number, seq=frame["seq"])
+            case "document" | "patch" as op:
+                self._take_version(op, frame)
             case "error":
                 self.errors.append(frame)
             case "master":
@@ -83,9 +84,21 @@ class Page:
             self.read(rest_s)
 
     def last(self, number: int) -> dict[str, Any]:
-        """Return the newest news of a topic, waiting for the first."""
-        self.until(lambda: number in self.news)
-        return self.news[number][-1]
+        """Return the newest version of a document, waiting for the first."""
+        self.until(lambda: number in self.documents)
+        return self.documents[number]
+
+    def _take_version(self, op: str, frame: dict[str, Any]) -> None:
+        number, version = frame["id"], frame["version"]
+        if op == "document":
+            self.documents[number] = frame["data"]
+        else:
+            assert frame["since"] == self.versions.get(number, frame["since"])
+            apply_changes(self.documents[number], frame["data"])
+        self.versions[number] = version
+        self.frames.setdefault(number, []).append(op)
+        if self.acks:
+            self.send(op="ack", id=number, version=version)
 
     def _take(self, timeout_s: float | None = None) -> dict[str, Any]:
         self.socket.settimeout(timeout_s)

@@ -20,7 +20,7 @@ export interface ISource {
   key: string;
   rank?: number;
   open(): IView;
-  /** Called with whether this source draws its key; others need no news. */
+  /** Called with whether this source draws its key; others need no states. */
   setUsed?(isUsed: boolean): void;
 }
 

@@ -4,8 +4,8 @@
  * The model alone draws: into the places of its experiment that the page has (places.ts).
  * Front ends that load widgets only where an output holds one show it there (`render`).
  *
- * A state travels in several traits, so that of a thousand trials only those are sent that changed;
- * det_jupyter/front/answers/state_parts.py says how.
+ * A state travels as an earlier one and the changes since then (`document`, `patch`), of which usually
+ * the second alone is sent (det_jupyter/front/notebook/handles/widget.py).
  */
 import type { AnyModel } from '@anywidget/types';
 
@@ -13,8 +13,8 @@ import { kernelIsGone } from './dom/lost.js';
 import { tabsFrom } from './fetching.js';
 import { MetricChart } from './charts/chart.js';
 import { Questions } from './model/questions.js';
-import type { ICluster, IRow, IViewState, IComparisonState } from './model/state.js';
-import { wholeState } from './model/rows.js';
+import type { IViewState, IComparisonState } from './model/state.js';
+import { type Patch, patched } from './model/documents.js';
 import { Settings, type ISettings } from './model/viewsettings.js';
 import { hasPlaces, keepPicture, replaceCell, watchLink } from './host.js';
 import { persist } from './model/persist.js';
@@ -31,10 +31,8 @@ interface ITraits extends Record<string, unknown> {
   is_door: boolean; // draws nothing, but requests models of other keys from the kernel (places.ts)
   key: string; // key of the experiment's places
   kept: Record<string, unknown>; // the newest picture, as stored in a notebook
-  shown: IViewState;
-  cluster: ICluster | null;
-  rows: IRow[];
-  changed_rows: IRow[];
+  document: { version: number; state: IViewState };
+  patch: { since: number; operations: Patch };
   chosen: number | null;
   settings: Partial<ISettings>;
 }
@@ -94,9 +92,14 @@ class Requests {
   private readonly _waiting = new Map<string, IWaiting>();
 }
 
-function stateOf(model: AnyModel<ITraits>): IViewState {
-  const [shown, cluster] = [model.get('shown'), model.get('cluster')];
-  return wholeState(shown, cluster, model.get('rows'), model.get('changed_rows'));
+/** The present state; undefined if a message was lost, which is asked for then. */
+function stateOf(model: AnyModel<ITraits>): IViewState | undefined {
+  const [{ version, state }, { since, operations }] = [model.get('document'), model.get('patch')];
+  if (version === since) {
+    return patched(state, operations);
+  }
+  model.send({ type: 'whole' });
+  return undefined;
 }
 
 type Model = AnyModel<ITraits & Partial<IComparisonTraits>>;
@@ -138,6 +141,12 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     describeLost: kernelIsGone(english, hasPlaces(model)),
     settings
   });
+  const draw = (): void => {
+    const state = stateOf(model);
+    if (state !== undefined) {
+      view.update(state);
+    }
+  };
   // One message changes several traits with an event each: draw once.
   let isDue = false;
   const onState = (): void => {
@@ -145,17 +154,17 @@ function openExperiment(model: AnyModel<ITraits>): IView {
       isDue = true;
       queueMicrotask(() => {
         isDue = false;
-        view.update(stateOf(model));
+        draw();
       });
     }
   };
   const onSettings = (): void => settings.load(model.get('settings'));
   const onChosen = (): void => view.choose(model.get('chosen'));
-  const states = ['change:shown', 'change:cluster', 'change:rows', 'change:changed_rows'];
+  const states = ['change:document', 'change:patch'];
   states.forEach(event => model.on(event, onState));
   model.on('change:chosen', onChosen);
   model.on('change:settings', onSettings);
-  view.update(stateOf(model));
+  draw();
   onChosen();
   return {
     node: view.node,

@@ -4,7 +4,6 @@ import type { IRow } from '../src/model/state.js';
 import {
   describe as describeRow,
   matches,
-  mergeRows,
   ranks,
   rungText,
   sortRows,
@@ -17,18 +16,6 @@ import { row, search } from './samples.js';
 const ids = (rows: readonly IRow[]): number[] => rows.map(one => one.id);
 
 describe('rows', () => {
-  it('are those sent before, with newer ones in their places and new ones at the end', () => {
-    const merged = mergeRows(
-      [row({ id: 1 }), row({ id: 2 })],
-      [row({ id: 3 }), row({ id: 1, best: 9 })]
-    );
-    expect(merged.map(one => [one.id, one.best])).toEqual([
-      [1, 9],
-      [2, 0.5],
-      [3, 0.5]
-    ]);
-  });
-
   it('have ranks from the best to the worst; without a metric there is none', () => {
     const rows = [row({ id: 1, best: 0.2 }), row({ id: 2, best: null }), row({ id: 3, best: 0.9 })];
     expect([...ranks(search(rows))]).toEqual([

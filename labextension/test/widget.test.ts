@@ -16,7 +16,11 @@ class FakeModel {
   readonly traits: Record<string, unknown>;
 
   constructor(state: IViewState) {
-    this.traits = { shown: state, cluster: null, rows: [], changed_rows: [], chosen: null };
+    this.traits = {
+      document: { version: 1, state },
+      patch: { since: 1, operations: [] },
+      chosen: null
+    };
   }
 
   get(name: string): unknown {
@@ -64,8 +68,11 @@ async function settle(): Promise<void> {
 it('redraws when the kernel sets a new state', async () => {
   const model = new FakeModel(state());
   const { el, end } = render(model);
-  model.set('shown', state({ status: 'paused', status_word: 'Paused', as_of: 1001 }));
-  model.emit('change:shown');
+  const paused = state({ status: 'paused', status_word: 'Paused', as_of: 1001 });
+  model.set('document', { version: 2, state: paused });
+  model.set('patch', { since: 2, operations: [] });
+  model.emit('change:document');
+  model.emit('change:patch');
   await settle();
   expect(el.querySelector('.det-badge')?.textContent).toBe('Paused');
   end();
@@ -76,8 +83,9 @@ it('shows slots and queue as soon as the kernel tells of them', async () => {
   const { el, end } = render(model);
   const section = el.querySelector<HTMLElement>('.det-cluster');
   expect(section?.hidden).toBe(true);
-  model.set('cluster', cluster());
-  model.emit('change:cluster');
+  const operations = [{ op: 'replace', path: '/cluster', value: cluster() }];
+  model.set('patch', { since: 1, operations });
+  model.emit('change:patch');
   await settle();
   expect(section?.hidden).toBe(false);
   expect(section?.textContent).toContain('8 slots: 7 used, 1 free');
@@ -121,24 +129,43 @@ it('is free for the next request when the kernel has carried one out', async () 
   end();
 });
 
-it('puts a search together from the rows it has and those that changed', async () => {
-  const model = new FakeModel(state({ search: search([]), trials: [] }));
-  model.set('rows', [row({ id: 1, best: 0.1 }), row({ id: 2, best: 0.2 })]);
+it('puts a search together from an earlier state and what has changed since', async () => {
+  const rows = [row({ id: 1, best: 0.1 }), row({ id: 2, best: 0.2 })];
+  const model = new FakeModel(state({ search: search(rows), trials: [] }));
   const { el, end } = render(model);
   const ids = (): (string | null)[] =>
     [...el.querySelectorAll('tr[data-trial]')].map(one => one.getAttribute('data-trial'));
   expect(ids()).toEqual(['2', '1']);
-  model.set('changed_rows', [row({ id: 1, best: 0.9 }), row({ id: 3, best: 0.3 })]);
-  model.emit('change:changed_rows');
-  model.emit('change:shown');
+  const operations = [
+    { op: 'replace', path: '/search/rows/0/best', value: 0.9 },
+    { op: 'add', path: '/search/rows/-', value: row({ id: 3, best: 0.3 }) }
+  ];
+  model.set('patch', { since: 1, operations });
+  model.emit('change:patch');
   await settle();
   expect(ids()).toEqual(['1', '3', '2']);
   end();
 });
 
+it('asks for the whole, and leaves what is drawn, when a message of the kernel was lost', async () => {
+  const model = new FakeModel(state({ status_word: 'Running' }));
+  const { el, end } = render(model);
+  const operations = [{ op: 'replace', path: '/status_word', value: 'Paused' }];
+  model.set('patch', { since: 2, operations });
+  model.emit('change:patch');
+  await settle();
+  expect(model.sent).toEqual([{ type: 'whole' }]);
+  expect(el.querySelector('.det-badge')?.textContent).toBe('Running');
+  model.set('document', { version: 2, state: state({}) });
+  model.emit('change:document');
+  await settle();
+  expect(el.querySelector('.det-badge')?.textContent).toBe('Paused');
+  end();
+});
+
 it('tells the kernel which trial was chosen, and hears it from other views', () => {
-  const model = new FakeModel(state({ search: search([]), trials: [] }));
-  model.set('rows', [row({ id: 1 }), row({ id: 2 })]);
+  const rows = [row({ id: 1 }), row({ id: 2 })];
+  const model = new FakeModel(state({ search: search(rows), trials: [] }));
   const { el, end } = render(model);
   el.querySelector<HTMLElement>('tr[data-trial="2"]')?.click();
   expect(model.sent).toEqual([{ chosen: 2 }]);
@@ -150,8 +177,7 @@ it('tells the kernel which trial was chosen, and hears it from other views', () 
 });
 
 it('shows the trial that was chosen before the page was loaded', () => {
-  const model = new FakeModel(state({ search: search([]), trials: [] }));
-  model.set('rows', [row({ id: 1 })]);
+  const model = new FakeModel(state({ search: search([row({ id: 1 })]), trials: [] }));
   model.set('chosen', 1);
   const { el, end } = render(model);
   expect(el.querySelector<HTMLElement>('.det-chosen')?.hidden).toBe(false);

@@ -1,4 +1,4 @@
-"""What the feeder costs: the first news of a long list, and its CPU while much happens.
+"""What the feeder costs: the first version of a long list, and its CPU while much happens.
 
     python -m tests.benchmarks.feeder [EXPERIMENTS] [TRIALS_OF_EACH]
 
@@ -157,7 +157,7 @@ def busy_master(num_experiments: int, num_trials: int) -> Iterator[Gpus]:
 
 
 def measure_first(feeder: FeederProcess, what: str) -> None:
-    """Print how long the first news take, and their bytes."""
+    """Print how long the first version takes, and its bytes."""
     with feeder.page() as page:
         started, before = time.perf_counter(), page.num_bytes
         page.follow(1, "experiments")
@@ -168,9 +168,9 @@ def measure_first(feeder: FeederProcess, what: str) -> None:
 
 
 def measure_load(
-    feeder: FeederProcess, agent: Gpus, what: str, topics: list[str], *, updates: int, hz: int
+    feeder: FeederProcess, agent: Gpus, what: str, documents: list[str], *, updates: int, hz: int
 ) -> dict[str, Any]:
-    """Print the feeder's CPU, and the news of a tab, while much happens."""
+    """Print the feeder's CPU, and what a tab gets, while much happens."""
     process = psutil.Process(feeder.process.pid)
     master = psutil.Process(json.loads(paths.master_file().read_text())["pid"])
     with ExitStack() as stack:
@@ -178,16 +178,16 @@ def measure_load(
         stopped = threading.Event()
         readers = []
         for page in pages:
-            for number, topic in enumerate(topics, start=1):
+            for number, name in enumerate(documents, start=1):
                 args: dict[str, dict[str, Any]] = {
                     "experiment": {"experiment_id": 1}, "usage": {"period_s": 1 / (hz or 1)},
                 }  # fmt: skip
-                page.follow(number, topic, **args.get(topic, {}))
+                page.follow(number, name, **args.get(name, {}))
             readers.append(threading.Thread(target=read, args=(page, stopped)))
         for reader in readers:
             reader.start()
         time.sleep(3)
-        num_before = [sum(map(len, page.news.values())) for page in pages]
+        num_before = [sum(map(len, page.frames.values())) for page in pages]
         bytes_before = pages[0].num_bytes
         of_feeder, of_master = sum(process.cpu_times()[:2]), sum(master.cpu_times()[:2])
         started = time.perf_counter()
@@ -195,7 +195,7 @@ def measure_load(
         took = time.perf_counter() - started
         of_feeder = (sum(process.cpu_times()[:2]) - of_feeder) / took * 100
         of_master = (sum(master.cpu_times()[:2]) - of_master) / took * 100
-        news = sum(map(len, pages[0].news.values())) - num_before[0]
+        num_frames = sum(map(len, pages[0].frames.values())) - num_before[0]
         rate = (pages[0].num_bytes - bytes_before) / took
         memory = process.memory_info().rss / 2**20
         stopped.set()
@@ -203,10 +203,15 @@ def measure_load(
             reader.join()
     print(
         f"{what:30} {done / took:4.0f} updates/s  feeder {of_feeder:5.1f} %  "
-        f"master {of_master:5.1f} %  {news / took:5.1f} news/s and {rate / 1000:7.1f} kB/s "
-        f"to a tab, {memory:.0f} MB"
+        f"master {of_master:5.1f} %  {num_frames / took:5.1f} patches/s and "
+        f"{rate / 1000:7.1f} kB/s to a tab, {memory:.0f} MB"
     )
-    return {"what": what, "feeder": of_feeder, "master": of_master, "news_per_s": news / took}
+    return {
+        "what": what,
+        "feeder": of_feeder,
+        "master": of_master,
+        "patches_per_s": num_frames / took,
+    }
 
 
 def read(page: Page, stopped: threading.Event) -> None:
@@ -240,8 +245,8 @@ def main() -> None:
             measure_first(feeder, "cold")
             measure_first(feeder, "warm")
             loads = [
-                measure_load(feeder, agent, what, topics.split(), updates=updates, hz=hz)
-                for what, topics, updates, hz in (
+                measure_load(feeder, agent, what, documents.split(), updates=updates, hz=hz)
+                for what, documents, updates, hz in (
                     ("nothing happens", "experiments cluster", 0, 0),
                     ("list, slots, trials", "experiments cluster trials", UPDATES_PER_S, 0),
                     ("a page", "experiments cluster experiment", UPDATES_PER_S, 0),

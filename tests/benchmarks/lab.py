@@ -10,9 +10,9 @@ a stand-in with eight GPUs that it samples ten times a second.
     first paint   from JupyterLab being ready (`app.restored`) to the frame after the first rows
                   of experiments are in the page; its layout has the sidebar open
     updates       validations reported one by one to the master, while the sidebar shows the list,
-                  and then an experiment's page in front. `news` are what reaches the page: the
-                  feeder puts together what happens in between. Last, as many news are made up in
-                  the page, of five experiments each
+                  and then an experiment's page in front. `patches` are what reaches the page: the
+                  feeder puts together what happens in between. Last, as many are made up in the
+                  page, of five experiments each
     latency       of GET /api/status, one after the other on one connection, alternating between
                   no socket and five sockets that follow everything an open tab follows
 """
@@ -52,7 +52,7 @@ NUM_TABS, UPDATES_HZ, RELOADS, BLOCKS = 5, 100, 5, 4
 
 # Before the page's own scripts: notes when things happen, what frames cost, and what comes.
 NOTES = """
-window.noted = { frames: [], work_ms: [], news: 0, bytes: 0 };
+window.noted = { frames: [], work_ms: [], frames_in: 0, bytes: 0 };
 const look = () => {
   const { noted } = window;
   const app = window.jupyterapp;
@@ -81,17 +81,17 @@ window.WebSocket = class extends Socket {
     if (this.url.includes('/det-jupyter/')) {
       window.noted.socket = this;
       this.addEventListener('message', ({ data }) => {
-        window.noted.news += 1;
+        window.noted.frames_in += 1;
         window.noted.bytes += data.length ?? data.byteLength;
         const frame = typeof data === 'string' ? JSON.parse(data) : {};
-        if (frame.op === 'news' && frame.data.is_whole && frame.data.gone) {
+        if (frame.op === 'document' && frame.data.rows) {
           window.noted.list = frame;
         }
       });
     }
   }
   send(text) {
-    // The feeder knows nothing of the news that are made up below.
+    // The feeder knows nothing of the patches that are made up below.
     if (!window.noted.isMakingUp || JSON.parse(text).op !== 'ack') {
       super.send(text);
     }
@@ -99,23 +99,27 @@ window.WebSocket = class extends Socket {
 };
 """
 FORGET = """() => {
-  Object.assign(window.noted, { frames: [], work_ms: [], news: 0, bytes: 0 });
+  Object.assign(window.noted, { frames: [], work_ms: [], frames_in: 0, bytes: 0 });
 }"""
 
-# News of experiments as the feeder would send them if it did not put any together: of five each.
+# Patches as the feeder would send them if it did not put any together: of five experiments each.
 MAKE_UP = """perSecond => {
   const { noted } = window;
   const { id, data } = noted.list;
-  const rows = data.rows.slice(0, 5);
-  let seq = 1e9;
+  const ids = Object.keys(data.rows).slice(0, 5);
+  let version = 1e9;
   noted.isMakingUp = true;
+  const whole = { ...noted.list, version };
+  noted.socket.dispatchEvent(new MessageEvent('message', { data: JSON.stringify(whole) }));
   const tell = () => {
-    seq += 1;
-    rows.forEach((row, i) => {
-      rows[i] = { ...row, progress: (seq % 1000) / 1000, best: (seq % 777) / 1000 };
-    });
-    const news = { op: 'news', id, seq, data: { is_whole: false, rows, gone: [] } };
-    noted.socket.dispatchEvent(new MessageEvent('message', { data: JSON.stringify(news) }));
+    const change = (id, name, value) => ({ op: 'replace', path: `/rows/${id}/${name}`, value });
+    const changes = ids.flatMap(id => [
+      change(id, 'progress', (version % 1000) / 1000),
+      change(id, 'best_metric', (version % 777) / 1000)
+    ]);
+    const patch = { op: 'patch', id, since: version, version: version + 1, data: changes };
+    version += 1;
+    noted.socket.dispatchEvent(new MessageEvent('message', { data: JSON.stringify(patch) }));
   };
   noted.makingUp = setInterval(tell, 1000 / perSecond);
 }"""
@@ -214,7 +218,7 @@ def updates(page: Page, agent: BusyAgent, experiment_id: int, seconds: float) ->
     found |= frames(page, "sidebar and page", seconds)
     agent.report(4)
     page.evaluate(MAKE_UP, UPDATES_HZ)
-    return found | frames(page, "made-up news, sidebar and page", seconds)
+    return found | frames(page, "made-up patches, sidebar and page", seconds)
 
 
 def frames(page: Page, what: str, seconds: float) -> dict[str, float]:
@@ -229,7 +233,7 @@ def frames(page: Page, what: str, seconds: float) -> dict[str, float]:
         f"{what}: between frames, ms, median": percentile(taken, 50),
         f"{what}: between frames, ms, p95": percentile(taken, 95),
         f"{what}: drawing in a frame, ms, p95": percentile(noted["work_ms"], 95),
-        f"{what}: news/s": noted["news"] / seconds,
+        f"{what}: patches/s": noted["frames_in"] / seconds,
         f"{what}: kB/s": noted["bytes"] / seconds / 1000,
     }
 
@@ -238,16 +242,16 @@ def latency(lab: Lab, experiment_id: int, seconds: float) -> dict[str, float]:
     """Return what five tabs add to the latency of the Jupyter server."""
     without: list[float] = []
     with_tabs: list[float] = []
-    news = 0
+    num_patches = 0
     for _ in range(BLOCKS):
         without += asked(lab, seconds)
         with open_tabs(lab.root, lab.token, NUM_TABS, experiment_id) as tabs:
-            wait_until(lambda: tabs.count() >= 10 * NUM_TABS, "the sockets get news")
+            wait_until(lambda: tabs.count() >= 10 * NUM_TABS, "the sockets get documents")
             before = tabs.count()
             with_tabs += asked(lab, seconds)
-            news += tabs.count() - before
+            num_patches += tabs.count() - before
         time.sleep(1.0)  # until the server has noticed
-    found = {"news/s of all tabs": news / BLOCKS / seconds}
+    found = {"patches/s of all tabs": num_patches / BLOCKS / seconds}
     for percent in (50, 99):
         alone, beside = percentile(without, percent), percentile(with_tabs, percent)
         found |= {

@@ -37,7 +37,7 @@ class Tabs:
         )
 
     def count(self) -> int:
-        """Return how many news they have got."""
+        """Return how many patches they have got."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -62,41 +62,41 @@ def open_tabs(root: str, token: str, number: int, experiment_id: int) -> Iterato
 
 
 def main() -> None:
-    """Follow, and answer each line with the number of news."""
+    """Follow, and answer each line with the number of patches."""
     address, number, experiment_id = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    news = [0]
+    patches = [0]
 
     def answer() -> None:
         for _ in sys.stdin:
-            print(news[0], flush=True)
+            print(patches[0], flush=True)
 
     async def follow_all() -> None:
-        await asyncio.gather(*(_follow(address, experiment_id, news) for _ in range(number)))
+        await asyncio.gather(*(_follow(address, experiment_id, patches) for _ in range(number)))
 
     threading.Thread(target=answer, daemon=True).start()
     asyncio.run(follow_all())
 
 
-async def _follow(address: str, experiment_id: int, news: list[int]) -> None:
+async def _follow(address: str, experiment_id: int, patches: list[int]) -> None:
     socket = await websocket_connect(address, max_message_size=2**26)
-    topics: list[tuple[str, dict[str, object]]] = [
+    documents: list[tuple[str, dict[str, object]]] = [
         ("experiments", {}),
         ("cluster", {}),
         ("usage", {"period_s": USAGE_PERIOD_S}),
         ("trials", {}),
         ("experiment", {"experiment_id": experiment_id, "chosen": None}),
     ]
-    for number, (topic, args) in enumerate(topics):
-        frame = {"op": "follow", "id": number, "topic": topic, "args": args}
+    for number, (name, args) in enumerate(documents):
+        frame = {"op": "follow", "id": number, "document": name, "args": args}
         await socket.write_message(json.dumps(frame))
     while (message := await socket.read_message()) is not None:
         head = json.loads(message if isinstance(message, str) else header(message))
-        if head["op"] == "news":
-            news[0] += 1
-            ack = {"op": "ack", "id": head["id"], "seq": head["seq"]}
+        if head["op"] in ("document", "patch"):
+            patches[0] += 1
+            ack = {"op": "ack", "id": head["id"], "version": head["version"]}
             await socket.write_message(json.dumps(ack))
         elif head["op"] == "error":
-            raise RuntimeError(f"a topic is over: {head['error']}")
+            raise RuntimeError(f"a document is over: {head['error']}")
 
 
 def header(frame: bytes) -> bytes:

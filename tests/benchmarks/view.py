@@ -122,8 +122,10 @@ UPDATE = """async ([updates, state]) => {
     const charts = state.charts.map(chart => ({ ...chart, series: chart.series.map(one => (
       { ...one, values: one.values.map(grown) })) }));
     const as_of = state.as_of + i / 100;
-    window.model.set('shown', { ...state, as_of, charts, summary: [steps] });
-    window.model.tell('change:shown');
+    const operations = Object.entries({ as_of, charts, summary: [steps] }).map(
+      ([name, value]) => ({ op: 'replace', path: `/${name}`, value }));
+    window.model.set('patch', { since: 1, operations });
+    window.model.tell('change:patch');
     taken.push(new Promise(resolve => requestAnimationFrame(() => setTimeout(() =>
       resolve(document.querySelector('.det-header').textContent.includes('step')
         ? performance.now() - began : NaN)))));
@@ -236,7 +238,9 @@ def opened(page: Page, client: Client) -> dict[str, float]:
     live = fetch(client, 1)
     state = build_view_state(live.experiment, list(live.curves.values()), [], time.time())
     built = time.monotonic() - began
-    page.expose_function("askKernel", lambda message: series_answer(client, 1, message))
+    page.expose_function(
+        "askKernel", lambda message: series_answer(client, 1, message).model_dump()
+    )
     began = time.monotonic()
     load(page, state, "overview", (timings(1, 10), system(0, 10)))
     page.wait_for_selector(".det-board canvas")

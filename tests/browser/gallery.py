@@ -336,12 +336,9 @@ def page_of(state: ViewState, static: Path, tab: str = "overview") -> str:
     """Return a page that shows the live view of `state` at a tab."""
     search = state["search"]
     chosen = search["chosen"]["trial"]["id"] if search and search["chosen"] else None
-    rows = search["rows"] if search else []
-    traits = {
-        "shown": state,
-        "cluster": state["cluster"],
-        "rows": rows,
-        "changed_rows": [],
+    traits: dict[str, Any] = {
+        "document": {"version": 1, "state": state},
+        "patch": {"since": 1, "operations": []},
         "chosen": chosen,
         "settings": {"tab": tab},
     }

@@ -237,7 +237,8 @@ class FakeMaster:
             yield "\n"
             while True:
                 try:
-                    command = await asyncio.wait_for(queue.get(), timeout=5)
+                    async with asyncio.timeout(5):
+                        command = await queue.get()
                     yield command.model_dump_json() + "\n"
                 except TimeoutError:
                     yield "\n"

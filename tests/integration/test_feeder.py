@@ -56,14 +56,9 @@ def page(feeder: FeederProcess) -> Iterator[Page]:
 
 
 def lines_of(page: Page, number: int = 1) -> dict[int, dict[str, Any]]:
-    """Return the list as a page puts it together."""
-    lines: dict[int, dict[str, Any]] = {}
-    for news in page.news.get(number, []):
-        lines = {} if news["is_whole"] else lines
-        lines |= {line["id"]: line for line in news["rows"]}
-        for gone in news["gone"]:
-            lines.pop(gone, None)
-    return lines
+    """Return the lines of the list; none before its first version."""
+    rows = page.documents.get(number, {"rows": {}})["rows"]
+    return {int(name): line for name, line in rows.items()}
 
 
 def test_the_first_frame_says_who_speaks(page: Page) -> None:
@@ -152,16 +147,16 @@ def test_frames_that_make_no_sense_are_answered_and_the_socket_goes_on(page: Pag
     page.until(lambda: len(page.errors) == 10)
     said = {error["id"]: error["error"] for error in page.errors}
     assert said[None].startswith("a frame cannot be read")
-    assert said[1].startswith("there is no topic 'weather'")
+    assert said[1].startswith("there is no document 'weather'")
     assert said[2].startswith("experiment: experiment_id")
     assert said[3].startswith("there is no experiment 4000")
     page.send(op="leave", id=99)
-    page.send(op="ack", id=99, seq=3)
+    page.send(op="ack", id=99, version=3)
     page.follow(4, "experiments")
-    assert page.last(4)["is_whole"]
+    assert "rows" in page.last(4)
 
 
-def test_a_trial_is_followed_by_every_topic_until_it_is_over(client: Client, page: Page) -> None:
+def test_a_trial_is_in_every_document_until_it_is_over(client: Client, page: Page) -> None:
     page.follow(1, "experiments")
     page.follow(2, "cluster")
     page.follow(3, "trials")
@@ -183,13 +178,12 @@ def test_a_trial_is_followed_by_every_topic_until_it_is_over(client: Client, pag
     counts = ("num_running", "num_waiting", "num_slots_used")  # slots are read after experiments
     page.until(lambda: [page.last(2)[count] for count in counts] == [1, 1, 2])
     assert [slot["who"] for slot in page.last(2)["agents"][0]["slots"]] == ["<b>first</b>"] * 2
-    page.until(lambda: page.last(4)["agents"] and page.last(4)["agents"][0]["at"])
-    assert page.last(4)["agents"][0]["cpu"][-1] is not None
-    shown = page.last(5)["shown"]
+    page.until(lambda: any(each["cpu"] is not None for each in page.last(4)["agents"].values()))
+    shown = page.last(5)
     assert (shown["id"], shown["charts"][0]["series"][0]["kind"]) == (first.id, "line")
     first.kill()
     page.until(lambda: lines_of(page)[second.id]["status"] == "completed")
-    page.until(lambda: page.last(5)["shown"]["status"] == "canceled")
+    page.until(lambda: page.last(5)["status"] == "canceled")
     page.follow(6, "comparison", experiment_ids=[first.id, second.id])
     assert [side["id"] for side in page.last(6)["sides"]] == [first.id, second.id]
     page.until(lambda: page.last(3)["trials"] == [])
@@ -204,15 +198,13 @@ def test_a_page_that_was_cut_off_gets_what_it_lacks(
     with feeder.page() as cut:
         cut.follow(1, "experiments")
         cut.until(lambda: lines_of(cut).get(old.id, {}).get("status") == "completed")
-        seen, instance = cut.seqs[1], cut.hello["instance"]
     new = submit(client, small_config())
     new.wait()
     with feeder.page() as again:
-        assert again.hello["instance"] == instance
-        again.follow(8, "experiments", since=seen)
-        again.until(lambda: lines_of(again, 8).get(new.id, {}).get("status") == "completed")
-        assert not again.news[8][0]["is_whole"]
-        assert old.id not in lines_of(again, 8)
+        assert again.hello["instance"] == cut.hello["instance"]
+        again.follow(1, "experiments", has=cut)
+        again.until(lambda: lines_of(again).get(new.id, {}).get("status") == "completed")
+        assert set(again.frames[1]) == {"patch"}
 
 
 def test_a_page_that_does_not_acknowledge_is_not_flooded(
@@ -225,10 +217,10 @@ def test_a_page_that_does_not_acknowledge_is_not_flooded(
         wait_for_steps(trial, 20)
         trial.wait()
         page.drain(1.0)
-        assert len(page.news[1]) == len(page.news[2]) == MOST_UNACKED
-        page.send(op="ack", id=2, seq=page.seqs[2])
-        page.until(lambda: page.last(2)["shown"]["status"] == "completed")
-        assert len(page.news[2]) == MOST_UNACKED + 1
+        assert len(page.frames[1]) == len(page.frames[2]) == MOST_UNACKED
+        page.send(op="ack", id=2, version=page.versions[2])
+        page.until(lambda: page.last(2)["status"] == "completed")
+        assert len(page.frames[2]) == MOST_UNACKED + 1
 
 
 def test_questions_are_answered_and_changes_need_leave(
@@ -270,7 +262,9 @@ def test_a_button_of_a_waiting_trial_carries_its_remedy_out(client: Client, page
     holds.wait()
 
 
-def test_a_deleted_experiment_ends_its_topics_with_a_sentence(client: Client, page: Page) -> None:
+def test_a_deleted_experiment_ends_its_document_with_a_sentence(
+    client: Client, page: Page
+) -> None:
     gone = submit(client, small_config())
     gone.wait()
     page.follow(1, "experiments")
@@ -289,23 +283,23 @@ def test_what_is_over_and_goes_on_is_followed_again(client: Client, page: Page) 
     done = submit(client, small_config())
     done.wait()
     page.follow(1, "experiment", experiment_id=done.id)
-    page.until(lambda: page.last(1)["shown"]["status"] == "completed")
+    page.until(lambda: page.last(1)["status"] == "completed")
     done.set_name("renamed")
-    page.until(lambda: page.last(1)["shown"]["name"] == "renamed")
+    page.until(lambda: page.last(1)["name"] == "renamed")
     longer = {"name": "single", "metric": "error", "max_length": {"batches": 90}}
     done.continue_(config={"searcher": longer})
-    page.until(lambda: page.last(1)["shown"]["summary"] == ["step 90"])
+    page.until(lambda: page.last(1)["summary"] == ["step 90"])
 
 
-def test_topics_go_on_after_the_master_was_killed(home: DetHome, page: Page) -> None:
+def test_documents_go_on_after_the_master_was_killed(home: DetHome, page: Page) -> None:
     client = home.client()
     trial = submit(client, slow(0.05))
     page.follow(1, "experiments")
     page.follow(2, "experiment", experiment_id=trial.id)
-    page.until(lambda: page.last(2)["shown"]["summary"])
-    before = page.last(2)["shown"]["summary"]
+    page.until(lambda: page.last(2)["summary"])
+    before = page.last(2)["summary"]
     home.master().send_signal(signal.SIGKILL)
-    page.until(lambda: page.last(2)["shown"]["summary"] != before)
+    page.until(lambda: page.last(2)["summary"] != before)
     page.until(lambda: lines_of(page)[trial.id]["status"] == "completed")
     page.until(lambda: [said["state"] for said in page.masters][-1:] in ([], ["running"]))
     client.session.close()

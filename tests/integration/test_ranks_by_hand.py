@@ -278,7 +278,7 @@ def test_ranks_of_two_jobs_that_start_together_do_not_meet(
 
 
 def test_a_rank_that_meets_the_rank_0_of_another_job_is_refused_by_name(lab: Lab) -> None:
-    options = f"join_timeout_s=1.5, force_tcp=True, pub_port={free_port()}"
+    options = f"join_timeout_s=20, force_tcp=True, pub_port={free_port()}"
     code = f"{IN_TURN}d = DistributedContext(**place, {options})\ntime.sleep(2)"
     begun = [lab.job(code, 2, name=name, parent=name) for name in "ab"]
     with begun[0], begun[1]:

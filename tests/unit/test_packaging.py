@@ -113,7 +113,8 @@ def test_only_what_is_imported_is_fetched_for_the_front_end() -> None:
     front = ROOT / "labextension"
     package = json.loads((front / "package.json").read_text())
     texts = [path.read_text() for path in (front / "src").rglob("*.ts")]
-    used = {name for text in texts for name in re.findall(r"from '((?:@[\w-]+/)?[\w-]+)'", text)}
+    imported = re.compile(r"from '((?:@[\w-]+/)?[\w-]+)(?:/[\w./-]+)?'")
+    used = {name for text in texts for name in imported.findall(text)}
     tools = {"@jupyter/builder", "esbuild", "terser"}
     assert set(package["dependencies"]) - tools == used - set(package["devDependencies"])
 

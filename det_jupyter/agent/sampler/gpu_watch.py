@@ -108,9 +108,8 @@ class GpuWatch:
             assert process.stdout is not None
             while True:
                 limit_s = self._silence_s if has_worked else self._start_s
-                line = await asyncio.wait_for(
-                    process.stdout.readline(), self._interval_s + limit_s
-                )
+                async with asyncio.timeout(self._interval_s + limit_s):
+                    line = await process.stdout.readline()
                 if not line:
                     break
                 message = json.loads(line)
@@ -157,7 +156,8 @@ async def _end(process: Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _EXIT_S)
+        async with asyncio.timeout(_EXIT_S):
+            await process.wait()
         return
     with suppress(ProcessLookupError):
         process.kill()

@@ -1,45 +1,48 @@
-"""Frames between a page of JupyterLab and the feeder: one WebSocket per tab, many topics.
+"""Frames between a page of JupyterLab and the feeder: one WebSocket per tab, many documents.
 
-    page -> feeder     {"op": "follow", "id": 7, "topic": "experiment", "args": {...}, "since": 12}
-                       {"op": "ack", "id": 7, "seq": 13}
+    page -> feeder     {"op": "follow", "id": 7, "document": "experiment", "args": {...},
+                        "version": 12}
+                       {"op": "ack", "id": 7, "version": 13}
                        {"op": "leave", "id": 7}
                        {"op": "ask", "id": 8, "experiment_id": 3, "question": {...}}
                        {"op": "ping"}
     feeder -> page     {"op": "hello", "instance": ..., "version": ..., "protocol": ..., ...}
                        {"op": "master", "state": "running", "problem": "", "command": ""}
-                       {"op": "news", "id": 7, "seq": 13, "data": {...}}
-                       {"op": "error", "id": 7, "error": "..."}        the topic is over
+                       {"op": "document", "id": 7, "version": 12, "data": {...}}
+                       {"op": "patch", "id": 7, "since": 12, "version": 13, "data": [...]}
+                       {"op": "error", "id": 7, "error": "..."}     no more of the document
                        {"op": "answer", "id": 8, "error": "", "data": {...}}
                        {"op": "pong"}                         the answer to a ping
 
 The page chooses `id`, which is unique in its socket; it is null in the error about an invalid
-frame. News of a topic have ascending numbers, with gaps. After a lost connection a page follows
-the topic again with the last number it got. The number is valid if `instance` is the same as
-before: a restarted feeder has a new one. At most `MOST_UNACKED` news of a topic are
-unacknowledged; later ones are merged until an `ack` arrives, so a slow page gets fewer news, and
-never outdated ones.
+frame. A patch has the changes from version `since` to `version` (JSON Patch, RFC 6902;
+contract/documents/patches.py). Versions ascend, with gaps. After a lost connection a page follows
+the document again with the version it has: it gets a patch if the feeder has kept the changes
+since, and else the whole. A version is valid if `instance` is the same as before: a restarted
+feeder has a new one. At most `MOST_UNACKED` versions of a document are unacknowledged; later ones
+are merged until an `ack` arrives, so a slow page gets fewer patches, and never outdated ones.
 
 A frame with long lists of numbers is binary, and contains them as float64 columns. Other frames
-are text (pages/codec.py; tests/fixtures/frames.json has frames of both kinds):
+are text (contract/documents/codec.py; tests/fixtures/frames.json has frames of both kinds):
 
     4 bytes    length of the header, little endian, unsigned
     header     JSON in UTF-8, in which {"$f64": [first, length]} stands for a list,
                padded with spaces so that the columns start at a multiple of 8
     columns    float64, little endian; NaN stands for null
 
-Topics, their arguments, and their news:
+Documents, their arguments, and what they are (view/model/):
 
-    experiments   {}                                  ExperimentNews (view/model/sidebar.py)
-    cluster       {}                                  ClusterNews
-    usage         {"period_s": 1.0}                   UsageNews: all samples since
-    experiment    {"experiment_id": 3, "chosen": 17}  ViewNews: the parts of a ViewState
-    trials        {}                                  TrialNews: trials and ranks, for Running
+    experiments   {}                                  ExperimentList
+    cluster       {}                                  ClusterState
+    usage         {"period_s": 1.0}                   Usage: what slots did last
+    experiment    {"experiment_id": 3, "chosen": 17}  ViewState
+    trials        {}                                  TrialList: trials and ranks, for Running
     comparison    {"experiment_ids": [3, 4]}          ComparisonState
 
 Before it opens a socket, a page requests `GET det-jupyter/info`, the handshake:
 
     {"version": "0.1.0",        of det_jupyter in the Jupyter Server
-     "protocol": 1,             PAGE_PROTOCOL
+     "protocol": 2,             PAGE_PROTOCOL
      "may_read": true,          whether the authorizer lets this user see experiments
      "may_write": true,         whether it lets this user change anything
      "may": {"experiments": ["read", "write", "execute"], "cluster": [...], "logs": [...],
@@ -79,7 +82,7 @@ from det_jupyter.contract.messages.rank_orders import TraceView
 from det_jupyter.contract.messages.views import CheckpointView
 from det_jupyter.contract.messages.wire import Wire
 
-PAGE_PROTOCOL = 1
+PAGE_PROTOCOL = 2
 MOST_UNACKED = 2
 ABSENT = (  # error of requests and questions; beside a button, pages have another text
     "no det_jupyter master runs; start it in the sidebar"

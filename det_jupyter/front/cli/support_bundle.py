@@ -28,6 +28,7 @@ from typing import Any
 
 import yaml
 
+from det_jupyter._version import __version__
 from det_jupyter.client.client import Client
 from det_jupyter.client.environment import assigned_values
 from det_jupyter.client.log_lines import line_text, read
@@ -171,7 +172,7 @@ def _secrets(client: Client, views: list[ExperimentView], collected: _Collected)
 
 
 def _collect(client: Client, views: list[ExperimentView], collected: _Collected) -> None:
-    about = {"version": metadata.version("det-jupyter"), "at": time.strftime("%Y-%m-%d %H:%M:%S")}
+    about = {"version": __version__, "at": time.strftime("%Y-%m-%d %H:%M:%S")}
     collected.files["README.txt"] = _ABOUT.format(**about)
     collected.add_document("versions.json", _versions)
     collected.add_document(

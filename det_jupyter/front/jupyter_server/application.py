@@ -99,9 +99,10 @@ class DetJupyterApp(ExtensionApp):
         stopping = asyncio.ensure_future(self._stop_all())
         await asyncio.wait([stopping], timeout=_STOP_S)
         if not stopping.done():
+            stopping.cancel()
             still = ", ".join(sorted(repr(task) for task in asyncio.all_tasks()))
             self.log.warning("not all of det_jupyter has ended within %g s: %s", _STOP_S, still)
-        elif (error := stopping.exception()) is not None:
+        elif not stopping.cancelled() and (error := stopping.exception()) is not None:
             self.log.error("det_jupyter could not be ended", exc_info=error)
 
     async def _stop_all(self) -> None:

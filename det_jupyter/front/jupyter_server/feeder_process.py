@@ -232,7 +232,8 @@ async def _end(process: Process, patience_s: float) -> None:
         process.stdin.close()
     for send_signal in (process.terminate, process.kill, None):
         try:
-            await asyncio.wait_for(process.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await process.wait()
             return
         except TimeoutError:
             with suppress(ProcessLookupError):

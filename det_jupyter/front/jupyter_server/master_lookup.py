@@ -65,7 +65,8 @@ class MasterLookup:
 
     async def _found(self) -> MasterInfo | None:
         try:
-            return await asyncio.wait_for(self._finding.result(), _FIND_TIMEOUT_S)
+            async with asyncio.timeout(_FIND_TIMEOUT_S):
+                return await self._finding.result()
         except TimeoutError:
             raise MasterUnreachable(
                 f"the folder of det_jupyter did not answer within {_FIND_TIMEOUT_S:g} s: "

@@ -1,6 +1,6 @@
-"""Jupyter events and Prometheus gauges, made from the feeder's news.
+"""Jupyter events and Prometheus gauges, made from the feeder's documents.
 
-It follows topics over a read-only socket, as a page does. Events are emitted for changes of an
+It follows them over a read-only socket, as a page does. Events are emitted for changes of an
 experiment's status, which are few, and not for samples: each subscriber receives all events.
 """
 
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
+import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
-from struct import unpack_from
-from typing import Any, cast
+from typing import Any
 
+from jsonpatch import JsonPatchException, JsonPointerException
 from prometheus_client import Gauge
 from tornado.websocket import WebSocketClosedError
 
+from det_jupyter.contract.documents.codec import unpack
+from det_jupyter.contract.documents.patches import Document, apply_changes
 from det_jupyter.errors import DetError
 from det_jupyter.front.jupyter_server.feeder_process import Address
 from det_jupyter.front.jupyter_server.relay import open_socket
+
+logger = logging.getLogger(__name__)
 
 SCHEMA = Path(__file__).parent / "events" / "experiment.yaml"
 SCHEMA_ID = "https://github.com/det-jupyter/det_jupyter/events/experiment"
@@ -33,13 +37,13 @@ _UTILIZATION = Gauge(
     "det_jupyter_gpu_utilization_percent", "What a GPU did last", ["agent", "slot"]
 )
 
-_TOPICS: dict[int, tuple[str, dict[str, Any]]] = {
+_FOLLOWED: dict[int, tuple[str, dict[str, Any]]] = {
     1: ("experiments", {}),
     2: ("cluster", {}),
     3: ("usage", {"period_s": 15.0}),  # the usual scrape interval of Prometheus
 }
 _EVENTS_AT_ONCE = 10  # before other tasks of the server run
-_PAUSE_S = 0.2  # between news
+_PAUSE_S = 0.2  # between versions
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
@@ -52,14 +56,9 @@ class Monitor:
 
     def __init__(self, emit: Callable[[dict[str, Any]], object]) -> None:
         self._emit = emit
-        self._statuses: dict[int, str] | None = None  # by experiment; None before the first news
-        self._active: set[int] = set()
+        self._statuses: dict[int, str] | None = None  # by experiment; None before the first list
+        self.is_busy = False  # whether an experiment runs or waits
         self.is_following = False
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an experiment runs or waits."""
-        return bool(self._active)
 
     async def follow(self, address: Address) -> None:
         """Follow a feeder until its process ends."""
@@ -68,85 +67,79 @@ class Monitor:
         except (DetError, TimeoutError):
             return
         try:
-            for number, (topic, args) in _TOPICS.items():
-                request = {"op": "follow", "id": number, "topic": topic, "args": args}
-                await socket.write_message(json.dumps(request))
+            documents: dict[int, Document] = {}
+            for number in _FOLLOWED:
+                await socket.write_message(_request(number))
             self.is_following = True
             while (message := await socket.read_message()) is not None:
-                frame, columns = _decoded(message)
-                if frame.get("op") == "news":
-                    topic, _ = _TOPICS.get(frame["id"], ("", {}))
-                    await self._apply(topic, frame["data"], columns)
-                    await asyncio.sleep(_PAUSE_S)  # the feeder merges what happens meanwhile
-                    ack = {"op": "ack", "id": frame["id"], "seq": frame["seq"]}
-                    await socket.write_message(json.dumps(ack))
+                frame = unpack(message)
+                if frame["op"] in ("document", "patch"):
+                    await socket.write_message(await self._answer_to(frame, documents))
         except WebSocketClosedError:  # the feeder was killed; feeder_process.py logs that
             return
         finally:
             socket.close()
-            self.is_following = False
-            self._active.clear()
+            self.is_following = self.is_busy = False
             _EXPERIMENTS.clear()
             _SLOTS.set(0)
             _SLOTS_USED.set(0)
             _UTILIZATION.clear()
 
-    async def _apply(self, topic: str, news: dict[str, Any], columns: bytes) -> None:
-        if topic == "cluster":
-            _SLOTS.set(news["num_slots"])
-            _SLOTS_USED.set(news["num_slots_used"])
-        elif topic == "experiments":
-            await self._apply_experiments(news, _numbers(news["gone"], columns))
-        elif topic == "usage":
-            _apply_usage(news, columns)
+    async def _answer_to(self, frame: dict[str, Any], documents: dict[int, Document]) -> str:
+        """Take a version; return its acknowledgement, or a request for the whole document."""
+        number = frame["id"]
+        try:
+            await self.accept(frame, documents)
+        except (KeyError, JsonPatchException, JsonPointerException) as error:
+            logger.warning("a patch of %s does not fit: %s", _FOLLOWED[number][0], error)
+            documents.pop(number, None)
+            return _request(number)
+        await asyncio.sleep(_PAUSE_S)  # the feeder merges what happens meanwhile
+        return json.dumps({"op": "ack", "id": number, "version": frame["version"]})
 
-    async def _apply_experiments(self, news: dict[str, Any], gone: Sequence[Any]) -> None:
-        before, rows = self._statuses, news["rows"]
-        changes = [row | {"was": (before or {}).get(row["id"], "")} for row in rows]
-        statuses = {} if news["is_whole"] or before is None else before
-        if news["is_whole"]:
-            self._active.clear()
-        for row in rows:
-            statuses[row["id"]] = row["status"]
-            is_active = row["ended_at"] is None and row["status"] != "paused"
-            (self._active.add if is_active else self._active.discard)(row["id"])
-        for number in map(int, gone):
-            statuses.pop(number, None)
-            self._active.discard(number)
-        self._statuses = statuses
+    async def accept(self, frame: dict[str, Any], documents: dict[int, Document]) -> None:
+        """Take the frame `document` or `patch`: change `documents`, set gauges, emit events.
+
+        Raises:
+            KeyError, JsonPatchException, JsonPointerException: A patch is of another version.
+        """
+        number, data = frame["id"], frame["data"]
+        if frame["op"] == "patch":
+            data = apply_changes(documents[number], data)
+        documents[number] = data
+        match _FOLLOWED[number][0]:
+            case "cluster":
+                _SLOTS.set(data["num_slots"])
+                _SLOTS_USED.set(data["num_slots_used"])
+            case "experiments":
+                await self._apply_experiments(data["rows"].values())
+            case "usage":
+                _apply_usage(data)
+
+    async def _apply_experiments(self, rows: Collection[dict[str, Any]]) -> None:
+        before, self._statuses = self._statuses, {row["id"]: row["status"] for row in rows}
+        self.is_busy = any(row["ended_at"] is None and row["status"] != "paused" for row in rows)
         _EXPERIMENTS.clear()
-        for status, number in Counter(statuses.values()).items():
+        for status, number in Counter(self._statuses.values()).items():
             _EXPERIMENTS.labels(status=status).set(number)
-        if before is not None:  # the first news contain no changes
-            await self._emit_changes([row for row in changes if row["was"] != row["status"]])
-
-    async def _emit_changes(self, changes: list[dict[str, Any]]) -> None:
-        for index, row in enumerate(changes):
+        if before is None:
+            return  # the first list contains no changes
+        changed = [row for row in rows if before.get(row["id"]) != row["status"]]
+        for index, row in enumerate(changed):
             fields = {"id": row["id"], "name": row["name"]}
-            self._emit({**fields, "status": row["status"], "was": row["was"]})
+            self._emit({**fields, "status": row["status"], "was": before.get(row["id"], "")})
             if index % _EVENTS_AT_ONCE == _EVENTS_AT_ONCE - 1:
                 await asyncio.sleep(0)  # lets other tasks of the server run
 
 
-def _apply_usage(news: dict[str, Any], columns: bytes) -> None:
-    for agent in news["agents"]:
-        for slot, percents in zip(agent["slot_ids"], agent["utilization"], strict=True):
-            values = _numbers(percents, columns)
-            if values and values[-1] is not None and not math.isnan(values[-1]):
-                _UTILIZATION.labels(agent=agent["agent_id"], slot=slot).set(values[-1])
+def _request(number: int) -> str:
+    """Return the frame that follows a document; if it is followed already, its whole is sent."""
+    document, args = _FOLLOWED[number]
+    return json.dumps({"op": "follow", "id": number, "document": document, "args": args})
 
 
-def _numbers(numbers: Any, columns: bytes) -> Sequence[Any]:
-    """Return a list of numbers, decoded if it refers to a column."""
-    if isinstance(numbers, dict):
-        first, length = numbers["$f64"]
-        return unpack_from(f"<{length}d", columns, first * 8)
-    return cast("list[Any]", numbers)
-
-
-def _decoded(message: str | bytes) -> tuple[dict[str, Any], bytes]:
-    """Return a frame's fields and its columns (messages/pages.py); a text frame has none."""
-    if isinstance(message, str):
-        return json.loads(message), b""
-    end = 4 + int.from_bytes(message[:4], "little")
-    return json.loads(message[4:end]), message[end:]
+def _apply_usage(usage: dict[str, Any]) -> None:
+    for agent_id, agent in usage["agents"].items():
+        for slot_id, slot in agent["slots"].items():
+            if slot["utilization"] is not None:
+                _UTILIZATION.labels(agent=agent_id, slot=slot_id).set(slot["utilization"])

@@ -1,7 +1,7 @@
 """Relays the frames of a tab's socket to the feeder and back, with backpressure.
 
 Each direction reads a frame only after it has written the one before. So nothing accumulates here
-for a page that reads slowly: the feeder waits for it and sends fewer news.
+for a page that reads slowly: the feeder waits for it and sends fewer versions.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from det_jupyter.front.jupyter_server.routes import ACTIONS, PREFIX
 _FEEDER_ENDED, _TRY_LATER = 1012, 1013
 _CONNECT_S = 10.0
 _REASON_BYTES = 120  # at most 123 fit into a close frame
-# The resources that a user must be allowed to read, by topic and by type of question.
-_TOPICS = {"cluster": "cluster", "usage": "cluster"}  # others: experiments
+# The resources that a user must be allowed to read, by document and by type of question.
+_DOCUMENTS = {"cluster": "cluster", "usage": "cluster"}  # others: experiments
 _QUESTIONS = {"logs": "logs", "stacks": "kernels"}  # series of an agent: cluster
 
 
@@ -92,7 +92,7 @@ class ReadGate:
 
 def _resource_of(frame: dict[str, object]) -> str:
     if frame["op"] == "follow":
-        return _TOPICS.get(str(frame.get("topic")), "experiments")
+        return _DOCUMENTS.get(str(frame.get("document")), "experiments")
     question = frame.get("question")
     if not isinstance(question, dict):
         return "experiments"

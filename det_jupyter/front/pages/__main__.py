@@ -52,7 +52,8 @@ async def _serve(token: str, *, may_start: bool) -> None:
     server = BoundedServer(make_application(feeder), waiting=feeder.waiting)
     server.add_sockets(sockets)
     with suppress(TimeoutError):  # a first frame before the timeout has the state `starting`
-        await asyncio.wait_for(feeder.check_master(), _FIRST_CHECK_S)
+        async with asyncio.timeout(_FIRST_CHECK_S):
+            await feeder.check_master()
     watching = asyncio.create_task(feeder.watch_master())
     holding = asyncio.create_task(asyncio.to_thread(_hold_lock))
     print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)

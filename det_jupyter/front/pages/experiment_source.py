@@ -1,4 +1,4 @@
-"""The topic `experiment`: the view state of one experiment, in parts (answers/state_parts.py).
+"""The document `experiment`: the view state of one experiment.
 
 All tabs that show an experiment share one follower, whichever trial they have chosen. It follows
 until the experiment ends. Later changes (name, labels, continuation) are reported by the overview;
@@ -10,19 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from det_jupyter.client import Follower
+from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.answers.known_importance import KnownImportance
-from det_jupyter.front.answers.state_parts import parts_of
 from det_jupyter.front.pages.listeners import Listeners
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Ids, Overview
 from det_jupyter.view import build_view_state
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.search_state import Row
-from det_jupyter.view.model.sidebar import ViewNews
 from det_jupyter.view.model.status_looks import ENDED
 
 _MAX_AGE_S = 10.0
@@ -112,7 +109,7 @@ class SharedFollower:
 
 
 class ExperimentSource:
-    """Makes ViewNews, with the details of the search's trial `chosen`."""
+    """Makes a ViewState, with the details of the search's trial `chosen`."""
 
     period_s = 0.25
     max_age_s: float | None = _MAX_AGE_S  # pages report an error if nothing arrives for longer
@@ -120,18 +117,15 @@ class ExperimentSource:
     def __init__(self, followed: SharedFollower, chosen: int | None) -> None:
         self._followed = followed
         self._chosen = chosen
-        self._rows: list[Row] = []  # to which `changed_rows` refers
-        self._rows_version = 0
-        self._parts: dict[str, Any] = {}
 
     def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
         return self._followed.listeners.add(mark_stale)
 
-    def update(self, version: int) -> bool:
+    def make(self) -> Document | None:
         follower = self._followed.follower()
         live = follower.live
         if live is None:
-            return False
+            return None
         self._followed.refresh_importance(live)
         importance = self._followed.importance
         with follower.lock:
@@ -146,11 +140,5 @@ class ExperimentSource:
                 importance=None if importance is None else importance.latest,
             )
         self.max_age_s = None if state["status"] in ENDED else _MAX_AGE_S
-        self._parts = parts_of(state, self._rows)
-        if self._parts["rows"] is not self._rows or not self._rows_version:
-            self._rows, self._rows_version = self._parts["rows"], version
-        return True
-
-    def news(self, since: int) -> Any:
-        news = ViewNews(**self._parts)  # type: ignore[typeddict-item]  # `parts_of` returns its fields
-        return {**news, "rows": None} if since >= self._rows_version else news
+        document: Document = plain(state)
+        return document

@@ -16,7 +16,7 @@ Number = Annotated[StrictInt, Field(ge=0, le=2**53)]
 
 
 class NoArgs(Wire):
-    """A topic without arguments."""
+    """A document without arguments."""
 
 
 class UsageArgs(Wire):
@@ -33,13 +33,13 @@ class ExperimentArgs(Wire):
 
 
 class ComparisonArgs(Wire):
-    """ExperimentsSource side by side."""
+    """Experiments side by side."""
 
     experiment_ids: Annotated[list[Number], Field(max_length=MAX_COMPARED)]
 
 
 Args = NoArgs | UsageArgs | ExperimentArgs | ComparisonArgs
-TOPICS: dict[str, type[Args]] = {
+DOCUMENTS: dict[str, type[Args]] = {
     "experiments": NoArgs,
     "cluster": NoArgs,
     "usage": UsageArgs,
@@ -50,25 +50,25 @@ TOPICS: dict[str, type[Args]] = {
 
 
 class Follow(Wire):
-    """Follow a topic; `since` is the number of the last news that the page received."""
+    """Follow a document, of which the page has `version`; 0: none."""
 
     op: Literal["follow"]
     id: Number
-    topic: Annotated[str, Field(max_length=100)]
+    document: Annotated[str, Field(max_length=100)]
     args: dict[str, Any] = {}
-    since: Number = 0
+    version: Number = 0
 
 
 class Ack(Wire):
-    """News `seq` of a topic, and all before, have been received."""
+    """A version of a document, and all before, have been received."""
 
     op: Literal["ack"]
     id: Number
-    seq: Number
+    version: Number
 
 
 class Leave(Wire):
-    """Stop following a topic."""
+    """Stop following a document."""
 
     op: Literal["leave"]
     id: Number
@@ -106,17 +106,18 @@ def parse(message: str | bytes) -> Frame:
 
 
 def args_of(frame: Follow) -> Args:
-    """Return the validated arguments of a topic.
+    """Return the validated arguments of a document.
 
     Raises:
-        UsageError: The topic does not exist, or the arguments are invalid.
+        UsageError: The document does not exist, or the arguments are invalid.
     """
-    if frame.topic not in TOPICS:
-        raise UsageError(f"there is no topic {frame.topic!r}; those are: {', '.join(TOPICS)}")
+    if frame.document not in DOCUMENTS:
+        names = ", ".join(DOCUMENTS)
+        raise UsageError(f"there is no document {frame.document!r}; those are: {names}")
     try:
-        return TOPICS[frame.topic].model_validate(frame.args)
+        return DOCUMENTS[frame.document].model_validate(frame.args)
     except (ValidationError, RecursionError) as error:
-        raise UsageError(f"{frame.topic}: {_first(error)}") from None
+        raise UsageError(f"{frame.document}: {_first(error)}") from None
 
 
 def _first(error: ValidationError | RecursionError) -> str:

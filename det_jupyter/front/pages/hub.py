@@ -1,10 +1,10 @@
-"""Topics by name and arguments; all tabs that follow the same one share it.
+"""Documents by name and arguments; all tabs that follow the same one share it.
 
-    tab -> topic -> source -> Overview          all experiments and slots
-                           -> SharedFollower    one experiment, whichever trial is chosen
-                           -> DeviceSamples     utilization of devices
+    tab -> live document -> source -> Overview          all experiments and slots
+                                   -> SharedFollower    one experiment, whichever trial is chosen
+                                   -> DeviceSamples     utilization of devices
 
-A topic that no tab follows is kept for some seconds: a page that is reloaded follows it again.
+One that no tab follows is kept for some seconds: a page that is reloaded follows it again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TypeVar
 from det_jupyter.errors import UsageError
 from det_jupyter.front.pages.experiment_source import ExperimentSource, SharedFollower
 from det_jupyter.front.pages.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
+from det_jupyter.front.pages.live_document import LiveDocument, Source
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Overview
 from det_jupyter.front.pages.overview_sources import (
@@ -25,7 +26,6 @@ from det_jupyter.front.pages.overview_sources import (
     comparison_source,
     trials_source,
 )
-from det_jupyter.front.pages.topic import Source, Topic
 from det_jupyter.front.pages.usage_source import DeviceSamples, UsageSource
 
 T = TypeVar("T")
@@ -36,50 +36,52 @@ _LINGER_S = 30.0
 
 
 class Hub:
-    """All topics. Not thread-safe; a topic that no tab follows is kept for `linger_s`."""
+    """All live documents. Not thread-safe; one that no tab follows is kept for `linger_s`."""
 
     def __init__(self, connection: MasterConnection, *, linger_s: float = _LINGER_S) -> None:
         self._connection = connection
         self._linger_s = linger_s
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-topic")
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-document")
         self._overview = Overview(connection)
         self._samples = DeviceSamples(connection, self._overview)
         self._followed: dict[int, SharedFollower] = {}
-        self._topics: dict[str, Topic] = {}
+        self._documents: dict[str, LiveDocument] = {}
 
-    def topic(self, name: str, args: Args) -> Topic:
-        """Return the topic of this name and arguments; make it if it does not exist.
+    def document(self, name: str, args: Args) -> LiveDocument:
+        """Return the document of this name and arguments; make it if it does not exist.
 
         Raises:
             UsageError: Too many experiments are followed.
         """
         key = f"{name} {args.model_dump_json()}"
-        if key not in self._topics:
+        if key not in self._documents:
 
             def remove() -> None:
-                self._topics.pop(key, None)
+                self._documents.pop(key, None)
 
-            self._topics[key] = Topic(self._source(name, args), self._in_thread, remove)
-        return self._topics[key]
+            source = self._source(name, args)
+            self._documents[key] = LiveDocument(source, self._in_thread, remove)
+        return self._documents[key]
 
-    def leave(self, topic: Topic) -> None:
-        """Stop a topic after a delay if the tab that has left it was the last."""
-        if topic.is_idle:
-            asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle, topic)
+    def leave(self, document: LiveDocument) -> None:
+        """Stop a document after a delay if the tab that has left it was the last."""
+        if document.is_idle:
+            asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle, document)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
-        for topic in self._topics.values():
-            topic.stop()
-        self._topics.clear()
+        for document in self._documents.values():
+            document.stop()
+        self._documents.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _end_if_idle(self, topic: Topic) -> None:
-        if topic.is_idle and topic in self._topics.values():
-            self._topics = {key: kept for key, kept in self._topics.items() if kept is not topic}
-            topic.stop()
+    def _end_if_idle(self, document: LiveDocument) -> None:
+        documents = self._documents
+        if document.is_idle and document in documents.values():
+            self._documents = {key: d for key, d in documents.items() if d is not document}
+            document.stop()
 
     def _shared_follower(self, number: int) -> SharedFollower:
         if number not in self._followed:

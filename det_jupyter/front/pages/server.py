@@ -26,6 +26,7 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from det_jupyter._version import __version__
+from det_jupyter.contract.documents.codec import to_text
 from det_jupyter.contract.host.daemons import raise_file_limit
 from det_jupyter.contract.host.pending_connections import (
     HEAD_BYTES,
@@ -33,7 +34,6 @@ from det_jupyter.contract.host.pending_connections import (
     PendingConnections,
 )
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL, Hello, MasterState
-from det_jupyter.front.pages.codec import to_text
 from det_jupyter.front.pages.hub import Hub
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import Questions, Tab

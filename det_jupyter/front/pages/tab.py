@@ -1,4 +1,6 @@
-"""One browser tab: its subscriptions and questions. Invalid frames are answered with errors.
+"""One browser tab: the documents that it follows, and its questions.
+
+Invalid frames are answered with errors.
 
 Questions are those of answers/answering.py, and two more: `command` (a button) and `kept`.
 """
@@ -13,6 +15,7 @@ from typing import Any, assert_never
 
 from det_jupyter.client import Client
 from det_jupyter.client.follow import fetch_cluster
+from det_jupyter.contract.documents.codec import pack, to_text
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, UsageError
 from det_jupyter.front.answers.answering import (
@@ -22,15 +25,14 @@ from det_jupyter.front.answers.answering import (
     carry_out_command,
     kept_answer,
 )
-from det_jupyter.front.pages.codec import pack, to_text
 from det_jupyter.front.pages.frames import Ack, Ask, Follow, Leave, Ping, args_of, parse
 from det_jupyter.front.pages.hub import Hub
+from det_jupyter.front.pages.live_document import Following, LiveDocument
 from det_jupyter.front.pages.master_connection import MasterConnection
-from det_jupyter.front.pages.topic import Following, Topic
 
 logger = logging.getLogger(__name__)
 
-MOST_TOPICS = 100
+MOST_FOLLOWED = 100  # documents
 CHANGING = frozenset({"change", "command", "profile", "tensorboard"})
 MOST_OF_TAB = 12  # questions at the same time
 _NUM_THREADS = 16  # a profile occupies one until it is recorded
@@ -100,7 +102,7 @@ class Tab:
         self._questions = questions
         self._send = send
         self._may_write = may_write
-        self._followed: dict[int, tuple[Topic, Following]] = {}
+        self._followed: dict[int, tuple[LiveDocument, Following]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
     def handle(self, message: str | bytes) -> None:
@@ -125,7 +127,7 @@ class Tab:
                 assert_never(frame)
 
     def close(self) -> None:
-        """Leave all topics and cancel questions."""
+        """Leave all documents and cancel questions."""
         for number in list(self._followed):
             self._leave(number)
         for task in self._asking:
@@ -134,29 +136,29 @@ class Tab:
     def _follow(self, frame: Follow) -> None:
         self._leave(frame.id)
         self._followed = {n: pair for n, pair in self._followed.items() if not pair[1].is_over}
-        following = Following(frame.id, frame.since, self._send)
+        following = Following(frame.id, frame.version, self._send)
         try:
             args = args_of(frame)
-            if len(self._followed) >= MOST_TOPICS:
-                raise UsageError(f"a tab can follow {MOST_TOPICS} topics at a time")
-            topic = self._hub.topic(frame.topic, args)
+            if len(self._followed) >= MOST_FOLLOWED:
+                raise UsageError(f"a tab can follow {MOST_FOLLOWED} documents at a time")
+            document = self._hub.document(frame.document, args)
         except DetError as error:
             following.send_error(str(error))
             return
-        self._followed[frame.id] = (topic, following)
-        topic.add(following)
+        self._followed[frame.id] = (document, following)
+        document.add(following)
 
     def _ack(self, frame: Ack) -> None:
         if frame.id in self._followed:
-            topic, following = self._followed[frame.id]
-            following.ack(frame.seq)
-            topic.wake()
+            document, following = self._followed[frame.id]
+            following.ack(frame.version)
+            document.wake()
 
     def _leave(self, number: int) -> None:
         if number in self._followed:
-            topic, following = self._followed.pop(number)
-            topic.remove(following)
-            self._hub.leave(topic)
+            document, following = self._followed.pop(number)
+            document.remove(following)
+            self._hub.leave(document)
 
     def _ask(self, frame: Ask) -> None:
         if len(self._asking) >= MOST_OF_TAB:

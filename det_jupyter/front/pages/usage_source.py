@@ -1,7 +1,6 @@
-"""The topic `usage`: utilization of the devices of all agents; fetched once for all tabs.
+"""The document `usage`: what the devices of all agents did last; fetched once for all tabs.
 
-Each tab follows it with a period; samples are fetched at the shortest of these. A tab is sent all
-samples since its last news, up to `MAX_SAMPLES` per agent.
+Each tab follows it with a period; samples are fetched at the shortest of these.
 """
 
 from __future__ import annotations
@@ -9,101 +8,34 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
+from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.contract.messages import AgentStatus, SeriesQuery
 from det_jupyter.errors import DetError, MasterUnreachable, NotFound
 from det_jupyter.front.pages.listeners import Listeners
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Overview
-from det_jupyter.front.pages.topic import next_number
 from det_jupyter.view.making.sidebar_lines import NAMES, build_usage
-from det_jupyter.view.model.sidebar import Usage, UsageNews
+from det_jupyter.view.model.sidebar import AgentUsage, Usage
 
 logger = logging.getLogger(__name__)
 
-MAX_SAMPLES = 600  # kept per agent
-_MAX_COUNTED = 10 * MAX_SAMPLES  # dropped samples per agent that are counted
-_PAST_S = 120.0  # covered by the first news
+_PAST_S = 120.0  # of which samples are fetched at first; later those since the newest
 _COLUMNS = 2400
-_LEAST_PERIOD_S = 0.25  # agents report once a second
+_LEAST_PERIOD_S = 0.25
 _RETRY_S = 0.5
 
 
-class Sample(NamedTuple):
-    """The utilization of an agent's devices at a time; `version` is that of its fetch."""
-
-    version: int
-    at: float
-    utilization: tuple[float | None, ...]
-    memory_used: tuple[float | None, ...]
-    cpu: float | None
-
-
-@dataclass(slots=True)
-class AgentSamples:
-    """The newest samples of an agent, and the facts of its slots."""
-
-    slots: Usage | None = None  # without samples
-    changed: int = 0  # the version in which `slots` changed
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
-    dropped: deque[int] = field(default_factory=lambda: deque(maxlen=_MAX_COUNTED))  # versions
-
-    @property
-    def after(self) -> float:
-        """The time of the newest sample, 0 without one."""
-        return self.samples[-1].at if self.samples else 0.0
-
-    def add(self, usage: Usage, version: int) -> bool:
-        """Add samples, drop the oldest; return whether anything has changed."""
-        slots: Usage = {**usage, "at": [], "utilization": [], "memory_used": [], "cpu": []}
-        if slots != self.slots:
-            if self.slots is not None and self.slots["slot_ids"] != slots["slot_ids"]:
-                self.samples.clear()
-            self.slots, self.changed = slots, version
-        for i, at in enumerate(usage["at"]):
-            if len(self.samples) == MAX_SAMPLES:
-                self.dropped.append(self.samples[0].version)
-            self.samples.append(
-                Sample(
-                    version,
-                    at,
-                    tuple(column[i] for column in usage["utilization"]),
-                    tuple(column[i] for column in usage["memory_used"]),
-                    usage["cpu"][i],
-                )
-            )
-        return bool(usage["at"]) or self.changed == version
-
-    def between(self, since: int, upto: int) -> Usage | None:
-        """Return the samples of versions after `since` up to `upto`; None if nothing changed."""
-        samples = [sample for sample in self.samples if since < sample.version <= upto]
-        if self.slots is None or not (samples or since < self.changed <= upto):
-            return None
-        places = range(len(self.slots["slot_ids"]))
-        return {
-            **self.slots,
-            "at": [sample.at for sample in samples],
-            "utilization": [[sample.utilization[i] for sample in samples] for i in places],
-            "memory_used": [[sample.memory_used[i] for sample in samples] for i in places],
-            "cpu": [sample.cpu for sample in samples],
-            "dropped": sum(version > since for version in self.dropped) if since else 0,
-        }
-
-
 class DeviceSamples:
-    """The samples of all agents, fetched while there are listeners."""
+    """The newest samples of all agents in `usage`, fetched while there are listeners."""
 
     def __init__(self, connection: MasterConnection, overview: Overview) -> None:
         self._connection = connection
         self._overview = overview
-        self._lock = threading.Lock()
-        self._kept: dict[str, AgentSamples] = {}
         self._periods: list[float] = []
-        self.newest = 0  # the version of the newest samples
+        self._newest: dict[str, float] = {}  # by agent: the time of its newest sample
+        self.usage: Usage | None = None  # None before the first; replaced, never changed
         self.listeners: Listeners[[]] = Listeners(self._start)
 
     def listen(self, listener: Callable[[], None], period_s: float) -> Callable[[], None]:
@@ -121,12 +53,6 @@ class DeviceSamples:
         self._periods = [*self._periods, period_s]
         leave = self.listeners.add(listener)
         return end
-
-    def between(self, since: int, upto: int) -> list[Usage]:
-        """Return the samples of the versions after `since` up to `upto`, of each changed agent."""
-        with self._lock:
-            found = [kept.between(since, upto) for kept in self._kept.values()]
-        return [usage for usage in found if usage is not None]
 
     def _start(self) -> Callable[[], None]:
         # The overview lists agents only while it has a listener.
@@ -158,26 +84,20 @@ class DeviceSamples:
             stopped.wait(max(0.05, started + period_s - time.monotonic()))
 
     def _fetch(self) -> bool:
+        """Fetch the samples since the newest of each agent; return whether any differ."""
         cluster = self._overview.cluster
         if cluster is None:
             return False
+        before = {} if self.usage is None else self.usage["agents"]
         agents = [agent for pool in cluster.pools for agent in pool.agents]
-        fetched = [(agent, self._usage(agent)) for agent in agents]
-        with self._lock:
-            version = next_number()
-            self._kept = {agent.id: self._kept.get(agent.id, AgentSamples()) for agent in agents}
-            news = [
-                self._kept[agent.id].add(usage, version)
-                for agent, usage in fetched
-                if usage is not None
-            ]
-            if any(news):
-                self.newest = version
-        return any(news)
+        used = {agent.id: self._of_agent(agent, before.get(agent.id)) for agent in agents}
+        known = {name: usage for name, usage in used.items() if usage is not None}
+        is_first, self.usage = self.usage is None, Usage(agents=known)
+        return is_first or known != before
 
-    def _usage(self, agent: AgentStatus) -> Usage | None:
-        after = self._kept.get(agent.id, AgentSamples()).after
-        since = after or time.time() - _PAST_S
+    def _of_agent(self, agent: AgentStatus, before: AgentUsage | None) -> AgentUsage | None:
+        newest = 0.0 if before is None else self._newest.get(agent.id, 0.0)  # by its own clock
+        since = newest or time.time() - _PAST_S
         query = SeriesQuery(of="system", names=NAMES, since=since, columns=_COLUMNS)
         try:
             page = self._connection.client().agent_series(agent.id, query)
@@ -187,26 +107,22 @@ class DeviceSamples:
             raise
         except DetError:
             logger.warning("no samples of agent %s", agent.id, exc_info=True)
-            return None
-        return build_usage(agent, page, after)
+            return before
+        self._newest[agent.id] = max([newest, *(one.x[-1] for one in page.series if one.x)])
+        return build_usage(agent, page, before)
 
 
 class UsageSource:
-    """Makes UsageNews."""
+    """Makes a Usage."""
 
     max_age_s: float | None = None
 
     def __init__(self, samples: DeviceSamples, period_s: float) -> None:
         self.period_s = period_s
         self._samples = samples
-        self._upto = 0
 
     def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
         return self._samples.listen(mark_stale, self.period_s)
 
-    def update(self, version: int) -> bool:
-        before, self._upto = self._upto, version
-        return self._samples.newest > before
-
-    def news(self, since: int) -> Any:
-        return UsageNews(agents=self._samples.between(since, self._upto))
+    def make(self) -> Document | None:
+        return None if self._samples.usage is None else plain(self._samples.usage)

@@ -1,8 +1,7 @@
-"""Makes the news of the sidebar, the status bar and the Running panel of JupyterLab. Pure."""
+"""Makes the documents of the sidebar, the status bar and the Running panel of JupyterLab. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from det_jupyter.contract.messages import (
@@ -36,14 +35,15 @@ from det_jupyter.view.making.trial_view import build_rank
 from det_jupyter.view.making.waits import MAX_SENTENCE, build_remedies, disk_sentence, summary
 from det_jupyter.view.model.sidebar import (
     AgentLine,
-    ClusterNews,
+    AgentUsage,
+    ClusterState,
     DiskLine,
     ExperimentLine,
     RankLine,
     SlotLine,
+    SlotUsage,
     TrialLine,
-    TrialNews,
-    Usage,
+    TrialList,
 )
 from det_jupyter.view.model.status_looks import STATUS_WORDS, VERBS, Status
 
@@ -57,9 +57,6 @@ NAMES = [UTILIZATION, FREE_MEMORY, CPU]
 NO_GPU = "CPU slots: only total CPU is measured"
 NO_SAMPLE = "no samples yet"
 _MOST_LOST = 8  # agents that have left, and are listed
-_MAX_AGE_S = 5.0  # older samples of the whole computer are not used
-
-Points = Mapping[float, float]
 
 
 def build_line(row: ExperimentRow, entry: QueueEntry | None, now: float) -> ExperimentLine:
@@ -95,16 +92,16 @@ def first_entries(cluster: ClusterView | None) -> dict[int, QueueEntry]:
     return {entry.experiment_id: entry for entry in reversed(queue)}
 
 
-def build_cluster_news(
+def build_cluster_state(
     cluster: ClusterView, rows: Iterable[ExperimentRow], now: float
-) -> ClusterNews:
+) -> ClusterState:
     """Return all slots, and the numbers of running and waiting experiments."""
     statuses = [row.status for row in rows if not row.state.is_terminal]
     slots = [slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots]
     lost = [(agent, pool.name) for pool in cluster.pools for agent in pool.lost]
     lost.sort(key=lambda one: one[0].left_at or 0.0, reverse=True)
     num_more = max(0, len(lost) - _MOST_LOST)
-    return ClusterNews(
+    return ClusterState(
         agents=[
             *(_agent(agent, pool.name, now) for pool in cluster.pools for agent in pool.agents),
             *(_agent(agent, pool, now) for agent, pool in lost[:_MOST_LOST]),
@@ -164,8 +161,8 @@ def _slot(agent: AgentStatus, slot: SlotStatus, now: float) -> SlotLine:
 
 def build_trials(
     trials: Sequence[TrialView], experiments: Mapping[int, ExperimentRow]
-) -> TrialNews:
-    return TrialNews(trials=[_trial(t, experiments.get(t.experiment_id)) for t in trials])
+) -> TrialList:
+    return TrialList(trials=[_trial(t, experiments.get(t.experiment_id)) for t in trials])
 
 
 def _trial(trial: TrialView, experiment: ExperimentRow | None) -> TrialLine:
@@ -195,33 +192,42 @@ def _rank(trial: TrialView, run: AllocationView, rank: RankView, status: Status)
     }
 
 
-def build_usage(agent: AgentStatus, page: SeriesPage, after: float) -> Usage:
-    """Return an agent's samples that were taken after `after`, oldest first.
+def build_usage(
+    agent: AgentStatus, page: SeriesPage, before: AgentUsage | None = None
+) -> AgentUsage:
+    """Return what an agent's slots and computer did last.
 
-    Each device has a series of its own; these become the columns of one table, whose rows are the
-    times at which any device was sampled. The CPU is sampled at other times: a row has its newest
-    sample before.
+    Args:
+        page: The newest samples; devices are sampled one after another, and at any interval.
+        before: What they did before those samples.
     """
     series = {(one.source, one.name): one for one in page.series}
-    slots = [slot.slot for slot in agent.slots]
-    utilization = [_points(series, source_of(slot), UTILIZATION) for slot in slots]
-    free = [_points(series, source_of(slot), FREE_MEMORY) for slot in slots]
-    cpu = _points(series, "host", CPU)
-    moments = sorted({at for points in (*utilization, *free) for at in points} or cpu)
-    at = [moment for moment in moments if moment > after]
-    return Usage(
-        agent_id=agent.id,
-        at=at,
-        slot_ids=[slot.id for slot in slots],
-        utilization=[[points.get(moment) for moment in at] for points in utilization],
-        memory_used=[
-            [_used(slot.memory_bytes, points.get(moment)) for moment in at]
-            for slot, points in zip(slots, free, strict=True)
-        ],
-        memory_total=[float(slot.memory_bytes) if slot.memory_bytes else None for slot in slots],
-        cpu=_newest_before(cpu, at),
-        missing=[_missing(series, slot, utilization[i]) for i, slot in enumerate(slots)],
-        dropped=0,
+    cpu = _newest(series.get(("host", CPU)))
+    slots = {} if before is None else before["slots"]
+    return AgentUsage(
+        cpu=cpu if cpu is not None or before is None else before["cpu"],
+        slots={
+            str(slot.slot.id): _slot_usage(series, slot.slot, slots.get(str(slot.slot.id)))
+            for slot in agent.slots
+        },
+    )
+
+
+def _slot_usage(
+    series: Mapping[tuple[str, str], Series], slot: SlotView, before: SlotUsage | None
+) -> SlotUsage:
+    source = source_of(slot)
+    utilization = _newest(series.get((source, UTILIZATION)))
+    free = _newest(series.get((source, FREE_MEMORY)))
+    used = None if free is None or not slot.memory_bytes else max(0.0, slot.memory_bytes - free)
+    missing = _missing(series, slot, utilization)
+    if before is not None and before["missing"] == "" and missing == NO_SAMPLE:
+        utilization, missing = before["utilization"], ""
+    return SlotUsage(
+        utilization=None if missing else utilization,
+        used=used if used is not None or before is None else before["used"],
+        total=float(slot.memory_bytes) if slot.memory_bytes else None,
+        missing=missing,
     )
 
 
@@ -232,28 +238,18 @@ def source_of(slot: SlotView) -> str:
     return f"{'mig' if slot.uuid.startswith('MIG-') else 'gpu'}:{slot.uuid}"
 
 
-def _points(series: Mapping[tuple[str, str], Series], source: str, name: str) -> Points:
-    one = series.get((source, name))
-    return {} if one is None else dict(zip(one.x, one.mid, strict=True))
+def _newest(series: Series | None) -> float | None:
+    """Return the newest value; None if there is none."""
+    values = () if series is None else reversed(series.mid)
+    return next((value for value in map(finite, values) if value is not None), None)
 
 
-def _used(total: int, free: float | None) -> float | None:
-    return None if free is None or not total else max(0.0, total - free)
-
-
-def _newest_before(points: Points, at: Sequence[float]) -> list[float | None]:
-    moments = sorted(points)
-    places = [bisect_right(moments, moment) - 1 for moment in at]
-    return [
-        points[moments[place]] if place >= 0 and moment - moments[place] < _MAX_AGE_S else None
-        for place, moment in zip(places, at, strict=True)
-    ]
-
-
-def _missing(series: Mapping[tuple[str, str], Series], slot: SlotView, utilization: Points) -> str:
+def _missing(
+    series: Mapping[tuple[str, str], Series], slot: SlotView, newest: float | None
+) -> str:
     if not source_of(slot):
         return NO_GPU
     one = series.get((source_of(slot), UTILIZATION)) or series.get(("gpu", UTILIZATION))
     if one is not None and one.missing:
         return one.missing
-    return "" if utilization else NO_SAMPLE
+    return NO_SAMPLE if newest is None else ""

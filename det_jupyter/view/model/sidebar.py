@@ -1,4 +1,4 @@
-"""The JSON of JupyterLab's sidebar, status bar and Running panel."""
+"""The documents of JupyterLab's sidebar, status bar and Running panel."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import TypedDict
 
 from det_jupyter.contract.messages import ListedExperiment
 from det_jupyter.contract.messages.status import AlarmKind
-from det_jupyter.view.model.search_state import Row
-from det_jupyter.view.model.slots_and_queue import Cluster, Remedy, SlotState
+from det_jupyter.view.model.slots_and_queue import Remedy, SlotState
 from det_jupyter.view.model.status_looks import Action
 from det_jupyter.view.model.trial_state import Rank, TrialStatus
-from det_jupyter.view.model.view_state import ViewState
 
 
 class ExperimentLine(ListedExperiment):
@@ -33,12 +31,10 @@ class ExperimentLine(ListedExperiment):
     actions: list[Action]
 
 
-class ExperimentNews(TypedDict):
-    """All experiments (`is_whole`), or those that have changed since the last news."""
+class ExperimentList(TypedDict):
+    """The document `experiments`: all experiments of the master, by id."""
 
-    is_whole: bool
-    rows: list[ExperimentLine]
-    gone: list[int]
+    rows: dict[str, ExperimentLine]
 
 
 class SlotLine(TypedDict):
@@ -80,8 +76,8 @@ class DiskLine(TypedDict):
     sentence: str
 
 
-class ClusterNews(TypedDict):
-    """All slots, and the status bar's numbers of experiments and of slots in use.
+class ClusterState(TypedDict):
+    """The document `cluster`: all slots, and the status bar's numbers.
 
     `disks` has the disks that are full, or will be soon. `more_lost` counts agents
     that have left and are not listed; empty if there are none.
@@ -97,46 +93,33 @@ class ClusterNews(TypedDict):
     num_slots_used: int
 
 
-class Usage(TypedDict):
-    """Samples of an agent's devices, newest last: one column per metric, None for missing values.
+class SlotUsage(TypedDict):
+    """What a slot's device did last; None where it is not known.
 
     Args:
-        at: UTC seconds.
-        utilization: For each slot, by its id: percent, from 0 to 100.
-        memory_used: For each slot: bytes.
-        memory_total: For each slot: bytes, one number.
-        cpu: Percent of all cores.
-        missing: For each slot: why values are missing; empty if none are.
-        dropped: The number of samples before these that were dropped for a slow page.
+        utilization: Percent, from 0 to 100.
+        used: Bytes of memory.
+        total: Bytes of memory.
+        missing: Why `utilization` is not known; empty if it is.
     """
 
-    agent_id: str
-    at: list[float]
-    slot_ids: list[int]
-    utilization: list[list[float | None]]
-    memory_used: list[list[float | None]]
-    memory_total: list[float | None]
-    cpu: list[float | None]
-    missing: list[str]
-    dropped: int
+    utilization: float | None
+    used: float | None
+    total: float | None
+    missing: str
 
 
-class UsageNews(TypedDict):
-    """The samples of each agent since the last news."""
+class AgentUsage(TypedDict):
+    """What an agent's slots did last, by id; `cpu` is the percentage of all cores."""
 
-    agents: list[Usage]
+    cpu: float | None
+    slots: dict[str, SlotUsage]
 
 
-class ViewNews(TypedDict):
-    """A ViewState in the parts that answers/state_parts.py describes.
+class Usage(TypedDict):
+    """The document `usage`: what all slots did last, by agent."""
 
-    `rows` is None if they are those of the last news.
-    """
-
-    shown: ViewState
-    cluster: Cluster | None
-    rows: list[Row] | None
-    changed_rows: list[Row]
+    agents: dict[str, AgentUsage]
 
 
 class RankLine(Rank):
@@ -157,7 +140,7 @@ class TrialLine(TrialStatus):
     ranks: list[RankLine]
 
 
-class TrialNews(TypedDict):
-    """All trials that hold slots."""
+class TrialList(TypedDict):
+    """The document `trials`: all trials that hold slots."""
 
     trials: list[TrialLine]

@@ -13,14 +13,14 @@ import type { IDisposable } from '@lumino/disposable';
 import type { ISignal } from '@lumino/signaling';
 
 import type {
-  IClusterNews,
+  IClusterState,
   IComparisonState,
   IExperimentLine,
-  IExperimentNews,
+  IExperimentList,
   ITrialLine,
-  ITrialNews,
-  IUsageNews,
-  IViewNews
+  ITrialList,
+  IUsage,
+  IViewState
 } from '../model/state.js';
 
 /** Requests to the server extension; paths are below `det-jupyter/`. */
@@ -52,30 +52,30 @@ export interface ILink {
   readonly mayWrite: boolean;
 }
 
-/** Topics of det_jupyter/contract/messages/pages.py: arguments and news. */
-export interface ITopics {
-  experiments: { args: object; news: IExperimentNews };
-  cluster: { args: object; news: IClusterNews };
-  usage: { args: { period_s: number }; news: IUsageNews };
-  experiment: { args: { experiment_id: number; chosen: number | null }; news: IViewNews };
-  trials: { args: object; news: ITrialNews };
-  comparison: { args: { experiment_ids: number[] }; news: IComparisonState };
+/** Documents of det_jupyter/contract/messages/pages.py, and their arguments. */
+export interface IDocuments {
+  experiments: { args: object; document: IExperimentList };
+  cluster: { args: object; document: IClusterState };
+  usage: { args: { period_s: number }; document: IUsage };
+  experiment: { args: { experiment_id: number; chosen: number | null }; document: IViewState };
+  trials: { args: object; document: ITrialList };
+  comparison: { args: { experiment_ids: number[] }; document: IComparisonState };
 }
 
 /** The socket of this browser tab, shared by all parts. */
 export interface ISocket {
   /**
-   * Follow a topic across reconnections.
+   * Follow a document across reconnections.
    *
-   * @param onNews - Called with each news; after a reconnection, states are sent whole.
-   * @param onError - Called with a sentence when the topic ends (such as: was deleted).
+   * @param onVersion - Called with each version; parts that have not changed are the same objects.
+   * @param onError - Called with a sentence when no more come (such as: was deleted).
    */
-  follow<K extends keyof ITopics>(
-    topic: K,
-    args: ITopics[K]['args'],
-    onNews: (news: ITopics[K]['news']) => void,
+  follow<K extends keyof IDocuments>(
+    name: K,
+    args: IDocuments[K]['args'],
+    onVersion: (document: IDocuments[K]['document']) => void,
     onError?: (sentence: string) => void
-  ): IFollowed<ITopics[K]['args']>;
+  ): IFollowed<IDocuments[K]['args']>;
   /** Send a question of det_jupyter/front/answers/answering.py; rejects with a sentence. */
   ask<T>(experimentId: number, type: string, fields: object): Promise<T>;
 }
@@ -94,8 +94,8 @@ export interface IExperiments {
 }
 
 export interface IClusterModel {
-  readonly news: IClusterNews | null;
-  readonly changed: ISignal<IClusterModel, IClusterNews>;
+  readonly state: IClusterState | null;
+  readonly changed: ISignal<IClusterModel, IClusterState>;
 }
 
 /** The user's settings; schema/settings.json describes them. */
@@ -134,8 +134,8 @@ export interface IDetJupyter extends IDisposable {
   retry(): void;
   readonly experiments: IExperiments;
   readonly cluster: IClusterModel;
-  /** Follow the trials that hold slots; the topic is followed while it has followers. */
-  followTrials(onNews: (trials: readonly ITrialLine[]) => void): IDisposable;
+  /** Follow the trials that hold slots; the document is followed while it has followers. */
+  followTrials(onTrials: (trials: readonly ITrialLine[]) => void): IDisposable;
 }
 
 export const IDetJupyter = new Token<IDetJupyter>(

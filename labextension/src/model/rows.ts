@@ -1,6 +1,6 @@
-/** Merges, ranks, sorts and filters the trials of a search; pure. */
+/** Ranks, sorts and filters the trials of a search; pure. */
 import { formatNumber } from './format.js';
-import type { ICluster, IRow, ISearch, IViewState } from './state.js';
+import type { IRow, ISearch } from './state.js';
 import { axisText } from './scales.js';
 import type { ITrans } from './trans.js';
 
@@ -15,29 +15,6 @@ export interface ISort {
 
 /** Ranges of values by axis index; the index after the last axis is the metric's. */
 export type Brushes = ReadonlyMap<number, readonly [number, number]>;
-
-/** Replaces rows that have changed; new ones are appended. */
-export function mergeRows(rows: readonly IRow[], changed: readonly IRow[]): IRow[] {
-  const newer = new Map(changed.map(row => [row.id, row]));
-  const known = new Set(rows.map(row => row.id));
-  return [
-    ...rows.map(row => newer.get(row.id) ?? row),
-    ...changed.filter(row => !known.has(row.id))
-  ];
-}
-
-/** Merges the parts of a state (det_jupyter/front/answers/state_parts.py). */
-export function wholeState(
-  shown: IViewState,
-  cluster: ICluster | null,
-  rows: readonly IRow[],
-  changed: readonly IRow[]
-): IViewState {
-  const { search } = shown;
-  return search === null
-    ? { ...shown, cluster }
-    : { ...shown, cluster, search: { ...search, rows: mergeRows(rows, changed) } };
-}
 
 /** Rows sorted by metric, the best first, those without one last. */
 export function rankRows(search: ISearch): IRow[] {

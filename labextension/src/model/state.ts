@@ -415,10 +415,8 @@ export interface IExperimentLine {
   actions: IAction[];
 }
 
-export interface IExperimentNews {
-  is_whole: boolean;
-  rows: IExperimentLine[];
-  gone: number[];
+export interface IExperimentList {
+  rows: Record<string, IExperimentLine>;
 }
 
 export interface ISlotLine {
@@ -448,7 +446,7 @@ export interface IDiskLine {
   sentence: string;
 }
 
-export interface IClusterNews {
+export interface IClusterState {
   agents: IAgentLine[];
   more_lost: string;
   disks: IDiskLine[];
@@ -459,27 +457,20 @@ export interface IClusterNews {
   num_slots_used: number;
 }
 
+export interface ISlotUsage {
+  utilization: number | null;
+  used: number | null;
+  total: number | null;
+  missing: string;
+}
+
+export interface IAgentUsage {
+  cpu: number | null;
+  slots: Record<string, ISlotUsage>;
+}
+
 export interface IUsage {
-  agent_id: string;
-  at: number[];
-  slot_ids: number[];
-  utilization: ((number | null)[])[];
-  memory_used: ((number | null)[])[];
-  memory_total: (number | null)[];
-  cpu: (number | null)[];
-  missing: string[];
-  dropped: number;
-}
-
-export interface IUsageNews {
-  agents: IUsage[];
-}
-
-export interface IViewNews {
-  shown: IViewState;
-  cluster: ICluster | null;
-  rows: IRow[] | null;
-  changed_rows: IRow[];
+  agents: Record<string, IAgentUsage>;
 }
 
 export interface IRankLine {
@@ -506,7 +497,7 @@ export interface ITrialLine {
   ranks: IRankLine[];
 }
 
-export interface ITrialNews {
+export interface ITrialList {
   trials: ITrialLine[];
 }
 

@@ -5,7 +5,7 @@
 {"op": "do", "what": "send", "bytes": n}        sends one binary frame
 {"op": "do", "what": "flood", "bytes": n}       sends text frames until it has sent so many bytes
 {"op": "do", "what": "sent"}                    says how many bytes it has sent
-{"op": "do", "what": "news", "id": 1, "data"}   sends news to all followers of a topic
+{"op": "do", "what": "publish", "document", "data"}   sends a document to all its followers
 {"op": "do", "what": "die"}                     ends without a word
 
 `python -m tests.integration.server.feeder_stand_in [refuse]`
@@ -51,7 +51,7 @@ class Socket(WebSocketHandler):
             return
         frame = json.loads(message)
         if frame["op"] == "follow":
-            self.followed[frame["topic"]] = frame["id"]
+            self.followed[frame["document"]] = frame["id"]
         elif frame["op"] == "do":
             await self._do(frame)
 
@@ -67,8 +67,8 @@ class Socket(WebSocketHandler):
                 await self.write_message(json.dumps({"sent": _sent}))
             case "flood":
                 asyncio.get_running_loop().create_task(self._flood(frame["bytes"]))
-            case "news":
-                await _publish(frame["topic"], frame["data"])
+            case "publish":
+                await _publish(frame["document"], frame["data"])
                 await self.write_message(json.dumps({"published": True}))
             case "say":
                 print(frame["text"], file=sys.stderr, flush=True)
@@ -88,11 +88,12 @@ class Socket(WebSocketHandler):
         _sockets.discard(self)
 
 
-async def _publish(topic: str, data: Any) -> None:
+async def _publish(document: str, data: Any) -> None:
     for socket in list(_sockets):
-        if topic in socket.followed:
-            news = {"op": "news", "id": socket.followed[topic], "seq": 1, "data": data}
-            await socket.write_message(json.dumps(news))
+        if document in socket.followed:
+            number = socket.followed[document]
+            whole = {"op": "document", "id": number, "version": 1, "data": data}
+            await socket.write_message(json.dumps(whole))
 
 
 async def main() -> None:

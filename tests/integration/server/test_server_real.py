@@ -31,12 +31,12 @@ def jp_server_cleanup(home: DetHome, jp_server_cleanup: None) -> None:
     """Have the server and its feeder end before the home."""
 
 
-async def news_of(socket: WebSocketClientConnection, number: int) -> Any:
-    """Return the next news of a topic."""
+async def document_of(socket: WebSocketClientConnection, number: int) -> Any:
+    """Return the first version of a document."""
     while True:
         frame = await heard(socket)
         assert isinstance(frame, dict), frame
-        if frame["op"] == "news" and frame["id"] == number:
+        if frame["op"] == "document" and frame["id"] == number:
             return frame["data"]
 
 
@@ -54,9 +54,9 @@ async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
     socket = await client.socket()
     hello = await heard(socket)
     assert (hello["op"], hello["version"]) == ("hello", __version__)
-    follow = {"op": "follow", "id": 1, "topic": "experiments", "args": {}}
+    follow = {"op": "follow", "id": 1, "document": "experiments", "args": {}}
     await socket.write_message(json.dumps(follow))
-    assert await news_of(socket, 1) == {"is_whole": True, "rows": [], "gone": []}
+    assert await document_of(socket, 1) == {"rows": {}}
     await until(lambda: extension._monitor.is_following, "the server follows, too")
     stopped = await client.ask("api/master/stop", "POST", body={"everything": True})
     assert stopped.status == 200

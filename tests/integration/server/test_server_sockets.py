@@ -69,7 +69,7 @@ async def test_what_a_user_may_not_see_does_not_reach_the_feeder(
     allow(("read", "det_jupyter:experiments"))
     socket = await client.socket()
     await heard(socket)
-    await socket.write_message(json.dumps({"op": "follow", "id": 4, "topic": "cluster"}))
+    await socket.write_message(json.dumps({"op": "follow", "id": 4, "document": "cluster"}))
     refused = await heard(socket)
     assert (refused["op"], refused["id"]) == ("error", 4)
     assert "det_jupyter:cluster" in refused["error"]
@@ -180,14 +180,15 @@ async def test_a_feeder_without_pages_ends_unless_an_experiment_runs(
     await heard(socket)
     await asyncio.sleep(0.6)
     assert extension._feeder.state == "running"
-    await do(socket, "news", topic="experiments", data=news(row(1, "running")))
+    await do(socket, "publish", document="experiments", data=listed(row(1, "running")))
     await until(lambda: extension._monitor.is_busy, "the follower knows")
     socket.close()
     await asyncio.sleep(0.6)
     assert extension._feeder.state == "running"
     socket = await client.socket()
     await heard(socket)
-    await do(socket, "news", topic="experiments", data=news(row(1, "completed", ended_at=1.0)))
+    completed = listed(row(1, "completed", ended_at=1.0))
+    await do(socket, "publish", document="experiments", data=completed)
     socket.close()
     await until(lambda: extension._feeder.state == "off", "it has ended")
 
@@ -216,14 +217,17 @@ async def test_state_changes_are_events_and_gauges(client: Client, extension: An
     socket = await client.socket()
     await heard(socket)
 
-    async def publish(topic: str, data: Any) -> None:
-        await do(socket, "news", topic=topic, data=data)
+    async def publish(document: str, data: Any) -> None:
+        await do(socket, "publish", document=document, data=data)
         assert await heard(socket) == {"published": True}
 
     await until(lambda: extension._monitor.is_following, "the server follows, too")
-    await publish("experiments", news(row(1, "running"), row(2, "queued"), is_whole=True))
-    await publish("experiments", news(row(1, "running"), row(2, "running")))
-    await publish("experiments", news(row(2, "completed", ended_at=1.0), row(3, "queued")))
+    await publish("experiments", listed(row(1, "running"), row(2, "queued")))
+    await publish("experiments", listed(row(1, "running"), row(2, "running")))
+    await publish(
+        "experiments",
+        listed(row(1, "running"), row(2, "completed", ended_at=1.0), row(3, "queued")),
+    )
     await publish("cluster", {"num_slots": 8, "num_slots_used": 6})
     await until(lambda: len(emitted) >= 3, "they are told")
     assert [(each["id"], each["was"], each["status"]) for each in emitted] == [
@@ -231,8 +235,8 @@ async def test_state_changes_are_events_and_gauges(client: Client, extension: An
         (2, "running", "completed"),
         (3, "", "queued"),
     ]
-    usage = {"agent_id": "here", "slot_ids": [0, 1], "utilization": [[5.0, 93.5], [None]]}
-    await publish("usage", {"agents": [usage]})
+    slots = {"0": {"utilization": 93.5}, "1": {"utilization": None}}
+    await publish("usage", {"agents": {"here": {"slots": slots}}})
     gpu = 'det_jupyter_gpu_utilization_percent{agent="here",slot="0"}'
     while gpu not in (said := await metrics(client)):
         await asyncio.sleep(0.05)
@@ -241,7 +245,7 @@ async def test_state_changes_are_events_and_gauges(client: Client, extension: An
     assert said['det_jupyter_experiments{status="running"}'] == 1
     assert said['det_jupyter_experiments{status="completed"}'] == 1
     assert (said["det_jupyter_slots"], said["det_jupyter_slots_used"]) == (8, 6)
-    await publish("experiments", {"is_whole": False, "rows": [], "gone": [1]})
+    await publish("experiments", listed(row(2, "completed", ended_at=1.0), row(3, "queued")))
     await until(lambda: 1 not in (extension._monitor._statuses or {}), "it is gone")
     assert 'det_jupyter_experiments{status="running"}' not in await metrics(client)
     socket.close()
@@ -258,8 +262,8 @@ def row(number: int, status: str, ended_at: float | None = None) -> dict[str, An
     return {"id": number, "name": f"exp {number}", "status": status, "ended_at": ended_at}
 
 
-def news(*rows: dict[str, Any], is_whole: bool = False) -> dict[str, Any]:
-    return {"is_whole": is_whole, "rows": list(rows), "gone": []}
+def listed(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {"rows": {str(row["id"]): row for row in rows}}
 
 
 async def test_a_feeder_that_does_not_answer_is_replaced(

@@ -18,10 +18,10 @@ from det_jupyter.client.requests import When
 from det_jupyter.client.tables import Rows
 from det_jupyter.contract.messages import ExperimentRows, ExperimentView, Sort, State
 from det_jupyter.contract.values.reader import NOTEBOOK
-from det_jupyter.errors import DetError, NotFound
+from det_jupyter.errors import DetError, NotFound, RankFailed
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.front_end import can_draw, front_end
-from det_jupyter.front.notebook.handles.live import LiveView
+from det_jupyter.front.notebook.handles.live import LiveView, await_last_picture
 from det_jupyter.front.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.front.verbs.experiment_list import found_text
 from det_jupyter.front.verbs.listings import MOST_ROWS
@@ -235,8 +235,12 @@ class NotebookExperiment(Experiment):
                 "experiment.wait() waits again, experiment.kill() ends it."
             )
             return self.state
+        except RankFailed:
+            await_last_picture(self.id)
+            raise
         finally:
             progress.close()
+        await_last_picture(self.id)
         if message := self.view.message:  # such as why its hyperparameters cannot work
             print(message)
         return state

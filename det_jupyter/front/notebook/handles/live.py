@@ -32,8 +32,21 @@ if TYPE_CHECKING:
 _PUSH_PERIOD_S = 0.25
 _REST_S = 5.0
 _FETCH_S = 5.0
+_LAST_PICTURE_S = 20.0
 _KEEP_PERIOD_S = 60.0  # between pictures; JupyterLab saves every two minutes
 _FIRST_LOOK_S = 0.1  # the first display waits so long for the copy
+
+
+_pushers: dict[int, threading.Thread] = {}  # by experiment: those of displayed views
+
+
+def await_last_picture(experiment_id: int) -> None:
+    """Wait some seconds for the picture of the end, if the experiment is displayed.
+
+    The notebook may be saved right after the cell, as `jupyter execute` does.
+    """
+    if experiment_id in _pushers:
+        _pushers[experiment_id].join(_LAST_PICTURE_S)
 
 
 class LiveView:
@@ -99,12 +112,13 @@ class LiveView:
         self._follower = Follower(
             self._client, self._experiment_id, lambda live: self._changed.set()
         ).start()
-        threading.Thread(
+        pusher = _pushers[self._experiment_id] = threading.Thread(
             target=self._push_until_over,
             args=(self._follower,),
             name=f"det-view-{self._experiment_id}",
             daemon=True,
-        ).start()
+        )
+        pusher.start()
         return self._follower
 
     def _state(self) -> ViewState:

@@ -1,7 +1,7 @@
 """The live view and comparisons as anywidgets; imported late, as ipywidgets is slow to import.
 
-The state is sent in parts (answers/state_parts.py), which the front end joins again. Each part is
-a trait, so that a reloaded page gets all of them.
+A state is sent as an earlier one and the changes since then, of which usually the second alone is
+sent. Both are traits, so that a reloaded page gets them.
 
 In JupyterLab and Notebook 7 no output contains the widget: the front end draws it into each
 placeholder that the page has for its experiment (docs/decisions/0032).
@@ -20,18 +20,19 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.client import Client
+from det_jupyter.contract.documents.patches import Document, changes, plain, size_of
 from det_jupyter.contract.messages.pages import TabsAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
 from det_jupyter.front.answers import answering
-from det_jupyter.front.answers.state_parts import parts_of
 from det_jupyter.front.notebook.handles import front_end
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.view.model.search_state import Row
 from det_jupyter.view.model.view_state import ViewState
 
 logger = logging.getLogger(__name__)
+
+_MOST_SHARE = 0.5  # of the document's characters; a longer patch makes the next document
 
 Send = Callable[[Any], None]
 
@@ -112,10 +113,8 @@ class LiveWidget(PageWidget):
 
     kept = traitlets.Dict().tag(sync=True)
 
-    shown = traitlets.Dict().tag(sync=True)
-    cluster: traitlets.Dict[str, Any] = traitlets.Dict(None, allow_none=True).tag(sync=True)
-    rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
-    changed_rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
+    document = traitlets.Dict().tag(sync=True)  # {"version", "state"}
+    patch = traitlets.Dict().tag(sync=True)  # {"since", "operations"}: of a version of `document`
     settings = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Int(None, allow_none=True).tag(sync=True)
 
@@ -130,9 +129,11 @@ class LiveWidget(PageWidget):
         self._on_choose = on_choose
         self._on_question = on_question
         self._requests: deque[Any] = deque(maxlen=256)
-        self._setting = threading.Lock()  # one state at a time: the parts of two must not mix
+        self._setting = threading.Lock()  # one state at a time: those of two must not mix
         self._awake: set[str] | None = None  # pages that need states; None at first
-        super().__init__(key=place_key(state), **parts_of(state, []))
+        self._document_chars = 0
+        document, patch = self._parts(plain(state), version=1)
+        super().__init__(key=place_key(state), document=document, patch=patch)
         self._state = state
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")
@@ -155,8 +156,17 @@ class LiveWidget(PageWidget):
 
     def _send_state(self) -> None:
         with self._setting, self.hold_sync():
-            for name, part in parts_of(self._state, self.rows).items():
-                setattr(self, name, part)
+            state, version = plain(self._state), self.document["version"]
+            operations = changes(self.document["state"], state)
+            if size_of(operations) > _MOST_SHARE * self._document_chars:
+                self.document, self.patch = self._parts(state, version + 1)
+            else:
+                self.patch = {"since": version, "operations": operations}
+
+    def _parts(self, state: Document, version: int) -> tuple[Document, Document]:
+        """Return a new `document`, and the patch of it that changes nothing."""
+        self._document_chars = size_of(state)
+        return {"version": version, "state": state}, {"since": version, "operations": []}
 
     def _on_page(self, page: str, *, is_awake: bool) -> None:
         was_watched = self.is_watched
@@ -176,7 +186,10 @@ class LiveWidget(PageWidget):
             return  # sent twice in case the first was lost
         self._requests.append(request)
         command, page = content.get("command"), content.get("page")
-        if content.get("type") in ("rest", "wake") and isinstance(page, str):
+        if content.get("type") == "whole":  # a page whose document and patch do not fit
+            with self._setting:
+                self.send_state(["document", "patch"])
+        elif content.get("type") in ("rest", "wake") and isinstance(page, str):
             self._on_page(page, is_awake=content["type"] == "wake")
         elif content.get("type") == "command" and isinstance(command, str):
             self.send({"type": "outcome", "command": command, "error": self._outcome(command)})

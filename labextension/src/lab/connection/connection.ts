@@ -6,9 +6,9 @@ import { type ISignal, Signal } from '@lumino/signaling';
 
 import type {
   ITrialLine,
-  IClusterNews,
+  IClusterState,
   IExperimentLine,
-  IExperimentNews
+  IExperimentList
 } from '../../model/state.js';
 import type {
   IDetJupyter,
@@ -72,8 +72,8 @@ export class DetJupyter implements IDetJupyter {
     this.link.retry();
   }
 
-  followTrials(onNews: (trials: readonly ITrialLine[]) => void): IDisposable {
-    return this._trials.follow(onNews);
+  followTrials(onTrials: OnTrials): IDisposable {
+    return this._trials.follow(onTrials);
   }
 
   private _onLinkChanged(): void {
@@ -87,17 +87,17 @@ export class DetJupyter implements IDetJupyter {
 
 export class ClusterModel implements IClusterModel {
   constructor(socket: ISocket) {
-    this._followed = socket.follow('cluster', {}, news => {
-      this._news = news;
-      this._changed.emit(news);
+    this._followed = socket.follow('cluster', {}, state => {
+      this._state = state;
+      this._changed.emit(state);
     });
   }
 
-  get news(): IClusterNews | null {
-    return this._news;
+  get state(): IClusterState | null {
+    return this._state;
   }
 
-  get changed(): ISignal<this, IClusterNews> {
+  get changed(): ISignal<this, IClusterState> {
     return this._changed;
   }
 
@@ -107,13 +107,13 @@ export class ClusterModel implements IClusterModel {
   }
 
   private readonly _followed: IFollowed<object>;
-  private readonly _changed = new Signal<this, IClusterNews>(this);
-  private _news: IClusterNews | null = null;
+  private readonly _changed = new Signal<this, IClusterState>(this);
+  private _state: IClusterState | null = null;
 }
 
 export class Experiments implements IExperiments {
   constructor(socket: ISocket) {
-    this._followed = socket.follow('experiments', {}, news => this._onNews(news));
+    this._followed = socket.follow('experiments', {}, list => this._onList(list));
   }
 
   get isReady(): boolean {
@@ -133,14 +133,23 @@ export class Experiments implements IExperiments {
     Signal.clearData(this);
   }
 
-  private _onNews({ is_whole, rows, gone }: IExperimentNews): void {
-    if (is_whole) {
-      this._rows.clear();
+  private _onList({ rows }: IExperimentList): void {
+    const changed: number[] = [];
+    for (const row of Object.values(rows)) {
+      if (this._rows.get(row.id) !== row) {
+        this._rows.set(row.id, row);
+        changed.push(row.id);
+      }
     }
-    rows.forEach(row => this._rows.set(row.id, row));
-    gone.forEach(id => this._rows.delete(id));
+    for (const id of this._rows.keys()) {
+      if (rows[id] === undefined) {
+        this._rows.delete(id);
+        changed.push(id);
+      }
+    }
+    const isFirst = !this._isReady;
     this._isReady = true;
-    this._changed.emit(is_whole ? null : [...rows.map(({ id }) => id), ...gone]);
+    this._changed.emit(isFirst ? null : changed);
   }
 
   private readonly _followed: IFollowed<object>;
@@ -154,8 +163,8 @@ type OnTrials = (trials: readonly ITrialLine[]) => void;
 export class Trials {
   constructor(private readonly _socket: ISocket) {}
 
-  follow(onNews: OnTrials): IDisposable {
-    const follower: OnTrials = trials => onNews(trials); // distinct for each call, so that a function may follow twice
+  follow(onTrials: OnTrials): IDisposable {
+    const follower: OnTrials = trials => onTrials(trials); // distinct for each call, so that a function may follow twice
     this._followers.add(follower);
     if (this._followed === null) {
       this._followed = this._socket.follow('trials', {}, ({ trials }) => {

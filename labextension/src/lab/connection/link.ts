@@ -22,7 +22,7 @@ import {
   lossTrouble,
   masterTrouble
 } from './troubles.js';
-import type { IHandshake, IMasterState } from '../../model/answers.js';
+import type { IHandshake, IHello, IMasterState } from '../../model/answers.js';
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 30_000;
@@ -45,7 +45,7 @@ export class Link implements ILink, IDisposable {
     this._socket = socket;
     this._settings = settings;
     this._trans = trans;
-    socket.greeted.connect((_, { master }) => this._onGreeted(master), this);
+    socket.greeted.connect((_, hello) => this._onGreeted(hello), this);
     socket.master.connect((_, master) => this._onMaster(master), this);
     socket.lost.connect(this._onLost, this);
     document.addEventListener('visibilitychange', this._onVisibility);
@@ -134,9 +134,15 @@ export class Link implements ILink, IDisposable {
     }
   }
 
-  private _onGreeted(master: IMasterState): void {
+  private _onGreeted(hello: IHello): void {
     this._greetedAt = performance.now();
-    this._onMaster(master);
+    // The feeder is started anew at times, and may be of a version that was installed meanwhile.
+    const trouble = handshakeTrouble(this._trans, { ...hello, may_read: true });
+    if (trouble !== null) {
+      this._fail(trouble);
+      return;
+    }
+    this._onMaster(hello.master);
   }
 
   private _onMaster(master: IMasterState): void {

@@ -1,21 +1,22 @@
 /**
- * The WebSocket of this tab, which all topics and questions share.
+ * The WebSocket of this tab, which all documents and questions share.
  *
  *     closed --open()--> opening --hello--> open --cut--> closed        (link.ts opens it again)
  *
- * Topics outlive it: each is followed again after `hello`, with the number of its last news if that
- * is still valid. Questions do not: they are rejected when it is cut. News are acknowledged when
- * they have been shown, so that the feeder sends fewer to a slow page.
+ * Documents outlive it: each is followed again after `hello`, with its version if that is still
+ * valid. Questions do not: they are rejected when it is cut. Versions are acknowledged when they have
+ * been shown, so that the feeder sends fewer to a slow page.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import type { ServerConnection } from '@jupyterlab/services';
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
 
+import { patched } from '../../model/documents.js';
 import type { ITrans } from '../../model/trans.js';
-import type { IFollowed, ISocket, ITopics } from '../tokens.js';
+import type { IDocuments, IFollowed, ISocket } from '../tokens.js';
 import { decode } from './codec.js';
-import type { Incoming, Outgoing } from './feederframes.js';
+import type { Incoming, IPatchFrame, Outgoing } from './feederframes.js';
 import { Questions } from './pendingquestions.js';
 import type { IHello, IMasterState } from '../../model/answers.js';
 
@@ -31,11 +32,12 @@ export interface ILoss {
 const BROKEN: ILoss = { code: 1006, reason: '' }; // the code of browsers for a broken connection
 export const LATE: ILoss = { code: 0, reason: '' }; // opened, but no hello arrived
 
-interface ITopic {
-  topic: string;
+interface IFollowing {
+  name: string;
   args: object;
-  seen: number; // 0: nothing yet
-  onNews: (news: unknown) => void;
+  version: number; // 0: none yet
+  document: object;
+  onVersion: (document: object) => void;
   onError: (sentence: string) => void;
 }
 
@@ -47,7 +49,7 @@ export class Socket implements ISocket, IDisposable {
     this._questions = new Questions(_trans);
   }
 
-  /** Emitted after `hello`, when topics are followed again. */
+  /** Emitted after `hello`, when documents are followed again. */
   get greeted(): ISignal<this, IHello> {
     return this._greeted;
   }
@@ -76,7 +78,7 @@ export class Socket implements ISocket, IDisposable {
     }
     this._isDisposed = true;
     this.close();
-    this._topics.clear();
+    this._followed.clear();
     this._questions.reject(this._trans.__('The page was closed.'));
     Signal.clearData(this);
   }
@@ -97,7 +99,7 @@ export class Socket implements ISocket, IDisposable {
     this._timer = setTimeout(() => this._onLost(LATE), HELLO_MS);
   }
 
-  /** Disconnect without emitting `lost`; topics are kept for the next `open`. */
+  /** Disconnect without emitting `lost`; documents are kept for the next `open`. */
   close(): void {
     const socket = this._socket;
     if (socket === null) {
@@ -113,13 +115,16 @@ export class Socket implements ISocket, IDisposable {
     );
   }
 
-  follow<K extends keyof ITopics>(
-    topic: K,
-    args: ITopics[K]['args'],
-    onNews: (news: ITopics[K]['news']) => void,
+  follow<K extends keyof IDocuments>(
+    name: K,
+    args: IDocuments[K]['args'],
+    onVersion: (document: IDocuments[K]['document']) => void,
     onError: (sentence: string) => void = () => undefined
-  ): IFollowed<ITopics[K]['args']> {
-    const one: ITopic = { topic, args, seen: 0, onNews: onNews as ITopic['onNews'], onError };
+  ): IFollowed<IDocuments[K]['args']> {
+    const one: IFollowing = {
+      ...{ name, args, version: 0, document: {}, onError },
+      onVersion: onVersion as IFollowing['onVersion']
+    };
     let id = this._begin(one);
     let isDisposed = false;
     const end = (): void => this._end(id);
@@ -129,8 +134,8 @@ export class Socket implements ISocket, IDisposable {
           return;
         }
         end();
-        // A new number, so that news for the old arguments, which may be on their way, are ignored.
-        id = this._begin({ ...one, args: wanted, seen: 0 });
+        // A new number, so that what is on its way for the old arguments is ignored.
+        id = this._begin({ ...one, args: wanted, version: 0, document: {} });
       },
       dispose: () => {
         if (!isDisposed) {
@@ -169,25 +174,25 @@ export class Socket implements ISocket, IDisposable {
     this._questions.reject(this._trans.__('No connection to the server. Reconnecting.'));
   }
 
-  private _begin(topic: ITopic): number {
+  private _begin(one: IFollowing): number {
     const id = this._nextId++;
     if (!this._isDisposed) {
-      this._topics.set(id, topic);
-      this._follow(id, topic);
+      this._followed.set(id, one);
+      this._follow(id, one);
     }
     return id;
   }
 
   private _end(id: number): void {
-    if (this._topics.delete(id) && this._isGreeted) {
+    if (this._followed.delete(id) && this._isGreeted) {
       this._send({ op: 'leave', id });
     }
   }
 
-  private _follow(id: number, { topic, args, seen }: ITopic): void {
+  private _follow(id: number, { name, args, version }: IFollowing): void {
     if (this._isGreeted) {
-      const frame: Outgoing = { op: 'follow', id, topic, args };
-      this._send(seen > 0 ? { ...frame, since: seen } : frame);
+      const frame: Outgoing = { op: 'follow', id, document: name, args };
+      this._send(version > 0 ? { ...frame, version } : frame);
     }
   }
 
@@ -214,8 +219,11 @@ export class Socket implements ISocket, IDisposable {
       case 'master':
         this._master.emit(frame);
         break;
-      case 'news':
-        this._onNews(frame.id, frame.seq, frame.data);
+      case 'document':
+        this._onVersion(frame.id, frame.version, () => frame.data);
+        break;
+      case 'patch':
+        this._onPatch(frame);
         break;
       case 'error':
         this._onError(frame.id, frame.error);
@@ -231,10 +239,10 @@ export class Socket implements ISocket, IDisposable {
   private _onHello(hello: IHello): void {
     if (hello.instance !== this._instance) {
       this._instance = hello.instance;
-      this._topics.forEach(topic => (topic.seen = 0)); // a new feeder counts from the beginning
+      this._followed.forEach(one => (one.version = 0)); // a new feeder counts from the beginning
     }
     this._isGreeted = true;
-    this._topics.forEach((topic, id) => this._follow(id, topic));
+    this._followed.forEach((one, id) => this._follow(id, one));
     this._questions.send(frame => this._send(frame));
     this._hasPong = false;
     clearTimeout(this._timer);
@@ -243,7 +251,7 @@ export class Socket implements ISocket, IDisposable {
   }
 
   /**
-   * A lost network is not reported by the browser: a connection without news and answers to pings
+   * A lost network is not reported by the browser: a connection without frames and answers to pings
    * counts as cut. A feeder that does not support pings is not checked.
    */
   private _ping(): void {
@@ -258,25 +266,48 @@ export class Socket implements ISocket, IDisposable {
     }, PING_MS);
   }
 
-  private _onNews(id: number, seq: number, data: unknown): void {
-    const topic = this._topics.get(id);
-    if (topic === undefined) {
-      return; // the topic is not followed any more
-    }
-    if (seq > topic.seen) {
-      topic.seen = seq;
-      handled(() => topic.onNews(data));
-    }
-    if (this._topics.has(id)) {
-      this._send({ op: 'ack', id, seq });
+  private _onPatch({ id, since, version, data }: IPatchFrame): void {
+    const one = this._followed.get(id);
+    if (one?.version === since) {
+      this._onVersion(id, version, () => patched(one.document, data));
+    } else if (one !== undefined && one.version > 0 && version > one.version) {
+      this._refollow(id, one); // versions between were lost
     }
   }
 
+  private _onVersion(id: number, version: number, make: () => object): void {
+    const one = this._followed.get(id);
+    if (one === undefined) {
+      return; // it is not followed any more
+    }
+    if (version > one.version) {
+      try {
+        one.document = make();
+      } catch (error) {
+        console.warn('det_jupyter: a patch that does not fit', error);
+        this._refollow(id, one);
+        return;
+      }
+      one.version = version;
+      handled(() => one.onVersion(one.document));
+    }
+    if (this._followed.has(id)) {
+      this._send({ op: 'ack', id, version });
+    }
+  }
+
+  /** Have the whole document sent. */
+  private _refollow(id: number, one: IFollowing): void {
+    one.version = 0;
+    this._send({ op: 'leave', id });
+    this._follow(id, one);
+  }
+
   private _onError(id: number, sentence: string): void {
-    const topic = this._topics.get(id);
-    if (topic !== undefined) {
-      this._topics.delete(id);
-      handled(() => topic.onError(sentence));
+    const one = this._followed.get(id);
+    if (one !== undefined) {
+      this._followed.delete(id);
+      handled(() => one.onError(sentence));
     }
   }
 
@@ -285,7 +316,7 @@ export class Socket implements ISocket, IDisposable {
     this._lost.emit(loss);
   }
 
-  private readonly _topics = new Map<number, ITopic>();
+  private readonly _followed = new Map<number, IFollowing>();
   private readonly _questions: Questions;
   private readonly _greeted = new Signal<this, IHello>(this);
   private readonly _master = new Signal<this, IMasterState>(this);
@@ -300,7 +331,7 @@ export class Socket implements ISocket, IDisposable {
   private _timer: ReturnType<typeof setTimeout> | undefined;
 }
 
-/** An exception in one topic's view must not affect the others. */
+/** An exception in what shows one document must not affect the others. */
 function handled(action: () => void): void {
   try {
     action();

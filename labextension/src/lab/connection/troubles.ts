@@ -33,7 +33,10 @@ export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
 }
 
 /** The problem of a handshake; null if this page and the server are compatible. */
-export function handshakeTrouble(trans: ITrans, info: IHandshake): ITrouble | null {
+export function handshakeTrouble(
+  trans: ITrans,
+  info: Pick<IHandshake, 'version' | 'protocol' | 'may_read'>
+): ITrouble | null {
   const { version, protocol } = info;
   if (version === VERSION && protocol === PROTOCOL) {
     return info.may_read ? null : noReader(trans);

@@ -2,4 +2,4 @@
 export const VERSION = '0.1.0';
 
 /** `PAGE_PROTOCOL` of det_jupyter/contract/messages/pages.py. */
-export const PROTOCOL = 1;
+export const PROTOCOL = 2;

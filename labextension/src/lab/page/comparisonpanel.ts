@@ -1,7 +1,7 @@
 /** The page of a comparison, in the main area. */
 import { formatClock } from '../../model/format.js';
 import type { IComparisonState } from '../../model/state.js';
-import type { IFollowed, ITopics } from '../tokens.js';
+import type { IDocuments, IFollowed } from '../tokens.js';
 import type { Drawing } from './pagepanel.js';
 import type { IComparisonDrawn } from './drawing.js';
 import { missingText } from './feed.js';
@@ -85,7 +85,7 @@ export class ComparisonPanel extends Panel {
   }
 
   private readonly _opened: Promise<void>;
-  private _followed: IFollowed<ITopics['comparison']['args']> | undefined;
+  private _followed: IFollowed<IDocuments['comparison']['args']> | undefined;
   private _drawn: IComparisonDrawn | undefined;
   private _asOf: number | null = null;
 }

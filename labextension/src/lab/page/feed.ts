@@ -1,10 +1,9 @@
-/** Follows an experiment on the server: its newest state, merged from parts. */
+/** Follows an experiment on the server: its newest state. */
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
 
-import { wholeState } from '../../model/rows.js';
-import type { IRow, IViewNews, IViewState } from '../../model/state.js';
-import type { IDetJupyter, IFollowed, ISocket, ITopics } from '../tokens.js';
+import type { IViewState } from '../../model/state.js';
+import type { IDetJupyter, IDocuments, IFollowed, ISocket } from '../tokens.js';
 
 export class Feed implements IDisposable {
   constructor(
@@ -16,7 +15,7 @@ export class Feed implements IDisposable {
     this._followed = socket.follow(
       'experiment',
       { experiment_id: experimentId, chosen },
-      news => this._onNews(news),
+      state => this._onState(state),
       sentence => this._onOver(sentence)
     );
   }
@@ -26,12 +25,12 @@ export class Feed implements IDisposable {
     return this._state;
   }
 
-  /** Why there are no more news, a sentence; '' while there are. */
+  /** Why there are no newer ones, a sentence; '' while there are. */
   get over(): string {
     return this._over;
   }
 
-  /** Emitted on a newer state, and at the end of the news. */
+  /** Emitted on a newer state, and when there will be none. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
@@ -40,7 +39,7 @@ export class Feed implements IDisposable {
     return this._followed.isDisposed;
   }
 
-  /** Resolves at the first state, or the end of the news. */
+  /** Resolves at the first state, or when there will be none. */
   ready(): Promise<void> {
     return this._ready;
   }
@@ -64,9 +63,8 @@ export class Feed implements IDisposable {
     }
   }
 
-  private _onNews({ shown, cluster, rows, changed_rows }: IViewNews): void {
-    this._rows = rows ?? this._rows;
-    this._state = wholeState(shown, cluster, this._rows, changed_rows);
+  private _onState(state: IViewState): void {
+    this._state = state;
     this._over = '';
     this._tell();
   }
@@ -81,11 +79,10 @@ export class Feed implements IDisposable {
     this._changed.emit();
   }
 
-  private readonly _followed: IFollowed<ITopics['experiment']['args']>;
+  private readonly _followed: IFollowed<IDocuments['experiment']['args']>;
   private readonly _changed = new Signal<this, void>(this);
   private _setReady: () => void = () => undefined;
   private readonly _ready = new Promise<void>(resolve => (this._setReady = resolve));
-  private _rows: readonly IRow[] = [];
   private _state: IViewState | null = null;
   private _over = '';
 }

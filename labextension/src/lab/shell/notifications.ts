@@ -67,8 +67,8 @@ export class Notifier {
     events.forEach(event => this._gather(event));
   }
 
-  private _onCluster({ news }: Pick<IClusterModel, 'news'>): void {
-    const full = news === null ? [] : this._disks.take(news.disks);
+  private _onCluster({ state }: Pick<IClusterModel, 'state'>): void {
+    const full = state === null ? [] : this._disks.take(state.disks);
     if (this._det.settings.get('notifyEnded') !== 'never') {
       const period = Math.floor(Date.now() / SAME_DISK_MS);
       full.forEach(disk => {

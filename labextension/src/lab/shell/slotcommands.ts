@@ -74,7 +74,7 @@ function foundBy(app: JupyterFrontEnd, det: IDetJupyter, args: Args): IFound[] {
   const { agent_id: agentId = '', slot_id: slotId = -1 } = args as IGiven;
   const given = element?.getAttribute(SLOT_ATTRIBUTE) ?? `${agentId} ${slotId}`;
   const meant = isChoosing(args) ? null : given;
-  return (det.cluster.news?.agents ?? []).flatMap(agent =>
+  return (det.cluster.state?.agents ?? []).flatMap(agent =>
     agent.slots.flatMap(slot =>
       agent.is_connected &&
       (meant === null || meant === slotKey(agent, slot)) &&

@@ -8,7 +8,7 @@ import { Widget } from '@lumino/widgets';
 import { Commands, IDetJupyter, type LinkState } from '../tokens.js';
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
-import type { IClusterNews } from '../../model/state.js';
+import type { IClusterState } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 
 /** A button; Enter and Space work as on any. */
@@ -42,11 +42,11 @@ export class StatusItem extends Widget {
   private _draw(): void {
     const { cluster, link, trans } = this._det;
     const problem = linkText(link.state, trans);
-    const text = problem ?? (cluster.news ? countsText(cluster.news, trans) : null);
+    const text = problem ?? (cluster.state ? countsText(cluster.state, trans) : null);
     setText(this._text, text ?? trans.__('Experiments'));
     // Connecting is not shown as a problem.
     setHidden(this._shape, problem === null || link.state === 'connecting');
-    const summary = problem === null ? (cluster.news?.summary ?? '') : link.sentence;
+    const summary = problem === null ? (cluster.state?.summary ?? '') : link.sentence;
     const hint = trans.__('Click to show the experiments');
     setAttribute(this._button, 'title', [summary, hint].filter(part => part !== '').join('\n'));
     setAttribute(this._button, 'data-det-link', link.state);
@@ -83,19 +83,19 @@ export const statusPlugin: JupyterFrontEndPlugin<void> = {
 };
 
 /** `2 running · 1 waiting · 6/8 GPUs`. */
-export function countsText(news: IClusterNews, trans: ITrans): string {
-  const { num_running: running, num_waiting: waiting } = news;
+export function countsText(state: IClusterState, trans: ITrans): string {
+  const { num_running: running, num_waiting: waiting } = state;
   const parts = [
     trans._n('%1 running', '%1 running', running),
     ...(waiting > 0 ? [trans._n('%1 waiting', '%1 waiting', waiting)] : []),
-    slotsText(news, trans)
+    slotsText(state, trans)
   ];
   return parts.join(' · ');
 }
 
-function slotsText(news: IClusterNews, trans: ITrans): string {
-  const { num_slots: all, num_slots_used: used } = news;
-  const slots = news.agents.flatMap(agent => agent.slots);
+function slotsText(state: IClusterState, trans: ITrans): string {
+  const { num_slots: all, num_slots_used: used } = state;
+  const slots = state.agents.flatMap(agent => agent.slots);
   const numCpu = slots.filter(slot => isCpu(slot.device)).length;
   if (all === 0) {
     return trans.__('no slots');

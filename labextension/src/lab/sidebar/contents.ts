@@ -117,17 +117,17 @@ export class Contents implements IDisposable {
   };
 
   private _drawCluster(): void {
-    const { news } = this._det.cluster;
-    if (news === null) {
+    const { state } = this._det.cluster;
+    if (state === null) {
       this.slots.showEmpty(this._connecting());
       return;
     }
-    const hasSlots = news.agents.some(({ slots }) => slots.length > 0);
-    this.slots.showEmpty(hasSlots ? null : this._texts.noSlots(news.summary));
-    this.setCount(this.slots, `${news.num_slots_used}/${news.num_slots}`);
-    if (this.slots.isSeen && news !== this._drawnNews) {
-      this._drawnNews = news;
-      this._view.update(news);
+    const hasSlots = state.agents.some(({ slots }) => slots.length > 0);
+    this.slots.showEmpty(hasSlots ? null : this._texts.noSlots(state.summary));
+    this.setCount(this.slots, `${state.num_slots_used}/${state.num_slots}`);
+    if (this.slots.isSeen && state !== this._drawnState) {
+      this._drawnState = state;
+      this._view.update(state);
     }
   }
 
@@ -185,9 +185,9 @@ export class Contents implements IDisposable {
     this._followed?.dispose();
     this._followed = undefined;
     if (isSeen) {
-      this._usage.clear();
-      this._followed = this._det.socket.follow('usage', this._usageArgs, news => {
-        this._usage.accept(news);
+      this._usage.document = null;
+      this._followed = this._det.socket.follow('usage', this._usageArgs, usage => {
+        this._usage.document = usage;
         frames.ask(this._drawUsage);
       });
     }
@@ -240,7 +240,7 @@ export class Contents implements IDisposable {
   private readonly _view: SlotsView;
   private readonly _dueActive = new Due();
   private readonly _dueEnded = new Due();
-  private _drawnNews: unknown = null;
+  private _drawnState: unknown = null;
   private _followed: IFollowed<{ period_s: number }> | undefined;
   private _isDisposed = false;
 }

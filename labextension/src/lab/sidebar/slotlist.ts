@@ -4,7 +4,7 @@
  */
 import { h, prose, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
-import type { IAgentLine, IClusterNews } from '../../model/state.js';
+import type { IAgentLine, IClusterState } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { asSentence } from '../../model/units.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
@@ -56,24 +56,24 @@ export class SlotsView {
     });
   }
 
-  update(news: IClusterNews): void {
-    this._news = news;
-    this._isTiles = areTiles(news.agents);
-    const agents = news.agents.map(({ id, slots }) => ({ id, slots: slots.map(slot => slot.id) }));
+  update(state: IClusterState): void {
+    this._state = state;
+    this._isTiles = areTiles(state.agents);
+    const agents = state.agents.map(({ id, slots }) => ({ id, slots: slots.map(slot => slot.id) }));
     this._build({ isTiles: this._isTiles, agents });
-    news.agents.forEach((agent, i) => this._drawAgent(agent, this._views[i] as IAgentView));
-    this._drawDisks(news.disks.map(({ sentence }) => sentence));
-    setHidden(this._disks, news.disks.length === 0);
-    setText(this._moreLost, news.more_lost);
-    setHidden(this._moreLost, news.more_lost === '');
-    this._buildGroups(this._isTiles ? groupsOf(news) : []);
+    state.agents.forEach((agent, i) => this._drawAgent(agent, this._views[i] as IAgentView));
+    this._drawDisks(state.disks.map(({ sentence }) => sentence));
+    setHidden(this._disks, state.disks.length === 0);
+    setText(this._moreLost, state.more_lost);
+    setHidden(this._moreLost, state.more_lost === '');
+    this._buildGroups(this._isTiles ? groupsOf(state) : []);
     keepStop(this.node);
     this.drawUsage();
   }
 
   /** Draw the newest samples. */
   drawUsage(): void {
-    this._news?.agents.forEach((agent, i) => {
+    this._state?.agents.forEach((agent, i) => {
       const view = this._views[i] as IAgentView;
       const samples = agent.slots.map(slot => this._usage.of(agent.id, slot.id));
       samples.forEach((sample, place) => view.slots[place]?.sample(sample));
@@ -167,7 +167,7 @@ export class SlotsView {
     this._groupViews = [];
     return groups.map(group => this._group(group));
   });
-  private _news: IClusterNews | undefined;
+  private _state: IClusterState | undefined;
   private _isTiles = false;
   private _views: IAgentView[] = [];
   private _groupViews: IGroupView[] = [];

@@ -1,57 +1,34 @@
 /** The state of slots: their occupants and utilization; independent of the DOM. */
-import type { IAgentLine, IClusterNews, ISlotLine, IUsageNews } from '../../model/state.js';
+import type {
+  IAgentLine,
+  IAgentUsage,
+  IClusterState,
+  ISlotLine,
+  ISlotUsage,
+  IUsage
+} from '../../model/state.js';
 
-/** The newest sample of a slot; missing values are `null`, and `missing` is the reason. */
-export interface ISample {
-  utilization: number | null;
-  used: number | null;
-  total: number | null;
-  missing: string;
-}
-
-const UNKNOWN: ISample = { utilization: null, used: null, total: null, missing: '' };
+const UNKNOWN: ISlotUsage = { utilization: null, used: null, total: null, missing: '' };
 /** More slots are shown as tiles instead of rows. */
 const MOST_ROWS = 16;
 
+/** The newest samples; none while they are not followed. */
 export class Usage {
-  /** Add samples. Devices are sampled one after another, so that a sample has values of some only. */
-  accept({ agents }: IUsageNews): void {
-    for (const agent of agents) {
-      this._cpu.set(agent.agent_id, newest(agent.cpu) ?? this.cpu(agent.agent_id));
-      agent.slot_ids.forEach((id, i) => {
-        const before = this.of(agent.agent_id, id);
-        const missing = agent.missing[i] ?? '';
-        this._samples.set(`${agent.agent_id} ${id}`, {
-          utilization: missing === '' ? (newest(agent.utilization[i]) ?? before.utilization) : null,
-          used: newest(agent.memory_used[i]) ?? before.used,
-          total: agent.memory_total[i] ?? null,
-          missing
-        });
-      });
-    }
-  }
+  document: IUsage | null = null;
 
-  /** Remove all samples, after a pause in following. */
-  clear(): void {
-    this._samples.clear();
-    this._cpu.clear();
-  }
-
-  of(agentId: string, slotId: number): ISample {
-    return this._samples.get(`${agentId} ${slotId}`) ?? UNKNOWN;
+  of(agentId: string, slotId: number): ISlotUsage {
+    return this._agent(agentId)?.slots[slotId] ?? UNKNOWN;
   }
 
   /** CPU utilization of an agent's computer, in percent of all cores. */
   cpu(agentId: string): number | null {
-    return this._cpu.get(agentId) ?? null;
+    return this._agent(agentId)?.cpu ?? null;
   }
 
-  private readonly _samples = new Map<string, ISample>();
-  private readonly _cpu = new Map<string, number | null>();
-}
-
-function newest(column: readonly (number | null)[] | undefined): number | null {
-  return column?.findLast(value => value !== null) ?? null;
+  private _agent(id: string): IAgentUsage | undefined {
+    const agents = this.document?.agents ?? {};
+    return Object.hasOwn(agents, id) ? agents[id] : undefined; // an agent may be called `constructor`
+  }
 }
 
 export function areTiles(agents: readonly IAgentLine[]): boolean {
@@ -66,7 +43,7 @@ export interface IGroup {
 }
 
 /** The occupants of slots, those with the most slots first; free slots are in no group. */
-export function groupsOf({ agents }: IClusterNews): IGroup[] {
+export function groupsOf({ agents }: IClusterState): IGroup[] {
   const groups = new Map<string, IGroup>();
   for (const { id: agentId, slots } of agents) {
     for (const slot of slots) {
@@ -84,7 +61,7 @@ export function groupsOf({ agents }: IClusterNews): IGroup[] {
 }
 
 /** The mean utilization of slots with a value, and the sum of memory. */
-export function summed(group: IGroup, usage: Usage): ISample {
+export function summed(group: IGroup, usage: Usage): ISlotUsage {
   const samples = group.slots.map(({ agentId, slot }) => usage.of(agentId, slot.id));
   const busy = samples.flatMap(({ utilization }) => (utilization === null ? [] : [utilization]));
   const sum = (values: (number | null)[]): number | null => {

@@ -1,25 +1,24 @@
 /** One slot as a row, or as a tile where there are many. */
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { formatSize } from '../../model/format.js';
-import type { IAgentLine, ISlotLine } from '../../model/state.js';
+import type { IAgentLine, ISlotLine, ISlotUsage } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE, SLOT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
 import { Bar, ChangingIcon, rowLabel, setCut } from './rowparts.js';
-import type { ISample } from './slotmodel.js';
 
 export interface ISlotView {
   readonly node: HTMLElement;
   update(slot: ISlotLine, agent: IAgentLine): void;
-  sample(sample: ISample): void;
+  sample(sample: ISlotUsage): void;
 }
 
 /** The utilization, `87 %`, or a dash. */
-export function percentText({ utilization }: ISample): string {
+export function percentText({ utilization }: ISlotUsage): string {
   return utilization === null ? '–' : `${Math.round(utilization)} %`;
 }
 
 /** The memory, `21.3/80 GB`, or the part that is known. */
-export function memoryText({ used, total }: ISample): string {
+export function memoryText({ used, total }: ISlotUsage): string {
   if (used === null) {
     return '';
   }
@@ -84,7 +83,7 @@ export class SlotRow implements ISlotView {
     return words.filter(Boolean).join(' · ') || device;
   }
 
-  sample(sample: ISample): void {
+  sample(sample: ISlotUsage): void {
     setHidden(this._meter.node, sample.missing !== ''); // the reason is shown once below
     this._meter.set(sample.utilization === null ? null : sample.utilization / 100);
     setCut(this._percent, percentText(sample), sample.utilization === null ? sample.missing : '');
@@ -120,7 +119,7 @@ export class SlotTile implements ISlotView {
   }
 
   /** Fill the tile up to the slot's utilization. */
-  sample({ utilization }: ISample): void {
+  sample({ utilization }: ISlotUsage): void {
     const wanted = `scaleY(${Math.round(utilization ?? 0) / 100})`;
     if (this._fill.style.transform !== wanted) {
       this._fill.style.transform = wanted;

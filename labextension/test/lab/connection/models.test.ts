@@ -16,6 +16,8 @@ import { type FakeSocket, fakeServer, lastSocket } from './fakes.js';
 let socket: Socket;
 let fake: FakeSocket;
 
+const say = (version: number, data: object): void =>
+  fake.say({ op: 'document', id: 1, version, data });
 const line = (id: number, name = ''): IExperimentLine => ({ id, name }) as IExperimentLine;
 
 beforeEach(() => {
@@ -26,50 +28,55 @@ beforeEach(() => {
   fake.hello();
 });
 
-it('experiments are replaced by whole news and changed by others', () => {
+it('of experiments those are told that have changed', () => {
   const experiments = new Experiments(socket);
   const changed: (readonly number[] | null)[] = [];
   experiments.changed.connect((_, ids) => changed.push(ids));
   expect(experiments.isReady).toBe(false);
-  const say = (seq: number, data: object): void => fake.say({ op: 'news', id: 1, seq, data });
-  say(1, { is_whole: true, rows: [line(1), line(2)], gone: [] });
-  say(2, { is_whole: false, rows: [line(2, 'new'), line(3)], gone: [1] });
-  expect([...experiments.rows.keys()]).toEqual([2, 3]);
+  const [first, second] = [line(1), line(2)];
+  say(1, { rows: { 1: first, 2: second } });
+  const data = [
+    { op: 'remove', path: '/rows/1' },
+    { op: 'replace', path: '/rows/2/name', value: 'new' },
+    { op: 'add', path: '/rows/3', value: line(3) },
+    { op: 'add', path: '/rows/4', value: line(4) }
+  ];
+  fake.say({ op: 'patch', id: 1, since: 1, version: 2, data });
+  expect([...experiments.rows.keys()]).toEqual([2, 3, 4]);
   expect(experiments.rows.get(2)?.name).toBe('new');
-  say(3, { is_whole: true, rows: [line(4)], gone: [] });
-  expect([...experiments.rows.keys()]).toEqual([4]);
-  expect(changed).toEqual([null, [2, 3, 1], null]);
+  fake.say({ op: 'patch', id: 1, since: 2, version: 3, data: [{ op: 'remove', path: '/rows/4' }] });
+  expect(changed).toEqual([null, [2, 3, 4, 1], [4]]);
   expect(experiments.isReady).toBe(true);
   experiments.dispose();
   experiments.dispose();
-  say(4, { is_whole: true, rows: [], gone: [] });
-  expect(experiments.rows.size).toBe(1);
+  say(4, { rows: {} });
+  expect(experiments.rows.size).toBe(2);
 });
 
-it('the cluster is what the last news say', () => {
+it('the cluster is what its newest version says', () => {
   const cluster = new ClusterModel(socket);
   const seen = vi.fn();
   cluster.changed.connect(seen);
-  expect(cluster.news).toBeNull();
+  expect(cluster.state).toBeNull();
   const data = { agents: [], summary: 'none', num_running: 0 };
-  fake.say({ op: 'news', id: 1, seq: 1, data });
-  expect(cluster.news).toEqual(data);
+  say(1, data);
+  expect(cluster.state).toEqual(data);
   expect(seen).toHaveBeenCalledOnce();
   cluster.dispose();
 });
 
-it('trials are one topic, however many follow them, and none when nobody does', () => {
+it('trials are one document, however many follow them, and none when nobody does', () => {
   const trials = new Trials(socket);
   const [one, other] = [vi.fn(), vi.fn()];
   fake.taken();
   const first = trials.follow(one);
-  fake.say({ op: 'news', id: 1, seq: 1, data: { trials: [{ id: 5 }] } });
+  say(1, { trials: [{ id: 5 }] });
   const second = trials.follow(other);
   expect(other).toHaveBeenCalledWith([{ id: 5 }]); // at once
   expect(fake.taken().filter(({ op }) => op === 'follow')).toHaveLength(1);
   first.dispose();
   first.dispose();
-  fake.say({ op: 'news', id: 1, seq: 2, data: { trials: [] } });
+  say(2, { trials: [] });
   expect(one).toHaveBeenCalledOnce();
   expect(other).toHaveBeenCalledTimes(2);
   second.dispose();

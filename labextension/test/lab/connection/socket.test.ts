@@ -17,7 +17,12 @@ function connected(instance = 'one'): FakeSocket {
   return fake;
 }
 
-const news = (id: number, seq: number, data: unknown = {}): object => ({ op: 'news', id, seq, data }); // prettier-ignore
+const whole = (id: number, version: number, data: unknown = {}): object => ({
+  ...{ op: 'document', id, version, data }
+});
+const patch = (since: number, version: number, data: object[]): object => ({
+  ...{ op: 'patch', id: 1, since, version, data }
+});
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -43,7 +48,7 @@ it('is opened below the base URL, with the token only where the server asks for 
   second.dispose();
 });
 
-it('opens one WebSocket for all topics, and follows them when it is greeted', () => {
+it('opens one WebSocket for all documents, and follows them when it is greeted', () => {
   socket.follow('cluster', {}, () => undefined);
   socket.open();
   socket.open();
@@ -52,28 +57,58 @@ it('opens one WebSocket for all topics, and follows them when it is greeted', ()
   lastSocket(server).hello();
   socket.follow('usage', { period_s: 2 }, () => undefined);
   expect(lastSocket(server).taken()).toEqual([
-    { op: 'follow', id: 1, topic: 'cluster', args: {} },
-    { op: 'follow', id: 2, topic: 'usage', args: { period_s: 2 } }
+    { op: 'follow', id: 1, document: 'cluster', args: {} },
+    { op: 'follow', id: 2, document: 'usage', args: { period_s: 2 } }
   ]);
 });
 
-it('acknowledges news after they were shown, and shows none twice', () => {
+it('acknowledges versions after they were shown, and shows none twice', () => {
   const fake = connected();
   const done: unknown[] = [];
   socket.follow('cluster', {}, data => {
     done.push(...fake.taken(), data);
   });
   fake.taken();
-  fake.say(news(1, 1, 'a'));
-  fake.say(news(1, 1, 'again'));
-  fake.say(news(1, 3, 'b'));
-  fake.say(news(1, 2, 'older'));
+  fake.say(whole(1, 1, 'a'));
+  fake.say(whole(1, 1, 'again'));
+  fake.say(whole(1, 3, 'b'));
+  fake.say(whole(1, 2, 'older'));
   done.push(...fake.taken());
-  const ack = (seq: number): object => ({ op: 'ack', id: 1, seq });
+  const ack = (version: number): object => ({ op: 'ack', id: 1, version });
   expect(done).toEqual(['a', ack(1), ack(1), 'b', ack(3), ack(2)]);
 });
 
-it('a mistake in what shows a topic is logged, and the others go on', () => {
+it('makes a version of the one before by a patch, and keeps the parts that it does not touch', () => {
+  const fake = connected();
+  const seen: { rows: Record<string, object> }[] = [];
+  socket.follow('experiments', {}, list => seen.push(list));
+  fake.say(whole(1, 4, { rows: { 1: { best: 0.5 }, 2: { best: 0.4 } } }));
+  fake.say(patch(4, 9, [{ op: 'replace', path: '/rows/2/best', value: 0.3 }]));
+  expect(seen[1]).toEqual({ rows: { 1: { best: 0.5 }, 2: { best: 0.3 } } });
+  expect(seen[1]?.rows[1]).toBe(seen[0]?.rows[1]);
+  expect(seen[0]).toEqual({ rows: { 1: { best: 0.5 }, 2: { best: 0.4 } } });
+});
+
+it.each([
+  ['of a version that it has not', patch(5, 6, [])],
+  ['that does not fit', patch(4, 5, [{ op: 'replace', path: '/none/at/all', value: 1 }])]
+])('asks for the whole after a patch %s', (_, frame) => {
+  vi.spyOn(console, 'warn').mockImplementation(() => undefined);
+  const fake = connected();
+  const seen = vi.fn();
+  socket.follow('cluster', {}, seen);
+  fake.say(whole(1, 4, {}));
+  fake.taken();
+  fake.say(frame);
+  expect(fake.taken()).toEqual([
+    { op: 'leave', id: 1 },
+    { op: 'follow', id: 1, document: 'cluster', args: {} }
+  ]);
+  fake.say(whole(1, 7, { summary: 'whole' }));
+  expect(seen.mock.calls).toEqual([[{}], [{ summary: 'whole' }]]);
+});
+
+it('a mistake in what shows a document is logged, and the others go on', () => {
   const logged = vi.spyOn(console, 'error').mockImplementation(() => undefined);
   const fake = connected();
   socket.follow('cluster', {}, () => {
@@ -82,17 +117,17 @@ it('a mistake in what shows a topic is logged, and the others go on', () => {
   const seen = vi.fn();
   socket.follow('trials', {}, seen);
   fake.taken();
-  fake.say(news(1, 1));
-  fake.say(news(2, 1));
+  fake.say(whole(1, 1));
+  fake.say(whole(2, 1));
   expect(logged).toHaveBeenCalledOnce();
   expect(seen).toHaveBeenCalledOnce();
   expect(fake.taken()).toEqual([
-    { op: 'ack', id: 1, seq: 1 },
-    { op: 'ack', id: 2, seq: 1 }
+    { op: 'ack', id: 1, version: 1 },
+    { op: 'ack', id: 2, version: 1 }
   ]);
 });
 
-it('leaves a topic once, and news that come after that are nobody’s', () => {
+it('leaves a document once, and ignores what comes after that', () => {
   const fake = connected();
   const seen = vi.fn();
   const followed = socket.follow('cluster', {}, seen);
@@ -100,66 +135,66 @@ it('leaves a topic once, and news that come after that are nobody’s', () => {
   followed.dispose();
   followed.dispose();
   expect(followed.isDisposed).toBe(true);
-  fake.say(news(1, 1));
+  fake.say(whole(1, 1));
   followed.change({});
   expect(fake.taken()).toEqual([{ op: 'leave', id: 1 }]);
   expect(seen).not.toHaveBeenCalled();
 });
 
-it('a topic that is left while its news are shown is not acknowledged', () => {
+it('a document that is left while it is shown is not acknowledged', () => {
   const fake = connected();
   const followed = socket.follow('cluster', {}, () => followed.dispose());
   fake.taken();
-  fake.say(news(1, 1));
+  fake.say(whole(1, 1));
   expect(fake.taken()).toEqual([{ op: 'leave', id: 1 }]);
 });
 
-it('other arguments are another topic: what is on its way for the old ones is not shown', () => {
+it('other arguments are another document: what is on its way for the old ones is not shown', () => {
   const fake = connected();
   const seen = vi.fn();
   const followed = socket.follow('experiment', { experiment_id: 3, chosen: null }, seen);
-  fake.say(news(1, 1, 'old'));
+  fake.say(whole(1, 1, 'old'));
   fake.taken();
   followed.change({ experiment_id: 3, chosen: 17 });
   const args = { experiment_id: 3, chosen: 17 };
   expect(fake.taken()).toEqual([
     { op: 'leave', id: 1 },
-    { op: 'follow', id: 2, topic: 'experiment', args }
+    { op: 'follow', id: 2, document: 'experiment', args }
   ]);
-  fake.say(news(1, 2, 'late'));
-  fake.say(news(2, 1, 'new'));
+  fake.say(whole(1, 2, 'late'));
+  fake.say(whole(2, 1, 'new'));
   expect(seen.mock.calls).toEqual([['old'], ['new']]);
 });
 
-it('goes on after a cut with the number that it has seen', () => {
+it('goes on after a cut with the version that it has', () => {
   const fake = connected();
   socket.follow('cluster', {}, () => undefined);
   socket.follow('trials', {}, () => undefined);
-  fake.say(news(1, 12));
+  fake.say(whole(1, 12));
   fake.cut();
   expect(lost).toEqual([1006]);
   expect(socket.isOpen).toBe(false);
   const again = connected();
   expect(again).not.toBe(fake);
   expect(again.taken()).toEqual([
-    { op: 'follow', id: 1, topic: 'cluster', args: {}, since: 12 },
-    { op: 'follow', id: 2, topic: 'trials', args: {} }
+    { op: 'follow', id: 1, document: 'cluster', args: {}, version: 12 },
+    { op: 'follow', id: 2, document: 'trials', args: {} }
   ]);
 });
 
-it('begins anew with a feeder that was restarted, whose numbers are others', () => {
+it('begins anew with a feeder that was restarted, whose versions are others', () => {
   const seen = vi.fn();
   const fake = connected();
   socket.follow('cluster', {}, seen);
-  fake.say(news(1, 12));
+  fake.say(whole(1, 12));
   fake.cut(1012);
   const again = connected('two');
-  expect(again.taken()).toEqual([{ op: 'follow', id: 1, topic: 'cluster', args: {} }]);
-  again.say(news(1, 1));
+  expect(again.taken()).toEqual([{ op: 'follow', id: 1, document: 'cluster', args: {} }]);
+  again.say(whole(1, 1));
   expect(seen).toHaveBeenCalledTimes(2);
 });
 
-it('a topic that is over says why, and is not followed again', () => {
+it('a document that is over says why, and is not followed again', () => {
   const fake = connected();
   const over = vi.fn();
   socket.follow('experiment', { experiment_id: 3, chosen: null }, () => undefined, over);
@@ -233,10 +268,10 @@ it('what cannot be read cuts the connection, and nothing is resumed', () => {
   vi.spyOn(console, 'warn').mockImplementation(() => undefined);
   const fake = connected();
   socket.follow('cluster', {}, () => undefined);
-  fake.say(news(1, 7));
+  fake.say(whole(1, 7));
   fake.onmessage?.({ data: '<html>' });
   expect(lost).toEqual([1006]);
-  expect(connected().taken()).toEqual([{ op: 'follow', id: 1, topic: 'cluster', args: {} }]);
+  expect(connected().taken()).toEqual([{ op: 'follow', id: 1, document: 'cluster', args: {} }]);
 });
 
 it('is disposed twice, and does nothing after that', async () => {

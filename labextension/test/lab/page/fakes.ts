@@ -3,7 +3,6 @@ import { vi } from 'vitest';
 
 import type { IExperimentDrawn, IExperimentOptions } from '../../../src/lab/page/drawing.js';
 import type { ISocket } from '../../../src/lab/tokens.js';
-import type { IViewNews, IViewState } from '../../../src/model/state.js';
 import { FakeDet } from '../shell/fake.js';
 
 /** JupyterLab without commands. */
@@ -38,9 +37,9 @@ export function sight(target: Element): void {
 }
 
 interface IFollower {
-  topic: string;
+  name: string;
   args: object;
-  onNews: (news: unknown) => void;
+  onVersion: (document: unknown) => void;
   onError: (sentence: string) => void;
   isDisposed: boolean;
 }
@@ -50,14 +49,14 @@ export class FakeSocket {
   readonly ask = vi.fn<ISocket['ask']>();
 
   follow(
-    topic: string,
+    name: string,
     args: object,
-    onNews: (news: never) => void,
+    onVersion: (document: never) => void,
     onError: (sentence: string) => void
   ): object {
     const one: IFollower = {
-      ...{ topic, args, onError, isDisposed: false },
-      onNews: onNews as IFollower['onNews']
+      ...{ name, args, onError, isDisposed: false },
+      onVersion: onVersion as IFollower['onVersion']
     };
     this.followers.push(one);
     return {
@@ -81,10 +80,6 @@ export class FakeSocket {
 
 export class FakeServer extends FakeDet {
   readonly socket = new FakeSocket();
-}
-
-export function news(shown: IViewState, parts: Partial<IViewNews> = {}): IViewNews {
-  return { shown, cluster: null, rows: [], changed_rows: [], ...parts };
 }
 
 export class FakeDrawn implements IExperimentDrawn {

@@ -1,5 +1,5 @@
 // @vitest-environment happy-dom
-import { FakeSocket, news, settle } from './fakes.js';
+import { FakeSocket, settle } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 vi.mock('@jupyterlab/notebook', () => ({}));
@@ -9,7 +9,7 @@ import { OpenNotebooks, type INotebooks } from '../../../src/lab/page/notebooks.
 import { SavedPictures } from '../../../src/lab/page/savedpictures.js';
 import { Looks } from '../../../src/lab/page/looks.js';
 import { MIME, rendererFactory } from '../../../src/lab/page/mime.js';
-import { row, search, state } from '../../samples.js';
+import { state } from '../../samples.js';
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -19,22 +19,14 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-const rowIds = (feed: Feed): number[] | undefined => feed.state?.search?.rows.map(({ id }) => id);
-
-it('puts an experiment together from the parts that come', async () => {
+it('has the newest state of an experiment', async () => {
   const socket = new FakeSocket();
   const feed = new Feed(socket as never, 3, 17);
   expect(socket.last.args).toEqual({ experiment_id: 3, chosen: 17 });
-  const shown = state({ id: 3, search: search([]) });
-  socket.last.onNews(news(shown, { rows: [row({ id: 1 }), row({ id: 2 })] }));
+  socket.last.onVersion(state({ id: 3, name: 'a' }));
   await feed.ready();
-  expect(rowIds(feed)).toEqual([1, 2]);
-  const changed_rows = [row({ id: 2, best: 0.5 }), row({ id: 4 })];
-  socket.last.onNews(news(shown, { rows: null, changed_rows }));
-  expect(rowIds(feed)).toEqual([1, 2, 4]);
-  expect(feed.state?.search?.rows[1]?.best).toBe(0.5);
-  socket.last.onNews(news(shown, { rows: null }));
-  expect(rowIds(feed)).toEqual([1, 2]);
+  socket.last.onVersion(state({ id: 3, name: 'b' }));
+  expect(feed.state?.name).toBe('b');
 });
 
 it('tells when it is over, and follows another trial when one is chosen', async () => {

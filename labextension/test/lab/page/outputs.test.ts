@@ -1,5 +1,5 @@
 // @vitest-environment happy-dom
-import { commands, FakeDrawing, FakeServer, news, settle, sight } from './fakes.js';
+import { commands, FakeDrawing, FakeServer, settle, sight } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import { OpenNotebooks } from '../../../src/lab/page/notebooks.js';
@@ -66,7 +66,7 @@ function kernel(key: string): ISource & { used: boolean[]; opened: number } {
 
 async function send(shown = state({ id: 3 })): Promise<void> {
   await settle();
-  server.socket.last.onNews(news(shown));
+  server.socket.last.onVersion(shown);
   await settle();
 }
 
@@ -76,7 +76,7 @@ it('draws an experiment of this master into its place, without any kernel', asyn
   expect(element.textContent).toBe('card');
   await send();
   expect(element.firstElementChild).toBe(drawing.drawn[0]?.node);
-  expect(server.socket.last).toMatchObject({ topic: 'experiment', args: { experiment_id: 3 } });
+  expect(server.socket.last).toMatchObject({ name: 'experiment', args: { experiment_id: 3 } });
 });
 
 it('leaves the card of an experiment of another master alone', async () => {

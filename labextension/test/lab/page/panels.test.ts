@@ -1,6 +1,6 @@
 // @vitest-environment happy-dom
 import '../shell/jupyterlab.js';
-import { commands, FakeDrawing, FakeServer, news, settle } from './fakes.js';
+import { commands, FakeDrawing, FakeServer, settle } from './fakes.js';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import { ComparisonPanel } from '../../../src/lab/page/comparisonpanel.js';
@@ -38,7 +38,7 @@ const said = (panel: { node: HTMLElement }): string => {
 async function opened(): Promise<ExperimentPanel> {
   const panel = new ExperimentPanel(options, 3);
   await settle();
-  server.socket.last.onNews(news(state({ id: 3, name: '<b>x</b>', status_word: 'Running' })));
+  server.socket.last.onVersion(state({ id: 3, name: '<b>x</b>', status_word: 'Running' }));
   await panel.opened;
   return panel;
 }
@@ -47,7 +47,7 @@ it('says what it waits for until there is something to draw', async () => {
   const panel = new ExperimentPanel(options, 3);
   expect(said(panel)).toBe('Loading experiment 3…');
   await settle();
-  server.socket.last.onNews(news(state({ id: 3 })));
+  server.socket.last.onVersion(state({ id: 3 }));
   await panel.opened;
   expect(said(panel)).toBe('');
   expect(panel.node.contains(drawing.drawn[0]?.node ?? null)).toBe(true);
@@ -56,7 +56,7 @@ it('says what it waits for until there is something to draw', async () => {
 it('has the name and the state in its title, as text', async () => {
   const panel = await opened();
   expect(panel.title.label).toBe('<b>x</b> · Running');
-  server.socket.last.onNews(news(state({ id: 3, name: 'y', status_word: 'Completed' })));
+  server.socket.last.onVersion(state({ id: 3, name: 'y', status_word: 'Completed' }));
   expect(panel.title.label).toBe('y · Completed');
   expect(panel.node.getAttribute('data-det-experiment')).toBe('3');
 });
@@ -96,7 +96,7 @@ it('shows what is wanted of it, also when it was wanted before it was there', as
   const panel = new ExperimentPanel(options, 3);
   panel.present({ tab: 'metrics', trialId: 17 });
   await settle();
-  server.socket.last.onNews(news(state({ id: 3 })));
+  server.socket.last.onVersion(state({ id: 3 }));
   await panel.opened;
   const drawn = drawing.drawn[0];
   expect(drawn?.calls).toEqual([
@@ -149,12 +149,12 @@ it('compares experiments, and says since when the comparison stands still', asyn
   );
   await panel.opened;
   expect(server.socket.last).toMatchObject({
-    topic: 'comparison',
+    name: 'comparison',
     args: { experiment_ids: [3, 4] }
   });
   expect(panel.title.label).toBe('Compare 3, 4');
   const comparison = { title: 'Experiments 3 and 4', as_of: 1000 };
-  server.socket.last.onNews(comparison);
+  server.socket.last.onVersion(comparison);
   expect(shown).toEqual([comparison]);
   expect(said(panel)).toBe('');
   server.setLink({ state: 'cut' });

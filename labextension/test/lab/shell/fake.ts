@@ -14,7 +14,7 @@ import type {
   ILink,
   ISettingValues
 } from '../../../src/lab/tokens.js';
-import type { IClusterNews, IDiskLine, IExperimentLine, Verb } from '../../../src/model/state.js';
+import type { IClusterState, IDiskLine, IExperimentLine, Verb } from '../../../src/model/state.js';
 
 export type Server = ServerConnection.ISettings;
 
@@ -60,7 +60,7 @@ export class FakeExperiments implements IExperiments {
   readonly rows = new Map<number, IExperimentLine>();
   readonly changed = new Signal<this, readonly number[] | null>(this);
 
-  /** The first news, or those after a reconnection. */
+  /** The first list, or the one after a reconnection. */
   setWhole(...rows: IExperimentLine[]): void {
     this.rows.clear();
     rows.forEach(row => this.rows.set(row.id, row));
@@ -75,12 +75,12 @@ export class FakeExperiments implements IExperiments {
 }
 
 export class FakeCluster implements IClusterModel {
-  news: IClusterNews | null = null;
-  readonly changed = new Signal<this, IClusterNews>(this);
+  state: IClusterState | null = null;
+  readonly changed = new Signal<this, IClusterState>(this);
 
-  set(news: IClusterNews): void {
-    this.news = news;
-    this.changed.emit(news);
+  set(state: IClusterState): void {
+    this.state = state;
+    this.changed.emit(state);
   }
 
   setDisks(...disks: IDiskLine[]): void {

@@ -5,11 +5,11 @@ import './jupyterlab.js';
 import { StatusItem } from '../../../src/lab/shell/status.js';
 import { countsText, linkText } from '../../../src/lab/shell/status.js';
 import type { LinkState } from '../../../src/lab/tokens.js';
-import type { IClusterNews } from '../../../src/model/state.js';
+import type { IClusterState } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
 import { FakeDet } from './fake.js';
 
-function cluster(devices: string[], numbers: Partial<IClusterNews> = {}): IClusterNews {
+function cluster(devices: string[], numbers: Partial<IClusterState> = {}): IClusterState {
   const slots = devices.map((device, id) => ({ id, device }));
   return {
     agents: [{ slots }],
@@ -19,7 +19,7 @@ function cluster(devices: string[], numbers: Partial<IClusterNews> = {}): IClust
     num_slots: devices.length,
     num_slots_used: 6,
     ...numbers
-  } as unknown as IClusterNews;
+  } as unknown as IClusterState;
 }
 const gpus = (num: number): string[] => Array.from({ length: num }, () => 'NVIDIA H100');
 const cpus = (num: number): string[] => Array.from({ length: num }, () => 'CPU');

@@ -6,7 +6,7 @@ import { areTiles, groupsOf, summed, Usage } from '../../../src/lab/sidebar/slot
 import { SlotsView } from '../../../src/lab/sidebar/slotlist.js';
 import { memoryText, percentText } from '../../../src/lab/sidebar/slotrow.js';
 import { toYaml } from '../../../src/lab/sidebar/yaml.js';
-import type { IAgentLine, IClusterNews } from '../../../src/model/state.js';
+import type { IAgentLine, IClusterState } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
 import { slot } from './samples.js';
 
@@ -14,7 +14,7 @@ function agent(id: string, slots: IAgentLine['slots']): IAgentLine {
   return { id, hostname: id, pool: 'default', is_connected: true, note: '', facts: [id], slots };
 }
 
-function news(...agents: IAgentLine[]): IClusterNews {
+function cluster(...agents: IAgentLine[]): IClusterState {
   const numbers = { num_running: 0, num_waiting: 0, num_slots: 0, num_slots_used: 0 };
   return { agents, more_lost: '', disks: [], summary: '', ...numbers };
 }
@@ -23,48 +23,18 @@ const GB = 1e9;
 
 describe('what slots do', () => {
   const usage = new Usage();
-  usage.accept({
-    agents: [
-      {
-        agent_id: 'a',
-        at: [1, 2],
-        slot_ids: [0, 1, 2],
-        utilization: [[10, 80], [60, 40], [null]],
-        memory_used: [[GB, 21 * GB], [40 * GB], [null]],
-        memory_total: [80 * GB, 80 * GB, null],
-        cpu: [3, 7],
-        missing: ['', '', 'no driver'],
-        dropped: 0
-      }
-    ]
-  });
+  const slots = {
+    0: { utilization: 80, used: 21 * GB, total: 80 * GB, missing: '' },
+    1: { utilization: 40, used: 40 * GB, total: 80 * GB, missing: '' },
+    2: { utilization: null, used: null, total: null, missing: 'no driver' }
+  };
+  usage.document = { agents: { a: { cpu: 7, slots } } };
 
-  it('is the newest sample; what is missing has a reason', () => {
+  it('is known of some; what is missing has a reason', () => {
     expect(usage.of('a', 0).utilization).toBe(80);
     expect(usage.of('a', 2)).toMatchObject({ utilization: null, missing: 'no driver' });
     expect(usage.of('b', 0).utilization).toBeNull();
     expect(usage.cpu('a')).toBe(7);
-  });
-
-  it('stays as it was while others are sampled', () => {
-    const later = new Usage();
-    const news = {
-      agent_id: 'a',
-      at: [1, 2],
-      slot_ids: [0],
-      utilization: [[80, null]],
-      memory_used: [[GB, null]],
-      memory_total: [80 * GB],
-      cpu: [3, null],
-      missing: [''],
-      dropped: 0
-    };
-    later.accept({ agents: [news] });
-    later.accept({
-      agents: [{ ...news, at: [], utilization: [[]], memory_used: [[]], cpu: [] }]
-    });
-    expect(later.of('a', 0)).toMatchObject({ utilization: 80, used: GB });
-    expect(later.cpu('a')).toBe(3);
   });
 
   it('is said in few characters', () => {
@@ -81,7 +51,7 @@ describe('what slots do', () => {
     const own = { state: 'used' as const, who: 'net', experiment_id: 3 };
     const other = { state: 'occupied' as const, who: 'python x.py' };
     const slots = [slot(2, other), slot(0, own), slot(1, own), slot(3)];
-    const [first, second, third] = groupsOf(news(agent('a', slots)));
+    const [first, second, third] = groupsOf(cluster(agent('a', slots)));
     expect(first).toMatchObject({ who: 'net', experimentId: 3 });
     expect(second).toMatchObject({ who: 'python x.py', experimentId: null });
     expect(third).toBeUndefined();
@@ -148,22 +118,8 @@ describe('an agent that has left', () => {
     const usage = new Usage();
     const view = new SlotsView(english, usage, () => undefined);
     const left = { ...agent('c', []), is_connected: false, note: 'left at 15:40, had 2 slots' };
-    usage.accept({
-      agents: [
-        {
-          agent_id: 'c',
-          at: [1],
-          slot_ids: [],
-          utilization: [],
-          memory_used: [],
-          memory_total: [],
-          cpu: [90],
-          missing: [],
-          dropped: 0
-        }
-      ]
-    });
-    view.update({ ...news(agent('b', []), left), more_lost: '3 more agents left' });
+    usage.document = { agents: { c: { cpu: 90, slots: {} } } };
+    view.update({ ...cluster(agent('b', []), left), more_lost: '3 more agents left' });
     const [here, gone] = [...view.node.querySelectorAll('.det-side-agent')];
     expect(here?.querySelector('.det-side-agent-gone')?.hasAttribute('hidden')).toBe(true);
     expect(gone?.querySelector('.det-side-agent-gone')?.hasAttribute('hidden')).toBe(false);
@@ -175,7 +131,7 @@ describe('an agent that has left', () => {
 it('has a line for each full disk, with code in it as code', () => {
   const view = new SlotsView(english, new Usage(), () => undefined);
   const disk = { key: ':/data', is_full: true, sentence: '/data: full; `%det disk` shows why.' };
-  view.update({ ...news(agent('a', [])), disks: [disk, { ...disk, key: ':/home' }] });
+  view.update({ ...cluster(agent('a', [])), disks: [disk, { ...disk, key: ':/home' }] });
   const lines = [...view.node.querySelectorAll('.det-side-disks p')];
   expect(lines.map(line => line.textContent)).toEqual(
     Array(2).fill('/data: full; %det disk shows why.')

@@ -88,7 +88,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
             monkeypatch.setattr(runner_module, "kill_group", kill)
             plan = make_plan(ID, [], slots=1, agent_ids=["a"])
             runner.carry_out(StartGang(plan=plan), agent_id="a")
-            await asyncio.wait_for(runner.news.wait(), None)
+            await runner.news.wait()
             await scenario(loop, runner, launcher)
             return runner.runs_of("a")[ID]
 

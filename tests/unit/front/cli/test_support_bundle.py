@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import LogLine, LogPage
@@ -90,7 +91,8 @@ class Bundled:
         self.offer(self.capsule, {"environment": {"environment_variables": ["C=in-the-yaml"]}})
         self.master: Any = self.wired.client.session.info
         monkeypatch.setattr(support_bundle, "announced_master", lambda: self.master)
-        installed = [metadata.distribution("pytest"), metadata.distribution("det-jupyter")]
+        own = SimpleNamespace(name="det-jupyter", version=__version__)  # it may not be installed
+        installed = [metadata.distribution("pytest"), own]
         monkeypatch.setattr(metadata, "distributions", lambda: installed)  # some hundred, else
         monkeypatch.setenv("HF_TOKEN", "of-the-shell")
         monkeypatch.setenv("OMP_NUM_THREADS", "3")

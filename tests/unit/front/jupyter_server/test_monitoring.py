@@ -1,4 +1,4 @@
-"""What the server takes from news whose long lists of numbers are columns."""
+"""What the server takes from the feeder's documents."""
 
 from __future__ import annotations
 
@@ -11,29 +11,39 @@ import pytest
 from prometheus_client import REGISTRY
 from tornado.websocket import WebSocketClosedError
 
+from det_jupyter.contract.documents.codec import pack, unpack
+from det_jupyter.contract.documents.patches import changes
 from det_jupyter.front.jupyter_server import monitoring
 from det_jupyter.front.jupyter_server.feeder_process import Address
-from det_jupyter.front.jupyter_server.monitoring import Monitor, _decoded
-from det_jupyter.front.pages.codec import MIN_LENGTH, pack
+from det_jupyter.front.jupyter_server.monitoring import Monitor
+
+ROW = {"name": "a", "status": "running", "ended_at": None}
 
 
-def take(monitor: Monitor, topic: str, news: dict[str, Any]) -> None:
-    """Let it take news in the form in which a feeder sends them."""
-    frame, columns = _decoded(pack(news).frame(op="news", id=1, seq=1))
-    asyncio.run(monitor._apply(topic, frame["data"], columns))
+def take(monitor: Monitor, documents: dict[int, Any], op: str, data: Any) -> None:
+    asyncio.run(monitor.accept(unpack(pack(data).frame(op=op, id=1)), documents))
 
 
-def test_many_experiments_that_are_deleted_at_once_are_forgotten() -> None:
-    monitor = Monitor(lambda data: None)
-    row = {"name": "a", "status": "running", "ended_at": None}
-    numbers = list(range(1, MIN_LENGTH + 2))
-    rows = [row | {"id": number} for number in numbers]
-    take(monitor, "experiments", {"is_whole": True, "rows": rows, "gone": []})
-    take(monitor, "experiments", {"is_whole": False, "rows": [], "gone": numbers[1:]})
-    assert monitor._statuses == {1: "running"}
-    assert monitor.is_busy
-    take(monitor, "experiments", {"is_whole": False, "rows": [], "gone": [1]})
+def test_changes_of_status_are_events_but_not_those_before_the_first_list() -> None:
+    emitted: list[dict[str, Any]] = []
+    monitor = Monitor(emitted.append)
+    rows = {str(number): ROW | {"id": number} for number in range(1, 30)}
+    documents: dict[int, Any] = {}
+    take(monitor, documents, "document", {"rows": rows})
+    assert (emitted, monitor.is_busy) == ([], True)
+    after = {"1": ROW | {"id": 1, "status": "completed", "ended_at": 5.0}}
+    take(monitor, documents, "patch", changes({"rows": rows}, {"rows": after}))
+    assert emitted == [{"id": 1, "name": "a", "status": "completed", "was": "running"}]
     assert not monitor.is_busy
+
+
+@pytest.mark.parametrize(
+    ("status", "is_busy"), [("running", True), ("queued", True), ("paused", False)]
+)
+def test_a_server_is_busy_while_an_experiment_runs_or_waits(status: str, is_busy: bool) -> None:
+    monitor = Monitor(lambda data: None)
+    take(monitor, {}, "document", {"rows": {"1": ROW | {"id": 1, "status": status}}})
+    assert monitor.is_busy is is_busy
 
 
 def test_what_follows_a_feeder_that_has_died_ends_without_an_error(
@@ -84,26 +94,38 @@ def gauges() -> dict[str, float | None]:
     }
 
 
-def news(number: int, seq: int, **data: Any) -> str | bytes:
-    return pack(data).frame(op="news", id=number, seq=seq)
+def frame(op: str, number: int, version: int, data: Any) -> str | bytes:
+    return pack(data).frame(op=op, id=number, version=version)
+
+
+def listed(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {"rows": {str(row["id"]): row for row in rows}}
 
 
 def line(number: int, status: str, ended_at: float | None = None) -> dict[str, Any]:
     return {"id": number, "name": f"n{number}", "status": status, "ended_at": ended_at}
 
 
-def test_news_become_events_and_gauges_until_the_feeder_ends(
+def test_documents_become_events_and_gauges_until_the_feeder_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gpu = {"agent_id": "left", "slot_ids": [0, 1]}
+    lists = [
+        listed(line(1, "running"), line(2, "queued")),
+        listed(line(1, "running"), line(2, "running")),
+        listed(line(1, "completed", 2e9), line(3, "paused")),
+    ]
+    used = [
+        {"agents": {"left": {"slots": {"0": {"utilization": None}, "1": {"utilization": value}}}}}
+        for value in (40.0, 70.0)
+    ]
     feeder = Feeder(
         '{"op": "hello"}',
-        news(1, 4, is_whole=True, rows=[line(1, "running"), line(2, "queued")], gone=[]),
-        news(2, 5, num_slots=8, num_slots_used=3),
-        news(3, 6, agents=[gpu | {"utilization": [[None], [5.0, 40.0]]}]),
-        news(3, 7, agents=[gpu | {"utilization": [[], [*map(float, range(20)), 70.0]]}]),
-        news(1, 8, is_whole=False, rows=[line(2, "running"), line(1, "running")], gone=[]),
-        news(1, 9, is_whole=False, rows=[line(1, "completed", 2e9), line(3, "paused")], gone=[2]),
+        frame("document", 1, 4, lists[0]),
+        frame("document", 2, 5, {"num_slots": 8, "num_slots_used": 3}),
+        frame("document", 3, 6, used[0]),
+        frame("patch", 3, 7, changes(*used)),
+        frame("patch", 1, 8, changes(*lists[:2])),
+        frame("patch", 1, 9, changes(*lists[1:])),
     )
     events: list[dict[str, Any]] = []
     monitor = Monitor(events.append)
@@ -122,7 +144,7 @@ def test_news_become_events_and_gauges_until_the_feeder_ends(
     assert [(each["op"], each["id"]) for each in feeder.told[:3]] == [
         ("follow", 1), ("follow", 2), ("follow", 3),
     ]  # fmt: skip
-    assert [each["seq"] for each in feeder.told[3:]] == [4, 5, 6, 7, 8, 9]
+    assert [each["version"] for each in feeder.told[3:]] == [4, 5, 6, 7, 8, 9]
     assert all(each["op"] == "ack" for each in feeder.told[3:])
     assert events == [
         {"id": 2, "name": "n2", "status": "running", "was": "queued"},
@@ -141,11 +163,35 @@ def test_news_become_events_and_gauges_until_the_feeder_ends(
 def test_what_a_new_feeder_says_first_is_an_event_where_it_has_changed() -> None:
     events: list[dict[str, Any]] = []
     monitor = Monitor(events.append)
-    rows = [line(number, "running") for number in range(1, 30)]
-    take(monitor, "experiments", {"is_whole": True, "rows": rows, "gone": []})
+    take(monitor, {}, "document", listed(*(line(number, "running") for number in range(1, 30))))
     rows = [line(number, "failed", 2e9) for number in range(1, 29)] + [line(40, "queued")]
-    take(monitor, "experiments", {"is_whole": True, "rows": rows, "gone": []})
+    take(monitor, {}, "document", listed(*rows))
     assert len(events) == 29
     assert events[-1] == {"id": 40, "name": "n40", "status": "queued", "was": ""}
     assert monitor._statuses == {row["id"]: row["status"] for row in rows}
     assert monitor.is_busy, "one waits"
+
+
+def test_after_a_patch_that_does_not_fit_the_whole_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feeder = Feeder(
+        frame("document", 1, 4, listed(line(1, "running"))),
+        frame("patch", 1, 5, [{"op": "replace", "path": "/rows/7/status", "value": "paused"}]),
+        frame("patch", 2, 6, [{"op": "replace", "path": "/num_slots", "value": 1}]),
+        frame("document", 1, 7, listed(line(1, "paused"))),
+    )
+    events: list[dict[str, Any]] = []
+    monitor = Monitor(events.append)
+
+    async def open_socket(*_: object, **__: object) -> Feeder:
+        return feeder
+
+    async def pause(seconds: float) -> None: ...
+
+    monkeypatch.setattr(monitoring, "open_socket", open_socket)
+    monkeypatch.setattr(monitoring, "asyncio", SimpleNamespace(sleep=pause))
+    asyncio.run(monitor.follow(Address("ws://127.0.0.1:1/socket", "token")))
+    told = [(each["op"], each["id"]) for each in feeder.told[3:]]
+    assert told == [("ack", 1), ("follow", 1), ("follow", 2), ("ack", 1)]
+    assert [each["status"] for each in events] == ["paused"]

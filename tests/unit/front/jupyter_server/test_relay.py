@@ -19,10 +19,10 @@ def gate(**fewer: list[str]) -> ReadGate:
 @pytest.mark.parametrize(
     ("frame", "needs"),
     [
-        ({"op": "follow", "id": 1, "topic": "experiments"}, "experiments"),
-        ({"op": "follow", "id": 1, "topic": "experiment"}, "experiments"),
-        ({"op": "follow", "id": 1, "topic": "cluster"}, "cluster"),
-        ({"op": "follow", "id": 1, "topic": "usage"}, "cluster"),
+        ({"op": "follow", "id": 1, "document": "experiments"}, "experiments"),
+        ({"op": "follow", "id": 1, "document": "experiment"}, "experiments"),
+        ({"op": "follow", "id": 1, "document": "cluster"}, "cluster"),
+        ({"op": "follow", "id": 1, "document": "usage"}, "cluster"),
         ({"op": "ask", "id": 1, "question": {"type": "logs"}}, "logs"),
         ({"op": "ask", "id": 1, "question": {"type": "stacks"}}, "kernels"),
         ({"op": "ask", "id": 1, "question": {"type": "config"}}, "experiments"),

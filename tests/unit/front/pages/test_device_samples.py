@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -40,7 +39,7 @@ class World:
         )
         self.listeners: Listeners[Any] = Listeners(lambda: lambda: None)
         self.num_rounds = 1
-        names = {"Event": lambda: self, "Lock": threading.Lock, "Thread": self._thread}
+        names = {"Event": lambda: self, "Thread": self._thread}
         monkeypatch.setattr(usage_source, "threading", SimpleNamespace(**names))
         connection = cast(MasterConnection, SimpleNamespace(client=lambda: self))
         self.samples = DeviceSamples(connection, cast(Overview, self))
@@ -74,28 +73,27 @@ class World:
         self.run()
 
 
-def times(samples: DeviceSamples, since: int = 0, upto: int = 10**9) -> dict[str, list[float]]:
-    return {each["agent_id"]: each["at"] for each in samples.between(since, upto)}
+def cpus(samples: DeviceSamples) -> dict[str, float | None]:
+    assert samples.usage is not None
+    return {name: each["cpu"] for name, each in samples.usage["agents"].items()}
 
 
 def test_the_first_samples_cover_the_past_and_later_ones_what_came_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(monkeypatch, {"a": [page(10.0, 11.0), page(11.0, 12.0)]})
+    world = World(monkeypatch, {"a": [page(10.0, 11.0), page(12.0), page()]})
     samples = world.samples
-    end = samples.listen(lambda: world.told.append(samples.newest), 2.0)
+    end = samples.listen(lambda: world.told.append(1), 2.0)
     assert not world.listeners.is_idle, "the overview lists agents while it has a listener"
     world.rounds(1)
-    first = samples.newest
-    assert times(samples) == {"a": [10.0, 11.0]}
+    assert cpus(samples) == {"a": 11.0}
     (_, query) = world.asked[0]
     assert query.since == pytest.approx(time.time() - 120, abs=30)
     assert (query.of, query.columns) == ("system", 2400)
     world.rounds(2)
-    assert [round(each.since or 0) for _, each in world.asked[1:]] == [11, 12]
-    assert times(samples, first) == {"a": [12.0]}
-    assert times(samples, 0, first) == {"a": [10.0, 11.0]}
-    assert world.told == [first, samples.newest], "the third answer had nothing new"
+    assert [each.since for _, each in world.asked[1:]] == [11.0, 12.0], "by the agent's clock"
+    assert cpus(samples) == {"a": 12.0}, "what it did last stays"
+    assert world.told == [1, 1], "the third answer had nothing new"
     assert world.pauses == [2.0, 2.0, 2.0]
     end()
     assert world.listeners.is_idle
@@ -125,18 +123,18 @@ def test_an_agent_that_cannot_be_asked_hides_no_other(
     world.samples.listen(lambda: None, 1.0)
     with caplog.at_level(logging.WARNING):
         world.rounds(1)
-    assert times(world.samples) == {"well": [5.0]}
+    assert cpus(world.samples) == {"well": 5.0}
     assert caplog.messages == ["no samples of agent odd"]
 
 
 def test_samples_of_an_agent_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, {"a": [page(5.0)], "b": [page(6.0)]})
+    world = World(monkeypatch, {"a": [page(5.0)], "b": [page(6.0), page(6.0)]})
     world.samples.listen(lambda: None, 1.0)
     world.rounds(1)
-    assert times(world.samples) == {"a": [5.0], "b": [6.0]}
+    assert cpus(world.samples) == {"a": 5.0, "b": 6.0}
     world.cluster = cluster(pool(agent("b", [slot_status(0)])))
     world.rounds(1)
-    assert times(world.samples) == {"b": [6.0]}
+    assert cpus(world.samples) == {"b": 6.0}
 
 
 @pytest.mark.parametrize(
@@ -151,34 +149,24 @@ def test_samples_are_fetched_again_after_an_error(
     world.samples.listen(lambda: None, 1.0)
     with caplog.at_level(logging.WARNING):
         world.rounds(2)
-    assert times(world.samples) == {"a": [5.0]}
+    assert cpus(world.samples) == {"a": 5.0}
     assert world.pauses == [0.5, 1.0, 1.0]
     assert caplog.messages == logged
 
 
-def test_nothing_is_fetched_before_agents_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_is_known_once_agents_are(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, {"a": [page(5.0)]})
-    world.cluster = None
-    world.samples.listen(lambda: world.told.append(1), 1.0)
-    world.rounds(1)
-    assert (world.asked, world.told, world.samples.newest) == ([], [], 0)
-
-
-def test_a_topic_has_news_once_there_are_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, {"a": [page(5.0), page(6.0)]})
+    agents, world.cluster = world.cluster, None
     source = UsageSource(world.samples, 2.5)
     assert (source.period_s, source.max_age_s) == (2.5, None)
     stop = source.start(lambda: world.told.append(1))
-    assert not source.update(0)
+    world.rounds(1)
+    assert (world.asked, world.told, source.make()) == ([], [], None)
+    world.cluster = agents
     world.rounds(1)
     assert world.told == [1]
-    version = world.samples.newest
-    assert source.update(version)
-    assert not source.update(version), "nothing came since"
-    assert [each["at"] for each in source.news(0)["agents"]] == [[5.0]]
-    world.rounds(1)
-    assert source.news(version) == {"agents": []}, "of the version that was made"
-    assert source.update(world.samples.newest)
-    assert [each["at"] for each in source.news(version)["agents"]] == [[6.0]]
+    document = source.make()
+    assert document is not None
+    assert document["agents"]["a"]["cpu"] == 5.0
     stop()
     assert world.listeners.is_idle

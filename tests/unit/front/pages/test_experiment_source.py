@@ -112,7 +112,7 @@ def test_an_experiment_that_returns_is_followed_again(world: World) -> None:
     assert calls == [1]
     with pytest.raises(NotFound, match="experiment 7 was deleted"):
         followed.follower()
-    leave()  # as the topic does that has ended with the error
+    leave()  # as the document does that has ended with the error
     followed.listeners.add(lambda: None)
     with pytest.raises(NotFound, match="experiment 7 was deleted"):
         followed.follower()

@@ -14,25 +14,25 @@ from det_jupyter.front.pages.frames import Ack, ExperimentArgs, Follow, UsageArg
 
 
 def test_frames_of_the_contract_are_read() -> None:
-    said = {"op": "follow", "id": 7, "topic": "experiment", "args": {"experiment_id": 3},
-            "since": 12}  # fmt: skip
+    said = {"op": "follow", "id": 7, "document": "experiment", "args": {"experiment_id": 3},
+            "version": 12}  # fmt: skip
     frame = parse(json.dumps(said))
     assert isinstance(frame, Follow)
-    assert frame.since == 12
+    assert frame.version == 12
     assert args_of(frame) == ExperimentArgs(experiment_id=3)
-    assert parse('{"op": "ack", "id": 7, "seq": 13}') == Ack(op="ack", id=7, seq=13)
+    assert parse('{"op": "ack", "id": 7, "version": 13}') == Ack(op="ack", id=7, version=13)
 
 
 def test_a_period_may_be_whole() -> None:
-    asked = Follow(op="follow", id=1, topic="usage", args={"period_s": 2})
+    asked = Follow(op="follow", id=1, document="usage", args={"period_s": 2})
     assert args_of(asked) == UsageArgs(period_s=2)
 
 
 @pytest.mark.parametrize(
     "message",
-    ["", "{", "[]", "3", '{"op": "fly"}', '{"op": "ack", "id": "7", "seq": 1}',
-     '{"op": "ack", "id": -1, "seq": 1}', '{"op": "ping", "more": 1}', b"\xff\xfe", b"\x00" * 99,
-     '{"op": "follow", "id": 1, "topic": 3}', "[" * 5000],
+    ["", "{", "[]", "3", '{"op": "fly"}', '{"op": "ack", "id": "7", "version": 1}',
+     '{"op": "ack", "id": -1, "version": 1}', '{"op": "ping", "more": 1}', b"\xff\xfe",
+     b"\x00" * 99, '{"op": "follow", "id": 1, "document": 3}', "[" * 5000],
 )  # fmt: skip
 def test_what_is_no_frame_is_refused(message: str | bytes) -> None:
     with pytest.raises(UsageError, match="a frame cannot be read"):
@@ -40,9 +40,9 @@ def test_what_is_no_frame_is_refused(message: str | bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "args", "said"),
+    ("document", "args", "said"),
     [
-        ("weather", {}, "there is no topic 'weather'; those are: experiments, cluster"),
+        ("weather", {}, "there is no document 'weather'; those are: experiments, cluster"),
         ("experiment", {}, "experiment_id"),
         ("experiment", {"experiment_id": "1; DROP"}, "experiment_id"),
         ("usage", {"period_s": 0}, "period_s"),
@@ -51,11 +51,11 @@ def test_what_is_no_frame_is_refused(message: str | bytes) -> None:
         ("cluster", {"x": 1}, "x"),
     ],
 )
-def test_other_topics_and_arguments_are_refused(
-    topic: str, args: dict[str, object], said: str
+def test_other_documents_and_arguments_are_refused(
+    document: str, args: dict[str, object], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        args_of(Follow(op="follow", id=1, topic=topic, args=args))
+        args_of(Follow(op="follow", id=1, document=document, args=args))
 
 
 @given(st.one_of(st.text(), st.binary()))

@@ -1,4 +1,4 @@
-"""Topics are shared, and end when no tab is left; tabs are bounded."""
+"""Documents are shared, and end when no tab is left; tabs are bounded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.pages import hub as hubs
 from det_jupyter.front.pages import tab as tabs
@@ -16,7 +17,6 @@ from det_jupyter.front.pages.frames import ComparisonArgs, ExperimentArgs, NoArg
 from det_jupyter.front.pages.hub import Hub
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import MOST_OF_TAB, Questions, Tab
-from tests.frames import unpack
 
 
 class Nobody(MasterConnection):
@@ -67,14 +67,16 @@ def threads() -> set[str]:
     }  # fmt: skip
 
 
-def test_topics_are_one_for_all_tabs_and_end_with_the_last() -> None:
+def test_documents_are_one_for_all_tabs_and_end_with_the_last() -> None:
     async def act(hub: Hub) -> None:
-        assert hub.topic("cluster", NoArgs()) is hub.topic("cluster", NoArgs())
-        assert hub.topic("usage", UsageArgs(period_s=2)) is not hub.topic("usage", UsageArgs())
+        assert hub.document("cluster", NoArgs()) is hub.document("cluster", NoArgs())
+        assert hub.document("usage", UsageArgs(period_s=2)) is not hub.document(
+            "usage", UsageArgs()
+        )
         one, other = (Tab(hub, Slow(), lambda frame: None, may_write=True) for _ in range(2))
         for tab in (one, other):
-            tab.handle('{"op": "follow", "id": 1, "topic": "cluster"}')
-            tab.handle('{"op": "follow", "id": 2, "topic": "usage"}')
+            tab.handle('{"op": "follow", "id": 1, "document": "cluster"}')
+            tab.handle('{"op": "follow", "id": 2, "document": "usage"}')
         assert threads() == {"det-read", "det-refresh", "det-samples"}
         one.close()
         await asyncio.sleep(0.05)
@@ -86,29 +88,29 @@ def test_topics_are_one_for_all_tabs_and_end_with_the_last() -> None:
     run(act)
 
 
-def test_each_topic_has_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hubs, "Topic", lambda source, *_: source)
+def test_each_document_has_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "LiveDocument", lambda source, *_: source)
 
     async def act(hub: Hub) -> None:
         made: list[Any] = [
-            hub.topic("experiments", NoArgs()),
-            hub.topic("cluster", NoArgs()),
-            hub.topic("trials", NoArgs()),
-            hub.topic("usage", UsageArgs(period_s=2)),
-            hub.topic("experiment", ExperimentArgs(experiment_id=7, chosen=3)),
-            hub.topic("comparison", ComparisonArgs(experiment_ids=[3, 7])),
+            hub.document("experiments", NoArgs()),
+            hub.document("cluster", NoArgs()),
+            hub.document("trials", NoArgs()),
+            hub.document("usage", UsageArgs(period_s=2)),
+            hub.document("experiment", ExperimentArgs(experiment_id=7, chosen=3)),
+            hub.document("comparison", ComparisonArgs(experiment_ids=[3, 7])),
         ]
         assert [(type(each).__name__, each.period_s) for each in made] == [
             ("ExperimentsSource", 0.1), ("StateSource", 0.25), ("StateSource", 1.0),
             ("UsageSource", 2.0), ("ExperimentSource", 0.25), ("StateSource", 2.0),
         ]  # fmt: skip
-        hub._topics.clear()
+        hub._documents.clear()
 
     run(act)
 
 
-def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: Any) -> None:
-    monkeypatch.setattr(tabs, "MOST_TOPICS", 3)
+def test_a_tab_follows_so_many_documents_and_asks_so_many_questions(monkeypatch: Any) -> None:
+    monkeypatch.setattr(tabs, "MOST_FOLLOWED", 3)
     monkeypatch.setattr(hubs, "_MOST_FOLLOWED", 2)
 
     async def act(hub: Hub) -> None:
@@ -117,15 +119,15 @@ def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: An
         tab = Tab(hub, slow, lambda frame: said.append(unpack(frame)), may_write=True)
         for number in range(1, 4):
             tab.handle(
-                f'{{"op": "follow", "id": {number}, "topic": "experiment", '
+                f'{{"op": "follow", "id": {number}, "document": "experiment", '
                 f'"args": {{"experiment_id": {number}}}}}'
             )
         assert [(each["id"], each["error"]) for each in said] == [
             (3, "2 experiments are open already; close some pages")
         ]
         for number in (4, 5):
-            tab.handle(f'{{"op": "follow", "id": {number}, "topic": "cluster"}}')
-        assert (said[-1]["id"], said[-1]["error"]) == (5, "a tab can follow 3 topics at a time")
+            tab.handle(f'{{"op": "follow", "id": {number}, "document": "cluster"}}')
+        assert (said[-1]["id"], said[-1]["error"]) == (5, "a tab can follow 3 documents at a time")
         for number in range(MOST_OF_TAB + 1):
             tab.handle(
                 f'{{"op": "ask", "id": {number}, "experiment_id": 1, "question": '
@@ -146,19 +148,19 @@ def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: An
     run(act)
 
 
-def test_topics_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
-    monkeypatch.setattr(tabs, "MOST_TOPICS", 1)
+def test_documents_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
+    monkeypatch.setattr(tabs, "MOST_FOLLOWED", 1)
 
     async def act(hub: Hub) -> None:
         said: list[dict[str, Any]] = []
         tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
-        before = hub.topic("trials", NoArgs())
+        before = hub.document("trials", NoArgs())
         for number in (1, 2):
-            tab.handle(f'{{"op": "follow", "id": {number}, "topic": "trials"}}')
+            tab.handle(f'{{"op": "follow", "id": {number}, "document": "trials"}}')
             while len(said) < number:
                 await asyncio.sleep(0.01)
         assert [each["error"] for each in said] == ["it is not there"] * 2
-        assert hub.topic("trials", NoArgs()) is not before, "it is not kept"
+        assert hub.document("trials", NoArgs()) is not before, "it is not kept"
         tab.close()
 
     run(act, Refusing())

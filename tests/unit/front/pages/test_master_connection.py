@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_read_is_said(home: Path) -> None:
     assert said.problem.startswith("the master cannot be found: ")
 
 
-def test_topics_wait_for_a_master_of_our_version_and_for_a_folder() -> None:
+def test_documents_wait_for_a_master_of_our_version_and_for_a_folder() -> None:
     announce(protocol=PROTOCOL + 1)
     connection = MasterConnection(may_start=False)
     with pytest.raises(MasterUnreachable, match=f"protocol {PROTOCOL + 1}"):

@@ -1,4 +1,4 @@
-"""Sources of a page's topics: what makes them stale, what is new, and when they end."""
+"""Sources of a page's documents: what makes them stale, and when they end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter.contract.documents.patches import changes
 from det_jupyter.contract.messages import State
 from det_jupyter.errors import NotFound
 from det_jupyter.front.pages.experiment_source import ExperimentSource, SharedFollower
@@ -15,7 +16,6 @@ from det_jupyter.front.pages.listeners import Listeners
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.overview import Overview
 from det_jupyter.front.pages.overview_sources import (
-    StateSource,
     cluster_source,
     comparison_source,
 )
@@ -34,23 +34,15 @@ def marked(source: Any) -> list[int]:
     return stale
 
 
-def test_a_state_is_new_only_if_it_is_another() -> None:
-    states: list[Any] = [None, "a", "a", "b"]
-    source = StateSource(cast(Overview, World()), lambda: states.pop(0), period_s=0.5)
-    assert [source.update(version) for version in range(4)] == [False, True, False, True]
-    assert (source.news(0), source.period_s) == ("b", 0.5)
-
-
 def test_slots_are_told_once_rows_and_slots_are_there() -> None:
     world = World(1)
     source = cluster_source(cast(Overview, world))
     stale = marked(source)
-    assert not source.update(1)
+    assert source.make() is None
     world.cluster, world.is_ready = cluster(pool()), False
-    assert not source.update(2)
+    assert source.make() is None
     world.is_ready = True
-    assert source.update(3)
-    assert source.news(0) is not None
+    assert source.make() is not None
     world.change(1)
     assert stale == [1]
 
@@ -61,8 +53,9 @@ def test_a_comparison_follows_its_own_experiments_until_one_is_deleted() -> None
     connection = cast(MasterConnection, SimpleNamespace(client=lambda: master))
     source = comparison_source(cast(Overview, world), connection, [3, 7])
     stale = marked(source)
-    assert source.update(1)
-    assert source.news(0)["title"] == "Experiments 3 and 7"
+    document = source.make()
+    assert document is not None
+    assert document["title"] == "Experiments 3 and 7"
     world.change(9)
     world.drop(9)
     assert stale == []
@@ -72,7 +65,7 @@ def test_a_comparison_follows_its_own_experiments_until_one_is_deleted() -> None
     world.drop(7)
     assert stale == [1, 1]
     with pytest.raises(NotFound, match="experiment 7 was deleted"):
-        source.update(3)
+        source.make()
 
 
 class Followed:
@@ -98,36 +91,29 @@ def source_of(live: LiveExperiment | None, chosen: int | None = None) -> tuple[A
 
 def test_an_experiment_is_told_when_its_copy_is_there() -> None:
     source, _ = source_of(None)
-    assert not source.update(1)
+    assert source.make() is None
     live = LiveExperiment(experiment(trial()), [], [], 1)
     source, followed = source_of(live)
     stale = marked(source)
-    assert source.update(5)
+    assert source.make() is not None
     assert followed.refreshed == [live]
     followed.listeners.notify()
     assert stale == [1]
     assert source.max_age_s is not None
     live.experiment = experiment(trial(state=State.COMPLETED), state=State.COMPLETED, ended_at=2e9)
-    assert source.update(6)
+    assert source.make() is not None
     assert source.max_age_s is None, "nothing comes after the end"
 
 
-def test_rows_of_a_search_are_sent_to_who_lacks_them() -> None:
+def test_of_a_search_the_rows_that_have_changed_are_sent() -> None:
     view, curves, checkpoints, _ = search_experiment(64, 70)
     live = LiveExperiment(view, curves, checkpoints, 1)
     source, _ = source_of(live)
-    source.update(5)
-    whole = source.news(0)
-    assert whole["rows"]
-    assert source.news(5)["rows"] is None
-    source.update(6)
-    assert source.news(5)["rows"] is None, "they are the same"
-    live.experiment.trials[0].state = State.ERROR
-    live.experiment.trials[0].allocation = None
-    source.update(7)
-    late = source.news(6)
-    assert late["rows"] is None
-    assert [row["id"] for row in late["changed_rows"]] == [live.experiment.trials[0].id]
+    before = source.make()
+    live.experiment.trials[3].state = State.ERROR
+    live.experiment.trials[3].allocation = None
+    paths = {operation["path"].rpartition("/")[0] for operation in changes(before, source.make())}
+    assert {path for path in paths if path.startswith("/search/rows")} == {"/search/rows/3"}
 
 
 def test_an_importance_that_is_new_is_told_and_fetched_by_one_thread() -> None:

@@ -9,19 +9,19 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.errors import DetError, UsageError
 from det_jupyter.front.pages.frames import ExperimentArgs
+from det_jupyter.front.pages.live_document import Following
 from det_jupyter.front.pages.master_connection import MasterConnection
 from det_jupyter.front.pages.tab import ANSWERERS_HERE, CHANGING, READ_ONLY, Questions, Tab
-from det_jupyter.front.pages.topic import Following
-from tests.frames import unpack
 from tests.unit.client.test_experiment import Wired
 from tests.unit.view.view_cluster_samples import cluster, entry, pool, reason
 from tests.unit.view.view_samples import experiment, trial
 
 
 class World:
-    """A hub with one topic, and what a tab does with them."""
+    """A hub with one document, and what a tab does with them."""
 
     def __init__(self, answer: Any = None, problem: DetError | None = None) -> None:
         self.did: list[Any] = []
@@ -30,14 +30,14 @@ class World:
         own = cast(Any, self)
         self.tab = Tab(own, own, lambda frame: self.said.append(unpack(frame)), may_write=True)
 
-    def topic(self, name: str, args: Any) -> Any:
+    def document(self, name: str, args: Any) -> Any:
         if self._problem is not None:
             raise self._problem
         self.did.append((name, args))
         return self
 
-    def leave(self, topic: Any) -> None:
-        assert topic is self
+    def leave(self, document: Any) -> None:
+        assert document is self
         self.did.append("left")
 
     def add(self, following: Following) -> None:
@@ -60,7 +60,7 @@ class World:
         self.tab.handle(json.dumps(frame))
 
 
-FOLLOW = {"op": "follow", "id": 4, "topic": "experiment", "args": {"experiment_id": 7}}
+FOLLOW = {"op": "follow", "id": 4, "document": "experiment", "args": {"experiment_id": 7}}
 FOLLOWED = ("experiment", ExperimentArgs(experiment_id=7))
 
 
@@ -69,7 +69,7 @@ FOLLOWED = ("experiment", ExperimentArgs(experiment_id=7))
     [
         ("{", "a frame cannot be read: Invalid JSON"),
         ('{"op": "dance"}', "a frame cannot be read: Input tag 'dance'"),
-        ('{"op": "ack", "id": 1}', "a frame cannot be read: ack.seq: Field required"),
+        ('{"op": "ack", "id": 1}', "a frame cannot be read: ack.version: Field required"),
         ("[" * 10**5, "a frame cannot be read: "),
     ],
 )
@@ -84,32 +84,35 @@ def test_what_is_no_frame_is_answered_with_a_sentence(frame: str, sentence: str)
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"topic": "weather"}, "there is no topic 'weather'; those are: experiments, cluster, "),
+        (
+            {"document": "weather"},
+            "there is no document 'weather'; those are: experiments, cluster, ",
+        ),
         ({"args": {"experiment_id": -1}}, "experiment: experiment_id: Input should be greater"),
         ({}, "64 experiments are open"),
     ],
 )
-def test_a_topic_that_cannot_be_followed_is_over(changes: Any, sentence: str) -> None:
+def test_a_document_that_cannot_be_followed_is_over(changes: Any, sentence: str) -> None:
     world = World(problem=UsageError("64 experiments are open"))
     world.handle(**FOLLOW | changes)
     [said] = world.said
     assert (said["op"], said["id"]) == ("error", 4)
     assert said["error"].startswith(sentence)
     assert world.did == []
-    world.handle(op="ack", id=4, seq=1)
+    world.handle(op="ack", id=4, version=1)
     world.handle(op="leave", id=4)
     assert world.did == [], "it was not followed"
 
 
 def test_a_tab_follows_acknowledges_and_leaves() -> None:
     world = World()
-    world.handle(**FOLLOW, since=3)
+    world.handle(**FOLLOW, version=3)
     assert world.did == [FOLLOWED, ("add", 4, 3)]
-    world.following.send_news(5, cast(Any, SimpleNamespace(frame=lambda **fields: "{}")))
+    world.following.send_patch(5, cast(Any, SimpleNamespace(frame=lambda **fields: "{}")))
     while world.following.is_free:
-        world.following.send_news(6, cast(Any, SimpleNamespace(frame=lambda **fields: "{}")))
+        world.following.send_whole(6, cast(Any, SimpleNamespace(frame=lambda **fields: "{}")))
     world.did.clear()
-    world.handle(op="ack", id=4, seq=5)
+    world.handle(op="ack", id=4, version=5)
     assert world.did == [("wake", True)]
     world.did.clear()
     world.handle(**FOLLOW)  # the same number: instead of the one before

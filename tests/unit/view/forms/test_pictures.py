@@ -10,9 +10,6 @@ import pytest
 
 from det_jupyter.contract.messages import (
     AllocationState,
-    Series,
-    SeriesPage,
-    SlotStatus,
     SlotView,
     State,
 )
@@ -36,11 +33,10 @@ from det_jupyter.view.making.comparison_view import build_comparison
 from det_jupyter.view.making.experiment_facts import fraction, slot_label
 from det_jupyter.view.making.results import Compared
 from det_jupyter.view.making.search_view import search_summary, trial_marks
-from det_jupyter.view.making.sidebar_lines import NO_GPU, NO_SAMPLE, build_usage, source_of
+from det_jupyter.view.making.sidebar_lines import source_of
 from det_jupyter.view.making.trial_view import build_changes, build_trial
 from det_jupyter.view.model.search_state import Axis, Bracket, Rung, Search
 from tests.unit.view.forms.test_rungs_svg import halving, row
-from tests.unit.view.view_cluster_samples import agent
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,
@@ -489,40 +485,6 @@ def test_several_gangs_are_as_the_one_that_runs() -> None:
 )
 def test_a_slot_has_a_source_of_samples(kind: Any, uuid: str, source: str) -> None:
     assert source_of(SlotView(id=0, kind=kind, index=0, name="", uuid=uuid)) == source
-
-
-def sampled(source: str, name: str, points: dict[float, float], missing: str = "") -> Series:
-    values = list(points.values())
-    return Series(
-        source=source, name=name, title="", x=list(points), low=values, mid=values, high=values,
-        missing=missing,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("series", "at", "cpu", "missing"),
-    [
-        ([], [], [], NO_SAMPLE),
-        ([sampled("gpu", "gpu_util", {}, "no driver")], [], [], "no driver"),
-        ([sampled("gpu:GPU-0", "gpu_util", {}, "no right")], [], [], "no right"),
-        ([sampled("gpu:GPU-0", "gpu_util", {10.0: 5.0})], [10.0], [None], ""),
-        ([sampled("gpu:GPU-0", "gpu_util", {10.0: 5.0}),
-          sampled("host", "cpu_util_simple", {5.0: 1.0, 11.0: 2.0})], [10.0], [None], ""),
-        ([sampled("gpu:GPU-0", "gpu_util", {10.0: 5.0}),
-          sampled("host", "cpu_util_simple", {5.1: 1.0, 11.0: 2.0})], [10.0], [1.0], ""),
-        ([sampled("gpu:GPU-0", "gpu_util", {10.0: 5.0}),
-          sampled("host", "cpu_util_simple", {6.0: 1.0, 10.0: 2.0})], [10.0], [2.0], ""),
-        ([sampled("host", "cpu_util_simple", {1.0: 1.0, 11.0: 2.0})], [11.0], [2.0], NO_SAMPLE),
-    ],
-)  # fmt: skip
-def test_samples_of_a_slot(series: list[Series], at: Any, cpu: Any, missing: str) -> None:
-    gpu = SlotView(id=4, kind="cuda", index=0, name="", uuid="GPU-0", memory_bytes=100)
-    place = SlotView(id=5, kind="cpu", index=0, name="")
-    slots = [SlotStatus(slot=gpu, state="free"), SlotStatus(slot=place, state="free")]
-    usage = build_usage(agent("a", slots), SeriesPage(began_at=1.0, series=series), after=1.0)
-    assert (usage["at"], usage["cpu"], usage["missing"]) == (at, cpu, [missing, NO_GPU])
-    assert (usage["slot_ids"], usage["memory_total"]) == ([4, 5], [100.0, None])
-    assert usage["dropped"] == 0
 
 
 def test_a_summary_of_a_search_has_its_best_and_what_the_others_do() -> None:

@@ -23,7 +23,8 @@ from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.making.sidebar_lines import (
     IN_LINE,
     NO_GPU,
-    build_cluster_news,
+    NO_SAMPLE,
+    build_cluster_state,
     build_line,
     build_trials,
     build_usage,
@@ -95,7 +96,7 @@ def test_a_line_has_the_key_of_the_experiments_places() -> None:
 
 def test_slots_are_listed_with_who_is_on_them_and_counted() -> None:
     rows = [row(1, gangs=[RUNNING]), row(2), row(3), row(4, state=State.COMPLETED)]
-    news = build_cluster_news(cluster(every_kind_of_slot()), rows, NOW)
+    news = build_cluster_state(cluster(every_kind_of_slot()), rows, NOW)
     assert (news["num_running"], news["num_waiting"]) == (1, 2)
     assert (news["num_slots"], news["num_slots_used"]) == (8, 4)
     (local,) = news["agents"]
@@ -108,7 +109,7 @@ def test_slots_are_listed_with_who_is_on_them_and_counted() -> None:
 
 def test_an_agent_that_is_away_says_so() -> None:
     away = agent("node", [slot_status(0)], connected=False, problem="ssh to it and look")
-    news = build_cluster_news(cluster(pool(away)), [], NOW)
+    news = build_cluster_state(cluster(pool(away)), [], NOW)
     assert news["agents"][0]["note"] == "not connected; ssh to it and look"
 
 
@@ -120,7 +121,7 @@ def test_agents_elsewhere_that_left_are_listed_with_the_time_the_latest_first() 
     near = agent("near", [slot_status(0)], hostname="node-b", address="10.0.0.2",
                  versions={"torch": "2.9.1"}, is_remote=True)  # fmt: skip
     several = pool(near).model_copy(update={"lost": [lost(number) for number in range(10, 0, -1)]})
-    news = build_cluster_news(cluster(several), [], NOW)
+    news = build_cluster_state(cluster(several), [], NOW)
     assert [line["id"] for line in news["agents"]] == ["near", *(f"n{i}" for i in range(1, 9))]
     assert news["agents"][0]["note"] == "on node-b"
     assert news["agents"][0]["facts"] == [
@@ -144,36 +145,61 @@ def series(source: str, name: str, points: dict[float, float], missing: str = ""
                   high=values, missing=missing)  # fmt: skip
 
 
-def test_samples_of_devices_are_columns_of_one_table() -> None:
+def test_of_slots_and_computers_the_newest_values_are_shown() -> None:
     page = SeriesPage(
         began_at=1.0,
         series=[
             series("host", "cpu_util_simple", {9.5: 40.0, 11.5: 60.0}),
-            series("gpu:GPU-0", "gpu_util", {10.0: 90.0, 11.0: 91.0, 12.0: 92.0}),
-            series("gpu:GPU-1", "gpu_util", {10.0: 10.0, 12.0: 12.0}),
+            series("gpu:GPU-0", "gpu_util", {10.0: 90.0, 11.0: 91.0, 12.0: math.nan}),
+            series("gpu:GPU-1", "gpu_util", {10.0: 10.0}),
             series("gpu:GPU-0", "gpu_free_memory", {10.0: 60.0, 11.0: 50.0, 12.0: 40.0}),
         ],
     )
-    usage = build_usage(agent("a", [device(0), device(1)]), page, after=10.0)
-    assert usage["at"] == [11.0, 12.0]
-    assert usage["utilization"] == [[91.0, 92.0], [None, 12.0]]
-    assert usage["memory_used"] == [[50.0, 60.0], [None, None]]
-    assert usage["memory_total"] == [100.0, 100.0]
-    assert usage["cpu"] == [40.0, 60.0]
-    assert usage["missing"] == ["", ""]
+    assert build_usage(agent("a", [device(0), device(1)]), page) == {
+        "cpu": 60.0,
+        "slots": {
+            "0": {"utilization": 91.0, "used": 60.0, "total": 100.0, "missing": ""},
+            "1": {"utilization": 10.0, "used": None, "total": 100.0, "missing": ""},
+        },
+    }
 
 
-def test_a_missing_value_says_why() -> None:
-    hangs = "the GPU driver does not answer"
-    page = SeriesPage(began_at=None, series=[series("gpu:GPU-0", "gpu_util", {}, hangs)])
-    usage = build_usage(agent("a", [device(0), slot_status(1, cuda=False)]), page, after=0.0)
-    assert usage["missing"] == [hangs, NO_GPU]
+def test_what_slots_did_before_stays_until_there_are_newer_samples() -> None:
+    def samples(*more: Series) -> SeriesPage:
+        return SeriesPage(began_at=1.0, series=[*more])
+
+    slots = agent("a", [device(0)])
+    first = samples(
+        series("gpu:GPU-0", "gpu_util", {10.0: 90.0}),
+        series("gpu:GPU-0", "gpu_free_memory", {10.0: 60.0}),
+        series("host", "cpu_util_simple", {10.0: 7.0}),
+    )
+    before = build_usage(slots, first)
+    assert build_usage(slots, samples(), before) == before
+    newer = build_usage(slots, samples(series("gpu:GPU-0", "gpu_util", {40.0: 20.0})), before)
+    assert newer["slots"]["0"] == {
+        "utilization": 20.0,
+        "used": 40.0,
+        "total": 100.0,
+        "missing": "",
+    }
+    hangs = samples(series("gpu:GPU-0", "gpu_util", {}, "the driver hangs"))
+    after = build_usage(slots, hangs, newer)["slots"]["0"]
+    assert (after["utilization"], after["missing"]) == (None, "the driver hangs")
 
 
-def test_a_computer_without_gpus_has_samples_of_its_cpu() -> None:
-    page = SeriesPage(began_at=1.0, series=[series("host", "cpu_util_simple", {5.0: 7.0})])
-    usage = build_usage(agent("a", [slot_status(0, cuda=False)]), page, after=0.0)
-    assert (usage["at"], usage["cpu"], usage["utilization"]) == ([5.0], [7.0], [[None]])
+@pytest.mark.parametrize(
+    ("slot", "said", "missing"),
+    [
+        (device(0), "the GPU driver does not answer", "the GPU driver does not answer"),
+        (device(0, memory_bytes=0), "", NO_SAMPLE),
+        (slot_status(0, cuda=False), "", NO_GPU),
+    ],
+)
+def test_a_missing_value_says_why(slot: SlotStatus, said: str, missing: str) -> None:
+    page = SeriesPage(began_at=None, series=[series("gpu:GPU-0", "gpu_util", {}, said)])
+    used = build_usage(agent("a", [slot]), page)["slots"]["0"]
+    assert (used["utilization"], used["missing"]) == (None, missing)
 
 
 def test_a_trial_that_waits_for_room_on_a_disk_does_not_wait_for_its_turn() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import subprocess
@@ -11,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter.contract.documents.patches import apply_changes, plain, size_of
 from det_jupyter.errors import Conflict
 from det_jupyter.front.notebook.handles import front_end
 from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, metadata
 from det_jupyter.front.notebook.handles.widget import DoorWidget, LiveWidget
 from det_jupyter.view import ViewState, build_view_state, render_html, render_plain
 from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME, in_place, key_id, place_key
-from det_jupyter.view.model.search_state import Row
 from tests.unit.view.view_cluster_samples import waiting
 from tests.unit.view.view_samples import CREATED_AT, experiment, search_experiment, trial
 
@@ -124,57 +125,71 @@ def search_state(num_results: int) -> ViewState:
     return build_view_state(view, curves, checkpoints, now)
 
 
-def rows_of(state: ViewState) -> list[Row]:
-    assert state["search"] is not None
-    return state["search"]["rows"]
-
-
-def merged(widget: Any) -> list[Row]:
-    """Return the rows as the front end puts them together."""
-    rows = {row["id"]: row for row in [*widget.rows, *widget.changed_rows]}
-    return list(rows.values())
+def drawn(widget: Any) -> Any:
+    """Return the state as the front end puts it together."""
+    document, patch = copy.deepcopy((widget.document, widget.patch))
+    assert document["version"] == patch["since"]
+    return apply_changes(document["state"], patch["operations"])
 
 
 @pytest.mark.usefixtures("_built")
-def test_only_rows_that_changed_are_sent_again() -> None:
+def test_only_what_has_changed_is_sent_again() -> None:
     first, second = search_state(100), search_state(104)
     widget = Front(first, lambda verb: None).widget
-    assert widget.rows == rows_of(first)
-    assert widget.shown["search"]["rows"] == []
+    assert drawn(widget) == plain(first)
     sent: set[str] = set()  # a trait that changes is one that is sent
     widget.observe(lambda change: sent.add(change["name"]))
     widget.state = second
-    assert sent == {"shown", "changed_rows"}
-    assert 0 < len(widget.changed_rows) <= 16
-    assert merged(widget) == rows_of(second)
+    assert sent == {"patch"}
+    assert size_of(widget.patch) < size_of(plain(second)) / 2
+    assert drawn(widget) == plain(second)
     assert widget.state == second
 
 
 @pytest.mark.usefixtures("_built")
 def test_slots_are_sent_again_only_when_they_have_changed() -> None:
     view, known = waiting()
-    before = build_view_state(view, [], [], CREATED_AT, cluster=known)
-    widget = Front(before, lambda verb: None).widget
-    assert widget.shown["cluster"] is None
-    assert widget.cluster == before["cluster"]
-    sent: set[str] = set()
-    widget.observe(lambda change: sent.add(change["name"]))
+    widget = Front(
+        build_view_state(view, [], [], CREATED_AT, cluster=known), lambda verb: None
+    ).widget
     widget.state = build_view_state(view, [], [], CREATED_AT + 1, cluster=known)
-    assert sent == {"shown"}
+    assert {each["path"] for each in widget.patch["operations"]} == {"/as_of"}
     widget.state = build_view_state(view, [], [], CREATED_AT + 1)
-    assert sent == {"shown", "cluster"}
-    assert widget.cluster is None
+    assert drawn(widget)["cluster"] is None
 
 
 @pytest.mark.usefixtures("_built")
-def test_all_rows_are_sent_once_many_have_changed() -> None:
+def test_the_whole_is_sent_again_once_much_has_changed() -> None:
     widget = Front(search_state(10), lambda verb: None).widget
-    for num_results in (30, 60, 90, 150):
+    versions = []
+    for num_results in range(20, 180, 10):
         state = search_state(num_results)
         widget.state = state
-        assert merged(widget) == rows_of(state)
-        assert len(widget.changed_rows) <= 32
-    assert len(widget.rows) > 100
+        assert drawn(widget) == plain(state)
+        assert size_of(widget.patch) < size_of(plain(state))
+        versions.append(widget.document["version"])
+    assert versions == sorted(versions)
+    assert 1 < versions[-1] < 16
+
+
+@pytest.mark.usefixtures("_built")
+def test_of_a_long_search_a_push_has_what_changed_and_not_all_rows() -> None:
+    view, curves, checkpoints, now = search_experiment(1000, 600)
+    widget = Front(build_view_state(view, curves, checkpoints, now), lambda verb: None).widget
+    for trial_view in view.trials[600:608]:
+        trial_view.steps_completed += 1
+    widget.state = build_view_state(view, curves, checkpoints, now + 1)
+    assert widget.document["version"] == 1
+    assert size_of(widget.patch) < 5_000
+
+
+@pytest.mark.usefixtures("_built")
+def test_a_page_that_lost_a_message_is_sent_both_parts(state: ViewState) -> None:
+    widget = cast("Any", live_widget(state, lambda verb: None))
+    sent: list[Any] = []
+    widget.send_state = sent.append
+    widget._handle_custom_msg({"type": "whole"}, [])
+    assert sent == [["document", "patch"]]
 
 
 @pytest.mark.usefixtures("_built")
@@ -260,7 +275,7 @@ def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewSta
 
     def show(name: str) -> str:
         widget.state = {**state, "name": name}
-        return str(widget.shown["name"])
+        return str(drawn(widget)["name"])
 
     assert show("before any page") == "before any page"
     say("wake", "a")
@@ -270,10 +285,10 @@ def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewSta
     say("rest", "b")
     assert show("unseen") == "b needs it"
     say("rest", "c")
-    assert widget.shown["name"] == "b needs it"
+    assert drawn(widget)["name"] == "b needs it"
     assert widget.state["name"] == "unseen"
     say("wake", "a")
-    assert widget.shown["name"] == "unseen"
+    assert drawn(widget)["name"] == "unseen"
 
 
 def test_there_is_no_widget_while_the_front_end_is_not_built(

@@ -15,7 +15,6 @@ from det_jupyter.front.notebook.handles.live import LiveView
 from tests.unit.client.test_wait_for_end import Master, over
 from tests.unit.front.notebook.handles.test_live import Display
 from tests.unit.view.view_samples import experiment, trial
-from tests.waiting import wait_until
 
 
 class Changing(Master):
@@ -75,7 +74,8 @@ def test_one_that_trains_is_shown_until_its_end(shown: Shown) -> None:
     assert "Running" in shown.first[0]
     master.views.append(over())
     master.is_silent.set()  # the feed ends, and is read again
-    wait_until(lambda: any("Completed" in each for each in shown.output.pictures), "it is over")
+    live.await_last_picture(7)
+    assert "Completed" in shown.output.pictures[-1]
 
 
 def test_a_second_display_follows_with_the_same_thread(shown: Shown) -> None:

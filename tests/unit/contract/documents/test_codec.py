@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.contract.documents.codec import MIN_LENGTH, pack, to_text, unpack
 from det_jupyter.contract.messages import Series
-from det_jupyter.front.pages.codec import MIN_LENGTH, pack, to_text
-from tests.frames import unpack
 
 VECTORS = json.loads((Path(__file__).parents[3] / "fixtures" / "frames.json").read_text("utf-8"))
 
@@ -33,13 +32,13 @@ trees = st.recursive(
 
 @given(trees, st.integers(0, 2**31))
 def test_what_is_packed_comes_out_again(data: Any, number: int) -> None:
-    frame = pack(data).frame(op="news", id=number, seq=1)
-    assert unpack(frame) == {"op": "news", "id": number, "seq": 1, "data": data}
+    frame = pack(data).frame(op="document", id=number, version=1)
+    assert unpack(frame) == {"op": "document", "id": number, "version": 1, "data": data}
 
 
 @given(st.lists(numbers, min_size=MIN_LENGTH, max_size=99), st.text())
 def test_columns_begin_at_a_multiple_of_eight(values: list[float | None], text: str) -> None:
-    frame = pack({"text": text, "values": values}).frame(op="news")
+    frame = pack({"text": text, "values": values}).frame(op="document")
     assert isinstance(frame, bytes)
     length = int.from_bytes(frame[:4], "little")
     assert (4 + length) % 8 == 0

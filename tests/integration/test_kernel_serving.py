@@ -1,4 +1,4 @@
-"""A kernel that serves, in a fork of this process: what its clients see, and what it leaves."""
+"""A kernel that serves in a process of its own: what its clients see, and what it leaves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from det_jupyter.rank.kernel import RankKernel
+from tests.forks import torch_source
 
 REQUESTS = ("comm_open", "comm_msg", "comm_close")  # what front ends ask of every kernel
 WIDGET = {"comm_id": "one", "target_name": "jupyter.widget.control", "data": {}}
@@ -75,20 +75,20 @@ def look(folder: Path) -> dict[str, Any]:
     return found
 
 
+def write_what_is_seen(folder: Path) -> None:
+    """Serve, look and write; of a process of its own."""
+    (folder / "found.json").write_text(json.dumps(look(folder)))
+
+
 def test_a_kernel_shows_the_ranks_present_variables_and_changes_nothing_in_its_process() -> None:
-    reading, writing = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="k") as folder:  # short, for its sockets
-        if (pid := os.fork()) == 0:
-            try:
-                found = json.dumps(look(Path(folder)))
-            except BaseException:
-                found = json.dumps(traceback.format_exc())
-            os.write(writing, found.encode())
-            os._exit(0)
-        os.close(writing)
-        with open(reading) as pipe:
-            found = json.loads(pipe.read())
-        os.waitpid(pid, 0)
+    with tempfile.TemporaryDirectory(prefix="k") as name:  # short, for its sockets
+        folder = Path(name)
+        errors = folder / "errors"
+        fork = torch_source().start(
+            f"{__name__}:write_what_is_seen", folder, outputs=[errors, errors]
+        )
+        assert fork.wait() == 0, errors.read_text()
+        found = json.loads((folder / "found.json").read_text())
     assert found == {
         "completed": ["steps_completed"],
         "banner": "Names, as they are when a cell begins: steps_completed",

@@ -1,6 +1,6 @@
-"""Encodes frames: JSON, with long lists of numbers as float64 columns (messages/pages.py).
+"""Encodes and decodes frames: JSON, with long lists of numbers as columns (messages/pages.py).
 
-The data of news is encoded once and sent to several pages, each with its own id:
+A document, or a patch, is encoded once and sent to several pages, each with its own id:
 
     pack(data)  ->  Packed        the costly part, the same for all pages
     Packed.frame(op, id, ...)     text, or bytes where there are columns
@@ -30,6 +30,11 @@ class Packed:
 
     text: str
     columns: bytes = b""
+
+    @property
+    def num_bytes(self) -> int:
+        """About how many bytes a frame of it has."""
+        return len(self.text) + len(self.columns)
 
     def frame(self, **fields: Any) -> str | bytes:
         """Return a frame of these fields and the data: text, or bytes if there are columns."""
@@ -61,6 +66,27 @@ def pack(data: Any) -> Packed:
 def to_text(**fields: Any) -> str:
     """Return a frame without data as JSON text."""
     return _json(fields)
+
+
+def unpack(frame: str | bytes) -> Any:
+    """Return the fields of a frame, with columns as lists."""
+    if isinstance(frame, str):
+        return json.loads(frame)
+    (length,) = struct.unpack_from("<I", frame)
+    columns = array("d", frame[4 + length :])
+    if sys.byteorder == "big":
+        columns.byteswap()
+    return _filled(json.loads(frame[4 : 4 + length]), columns)
+
+
+def _filled(value: Any, columns: array[float]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {COLUMN}:
+            first, length = value[COLUMN]
+            numbers = columns[first : first + length]
+            return [None if math.isnan(number) else number for number in numbers]
+        return {name: _filled(part, columns) for name, part in value.items()}
+    return [_filled(part, columns) for part in value] if isinstance(value, list) else value
 
 
 class _HasColumnKey(Exception):

@@ -1,0 +1,1 @@
+"""Documents: what a person sees as versions of JSON, and the changes between two versions."""

@@ -1,0 +1,124 @@
+"""The changes from one version of a document to the next, as a JSON Patch (RFC 6902).
+
+A document is an object of JSON whose numbers are finite. Parts that are the same objects as before
+are not looked into.
+
+    >>> changes({"loss": [0.5]}, {"loss": [0.5, 0.4]})
+    [{'op': 'add', 'path': '/loss/-', 'value': 0.4}]
+
+jsonpatch applies them, and labextension/src/model/documents.ts in pages. What jsonpatch has to
+make them compares numbers of a list one by one ([m] 52 ms for 8 curves of 500 points, here 0.4).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from jsonpatch import apply_patch
+from pydantic import BaseModel
+
+Document = dict[str, Any]
+
+_MOST_ADDED = 32  # to the end of a list; it is sent whole with more
+_CONTAINERS = (dict, list)
+
+
+class Operation(TypedDict, total=False):
+    """One change; `value` is absent if `op` is "remove"."""
+
+    op: str
+    path: str
+    value: Any
+
+
+def plain(value: Any) -> Any:
+    """Return data as JSON: models are objects, tuples lists, and NaN and infinity None."""
+    kind = type(value)
+    if kind is dict:
+        return {name: plain(part) for name, part in value.items()}
+    if kind is list or kind is tuple:
+        return [plain(part) for part in value]
+    if isinstance(value, BaseModel):
+        return plain(vars(value))
+    return value if kind is not float or math.isfinite(value) else None
+
+
+def changes(before: Document, after: Document) -> list[Operation]:
+    """Return the operations that make `after` of `before`."""
+    found: list[Operation] = []
+    _compare_objects(before, after, "", found)
+    return found
+
+
+def apply_changes(document: Document, patch: Sequence[Mapping[str, Any]]) -> Document:
+    """Change a document; return it.
+
+    Raises:
+        jsonpatch.JsonPatchException, jsonpointer.JsonPointerException: It is a patch of another
+            version.
+    """
+    changed: Document = apply_patch(document, patch, in_place=True)
+    return changed
+
+
+def size_of(value: Any) -> int:
+    """Return how many characters data have as JSON."""
+    return len(json.dumps(value, separators=(",", ":")))
+
+
+def _compare(before: Any, after: Any, path: str, found: list[Operation]) -> None:
+    if before is after:
+        return
+    if type(before) is dict and type(after) is dict:
+        _compare_objects(before, after, path, found)
+    elif type(before) is list and type(after) is list:
+        _compare_lists(before, after, path, found)
+    elif before != after or isinstance(before, bool) is not isinstance(after, bool):
+        found.append({"op": "replace", "path": path, "value": after})
+
+
+def _compare_objects(before: Document, after: Document, path: str, found: list[Operation]) -> None:
+    for name, value in after.items():
+        if name not in before:
+            found.append({"op": "add", "path": _below(path, name), "value": value})
+        elif value is not before[name]:
+            _compare(before[name], value, _below(path, name), found)
+    for name in before:
+        if name not in after:
+            found.append({"op": "remove", "path": _below(path, name)})
+
+
+def _compare_lists(before: list[Any], after: list[Any], path: str, found: list[Operation]) -> None:
+    num_before, num_after = len(before), len(after)
+    is_nested = any(type(part) in _CONTAINERS for part in before + after)
+    if not is_nested:
+        head = after[:num_before]
+        is_longer = before == head and [*map(type, before)] == [*map(type, head)]  # 1 is not true
+        if is_longer and num_after <= num_before + _MOST_ADDED:
+            found.extend(_added(after[num_before:], path))
+        else:
+            found.append({"op": "replace", "path": path, "value": after})
+        return
+    operations: list[Operation] = []
+    for place in range(min(num_before, num_after)):
+        _compare(before[place], after[place], f"{path}/{place}", operations)
+    operations += [
+        {"op": "remove", "path": f"{path}/{place}"}
+        for place in range(num_before - 1, num_after - 1, -1)
+    ]
+    operations += _added(after[num_before:], path)
+    # An element that was inserted or moved makes all others behind it differ.
+    if len(operations) > max(8, num_after) and size_of(operations) > size_of(after):
+        operations = [{"op": "replace", "path": path, "value": after}]
+    found += operations
+
+
+def _added(values: list[Any], path: str) -> list[Operation]:
+    return [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}/{name.replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,272 @@
+"""A live document: its versions, made when a tab can receive one, and the patches between them.
+
+    mark_stale (any thread)  -> the document's task:  update   makes a version, in a thread
+    add, ack                 ->                       send     a patch, or the whole, to the tabs
+                                                               that can receive more
+
+Stored per tab are only the version that it has, and the versions that are not acknowledged. So a
+slow tab gets fewer patches and never old ones, and a hidden tab costs nothing: what happens
+meanwhile is in the next version. The newest patches are kept, as a tab may lack several: applied
+one after the other they are one patch. Versions are unique in this process and only increase, so
+that a tab can follow a document again after a pause, with the version that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+from det_jupyter.contract.documents.codec import Packed, pack, to_text
+from det_jupyter.contract.documents.patches import Document, Operation, changes
+from det_jupyter.contract.messages.pages import MOST_UNACKED
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import DetError, MasterUnreachable
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[[str | bytes], None]
+
+_COST_SHARE = 3  # a pause after each version is at least so many times its cost
+_RETRY_S = 0.5
+_FRESH_S = 1.0  # for a new tab, an older version is made anew
+_KEPT_BYTES = (4 * 1024, 128 * 1024)  # of patches, between these at most as much as the whole
+_versions = count(1)
+
+
+class Source(Protocol):
+    """Makes the versions of a document; `make` is never called concurrently."""
+
+    period_s: float  # least time between versions
+    max_age_s: float | None  # after which a version is made although nothing has changed
+
+    def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
+        """Call `mark_stale`, from any thread, on each change; return a function that ends that."""
+
+    def make(self) -> Document | None:
+        """Return the document as it is now; None if it is not known yet.
+
+        It is not changed later. Parts that have not changed may be the same objects as before.
+
+        Raises:
+            MasterUnreachable: It cannot be made now; it is tried again.
+            DetError: It can never be made: tabs are sent the error.
+        """
+
+
+class Following:
+    """One tab that follows a document; `has` is the version that it has, 0 for none."""
+
+    def __init__(self, id: int, has: int, send: Send) -> None:
+        self.id = id
+        self.has = has
+        self.is_over = False
+        self._send = send
+        self._unacked: deque[int] = deque()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether more may be sent before another acknowledgement."""
+        return len(self._unacked) < MOST_UNACKED
+
+    def ack(self, version: int) -> None:
+        """Record that this version has been received, and all before."""
+        while self._unacked and self._unacked[0] <= version:
+            self._unacked.popleft()
+
+    def send_whole(self, version: int, packed: Packed) -> None:
+        """Send the document."""
+        self._send(packed.frame(op="document", id=self.id, version=version))
+        self._note_sent(version)
+
+    def send_patch(self, version: int, packed: Packed) -> None:
+        """Send the changes since the version that the tab has."""
+        self._send(packed.frame(op="patch", id=self.id, since=self.has, version=version))
+        self._note_sent(version)
+
+    def _note_sent(self, version: int) -> None:
+        self.has = version
+        self._unacked.append(version)
+
+    def send_error(self, sentence: str) -> None:
+        """Send the error with which the document ends."""
+        self.is_over = True
+        self._send(to_text(op="error", id=self.id, error=sentence))
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """The changes from version `since` to the next."""
+
+    since: int
+    operations: list[Operation]
+    packed: Packed
+
+
+class LiveDocument:
+    """A document that tabs follow. Not thread-safe, except for `mark_stale`.
+
+    Args:
+        in_thread: Runs a function in a thread and awaits its result.
+        on_over: Called when it has ended with an error.
+    """
+
+    def __init__(self, source: Source, in_thread: Any, on_over: Callable[[], None]) -> None:
+        self._source = source
+        self._in_thread = in_thread
+        self._on_over = on_over
+        self._loop = asyncio.get_running_loop()
+        self._document: Document | None = None
+        self._version = 0
+        self._patches: deque[_Patch] = deque()  # the newest ones, without gaps
+        self._most_kept = _KEPT_BYTES[0]  # bytes: a tab that lacks more is sent the whole
+        self._is_stale = True
+        self._made_at = self._not_before = 0.0  # on the monotonic clock
+        self._awake = asyncio.Event()
+        self._followings: set[Following] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._followings
+
+    def add(self, following: Following) -> None:
+        """Send the document to a tab, and what changes, until `remove`."""
+        if not self._has_patches_since(following.has):
+            following.has = 0
+        if following.has == 0 and time.monotonic() > self._made_at + _FRESH_S:
+            self._is_stale = True  # a page extrapolates times from its first state
+        self._followings.add(following)
+        if self._task is None:
+            self._stop_source = self._source.start(self.mark_stale)
+            self._task = asyncio.create_task(self._run())
+        self._awake.set()
+
+    def remove(self, following: Following) -> None:
+        """Send nothing more to this tab."""
+        self._followings.discard(following)
+
+    def wake(self) -> None:
+        """Look for tabs that have acknowledged versions, and can receive more."""
+        self._awake.set()
+
+    def mark_stale(self) -> None:
+        """Have a new version made. Thread-safe."""
+        if not self._is_stale:
+            self._is_stale = True
+            self._loop.call_soon_threadsafe(self._awake.set)
+
+    def stop(self) -> None:
+        """Stop without an error; nothing more is sent."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._stop_source()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wait_for_work()
+                await self._update_if_due()
+                await self._send()
+        except DetError as error:
+            self._end(str(error))
+        except Exception as error:  # the boundary to the browser
+            logger.exception("a document cannot be made")
+            self._end(error_text(error))
+
+    async def _wait_for_work(self) -> None:
+        """Wait until a version is due or a tab may have room for one."""
+        now = time.monotonic()
+        waits = []
+        if self._is_stale and self._has_free_tab():
+            waits.append(self._not_before - now)
+        if self._source.max_age_s is not None and self._has_free_tab():
+            waits.append(max(self._not_before, self._made_at + self._source.max_age_s) - now)
+        timeout_s = min(waits) if waits else None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._awake.wait()
+        except TimeoutError:
+            max_age_s = self._source.max_age_s
+            if max_age_s is not None and time.monotonic() >= self._made_at + max_age_s:
+                self._is_stale = True
+        self._awake.clear()
+
+    def _has_free_tab(self) -> bool:
+        return any(following.is_free for following in self._followings)
+
+    async def _update_if_due(self) -> None:
+        started = time.monotonic()
+        if not (self._is_stale and self._has_free_tab() and started >= self._not_before):
+            return
+        self._is_stale = False
+        try:
+            made = await self._in_thread(self._make)
+            if made is not None:
+                self._keep(*made)
+        except MasterUnreachable as error:  # pages show the master's state
+            logger.debug("a document waits: %s", error)
+            self._is_stale = True
+            started += _RETRY_S
+        now = self._made_at = time.monotonic()
+        pause_s = max(self._source.period_s, _COST_SHARE * (now - started))
+        self._not_before = max(now, started) + pause_s
+
+    def _make(self) -> tuple[Document, _Patch | None] | None:
+        """Return the document and what has changed; None if nothing has."""
+        document = self._source.make()
+        if document is None:
+            return None
+        if self._document is None:
+            return document, None
+        operations = changes(self._document, document)
+        if not operations:
+            return None
+        return document, _Patch(self._version, operations, pack(operations))
+
+    def _keep(self, document: Document, patch: _Patch | None) -> None:
+        self._document, self._version = document, next(_versions)
+        if patch is not None:
+            self._patches.append(patch)
+        num_bytes = sum(patch.packed.num_bytes for patch in self._patches)
+        while num_bytes > self._most_kept:
+            num_bytes -= self._patches.popleft().packed.num_bytes
+
+    async def _send(self) -> None:
+        behind = [f for f in self._followings if f.has < self._version and f.is_free]
+        for has in {each.has for each in behind}:
+            is_known = self._has_patches_since(has)
+            packed = await self._in_thread(
+                lambda has=has, is_known=is_known: (
+                    self._patch_since(has) if is_known else pack(self._document)
+                )
+            )
+            if not is_known:
+                least, most = _KEPT_BYTES
+                self._most_kept = max(least, min(most, packed.num_bytes))
+            for each in behind:
+                if each.has == has and each in self._followings and each.is_free:
+                    (each.send_patch if is_known else each.send_whole)(self._version, packed)
+
+    def _has_patches_since(self, version: int) -> bool:
+        return version == self._version or any(p.since == version for p in self._patches)
+
+    def _patch_since(self, version: int) -> Packed:
+        patches = [patch for patch in self._patches if patch.since >= version]
+        if len(patches) == 1:
+            return patches[0].packed
+        return pack([operation for patch in patches for operation in patch.operations])
+
+    def _end(self, sentence: str) -> None:
+        self._task = None
+        self._stop_source()
+        for each in self._followings:
+            each.send_error(sentence)
+        self._followings.clear()
+        self._on_over()
