@@ -41,6 +41,15 @@ it('changes nothing that came in an earlier patch', () => {
   expect([first, second]).toEqual([{ x: { a: 1 } }, { x: { a: 2 } }]);
 });
 
+it('takes any name, also one that objects have', () => {
+  const after = patched({}, [
+    { op: 'add', path: '/__proto__', value: { polluted: 1 } },
+    { op: 'add', path: '/constructor', value: 2 }
+  ]);
+  expect(JSON.stringify(after)).toBe('{"__proto__":{"polluted":1},"constructor":2}');
+  expect('polluted' in {}).toBe(false);
+});
+
 it.each([
   [{ op: 'replace', path: '/none', value: 1 }],
   [{ op: 'remove', path: '/none' }],

@@ -18,6 +18,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from det_jupyter.contract.documents.patches import plain
+
 COLUMN = "$f64"
 MIN_LENGTH = 8  # least length of lists that become columns
 _NUMBERS = {int, float, type(None)}
@@ -57,7 +59,7 @@ def pack(data: Any) -> Packed:
     try:
         text = _json(_encoded(data, columns))
     except _HasColumnKey:
-        return Packed(_json(_encoded(data, None)))
+        return Packed(_json(plain(data)))
     if sys.byteorder == "big":
         columns.byteswap()
     return Packed(text, columns.tobytes())
@@ -99,25 +101,22 @@ def _json(value: Any) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _encoded(value: Any, columns: array[float] | None) -> Any:
-    """Return data as JSON-compatible values; append long lists of numbers to `columns`.
-
-    With `columns` None, all lists stay lists.
-    """
+def _encoded(value: Any, columns: array[float]) -> Any:
+    """Return data as `plain` does, but append long lists of numbers to `columns`."""
     kind = type(value)
     if kind is dict:
-        if COLUMN in value and columns is not None:
+        if COLUMN in value:
             raise _HasColumnKey
         return {name: _encoded(part, columns) for name, part in value.items()}
     if kind is list or kind is tuple:
-        if columns is not None and len(value) >= MIN_LENGTH and _is_column(value):
+        if len(value) >= MIN_LENGTH and _is_column(value):
             first = len(columns)
             columns.extend([math.nan if number is None else number for number in value])
             return {COLUMN: [first, len(value)]}
         return [_encoded(part, columns) for part in value]
     if isinstance(value, BaseModel):
         return _encoded(vars(value), columns)
-    return value if kind is not float or math.isfinite(value) else None
+    return plain(value)
 
 
 def _is_column(values: Any) -> bool:

@@ -23,7 +23,8 @@ from pydantic import BaseModel
 Document = dict[str, Any]
 
 _MOST_ADDED = 32  # to the end of a list; it is sent whole with more
-_CONTAINERS = (dict, list)
+_SHORT = 2000  # characters of operations: to compare them with a whole list would cost more
+_CONTAINERS = frozenset((dict, list))
 
 
 class Operation(TypedDict, total=False):
@@ -93,8 +94,7 @@ def _compare_objects(before: Document, after: Document, path: str, found: list[O
 
 def _compare_lists(before: list[Any], after: list[Any], path: str, found: list[Operation]) -> None:
     num_before, num_after = len(before), len(after)
-    is_nested = any(type(part) in _CONTAINERS for part in before + after)
-    if not is_nested:
+    if _CONTAINERS.isdisjoint(map(type, before)) and _CONTAINERS.isdisjoint(map(type, after)):
         head = after[:num_before]
         is_longer = before == head and [*map(type, before)] == [*map(type, head)]  # 1 is not true
         if is_longer and num_after <= num_before + _MOST_ADDED:
@@ -111,7 +111,8 @@ def _compare_lists(before: list[Any], after: list[Any], path: str, found: list[O
     ]
     operations += _added(after[num_before:], path)
     # An element that was inserted or moved makes all others behind it differ.
-    if len(operations) > max(8, num_after) and size_of(operations) > size_of(after):
+    size = size_of(operations)
+    if size > _SHORT and size > size_of(after):
         operations = [{"op": "replace", "path": path, "value": after}]
     found += operations
 

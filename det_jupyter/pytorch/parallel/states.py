@@ -206,7 +206,7 @@ def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
 
     Digests are compared, so that large buffers that never change, such as masks, are not sent.
     """
-    if not dist.is_initialized():
+    if not dist.is_initialized() or dist.get_world_size() == 1:
         return [{} for _ in models]
     own = [_persistent_buffers(model) for model in models]
 

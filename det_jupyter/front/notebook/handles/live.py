@@ -149,7 +149,7 @@ class LiveView:
             started = time.monotonic()
             self._push(follower)
             # At most a tenth of the kernel's time, also with long curves.
-            time.sleep(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
+            follower.thread.join(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
         self._importance.refresh(follower.live)
         self._push(follower, is_last=True)
 

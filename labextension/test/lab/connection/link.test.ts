@@ -115,6 +115,16 @@ it('a server that is older than the page: restart it', async () => {
   expect(shared.link.command).toBe(`pip install --upgrade det-jupyter==${VERSION}`);
 });
 
+it('a feeder of another version, started after an installation, is said', async () => {
+  await connect();
+  lastSocket(server).cut();
+  await wait(500);
+  lastSocket(server).hello({ version: '9.10.0', protocol: 99 });
+  expect(shared.link.state).toBe('mismatch');
+  expect(shared.link.sentence).toContain('9.10.0');
+  expect(lastSocket(server).isClosed).toBe(true);
+});
+
 it('a master that is absent, of another version, or silent, and that comes', async () => {
   await connect();
   const socket = lastSocket(server);

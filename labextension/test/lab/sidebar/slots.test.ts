@@ -35,6 +35,8 @@ describe('what slots do', () => {
     expect(usage.of('a', 2)).toMatchObject({ utilization: null, missing: 'no driver' });
     expect(usage.of('b', 0).utilization).toBeNull();
     expect(usage.cpu('a')).toBe(7);
+    expect(usage.of('constructor', 0).utilization).toBeNull();
+    expect(usage.cpu('__proto__')).toBeNull();
   });
 
   it('is said in few characters', () => {

@@ -94,6 +94,16 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def left(document: LiveDocument) -> tuple[Tab, Tab]:
+    """Return a tab that has followed and left, and one that still follows."""
+    first, other = Tab(), Tab()
+    for tab in (first, other):
+        document.add(tab.following)
+    await settle()
+    document.remove(first.following)
+    return first, other
+
+
 def run(test: Callable[[Counter, LiveDocument], Awaitable[None]]) -> Counter:
     source = Counter()
 
@@ -186,11 +196,7 @@ def test_a_version_that_was_costly_to_make_is_followed_by_a_pause_three_times_as
 
 def test_a_tab_that_comes_again_is_sent_what_it_lacks_as_one_patch() -> None:
     async def act(source: Counter, document: LiveDocument) -> None:
-        first, other = Tab(), Tab()
-        for tab in (first, other):
-            document.add(tab.following)
-        await settle()
-        document.remove(first.following)
+        first, other = await left(document)
         again = Tab(first.frames[-1]["version"], first.document)
         document.add(again.following)
         await settle()
@@ -210,11 +216,7 @@ def test_a_tab_that_comes_again_is_sent_what_it_lacks_as_one_patch() -> None:
 
 def test_a_tab_that_lacks_more_than_is_kept_is_sent_the_whole() -> None:
     async def act(source: Counter, document: LiveDocument) -> None:
-        first, other = Tab(), Tab()
-        for tab in (first, other):
-            document.add(tab.following)
-        await settle()
-        document.remove(first.following)
+        first, other = await left(document)
         for _ in range(4):
             source.padding = f"{source.num}" * (documents._KEPT_BYTES[0] // 3)
             source.happen()
@@ -259,6 +261,30 @@ def test_a_document_with_an_age_is_made_again_though_nothing_happens() -> None:
         source.num = 1
         while len(tab.nums) < 2:
             await asyncio.sleep(0.001)
+
+    run(act)
+
+
+def test_a_document_that_is_costly_and_old_is_waited_for_and_not_polled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act(source: Counter, document: LiveDocument) -> None:
+        source.max_age_s, source.period_s = 0.0, 3600.0  # it is too old, and may not be made yet
+        document.add(Tab().following)
+        await settle()
+        turns = 0
+        wait = document._wait_for_work
+
+        async def counted() -> None:
+            nonlocal turns
+            turns += 1
+            await wait()
+
+        monkeypatch.setattr(document, "_wait_for_work", counted)
+        document.wake()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert turns == 1
 
     run(act)
 

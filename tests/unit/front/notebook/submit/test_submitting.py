@@ -19,9 +19,9 @@ from det_jupyter.front.notebook.submit.caller import Caller, notebook_path, pres
 from det_jupyter.front.notebook.submit.from_python import submit
 from det_jupyter.front.notebook.submit.submitting import dry_run, submit_cell
 from det_jupyter.front.verbs.grammar import parse
-from det_jupyter.pytorch import PyTorchTrial
 from tests.problems import said
 from tests.unit.client.test_experiment import Wired
+from tests.unit.front.notebook.submit.test_checks import Net as Trial
 from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
 from tests.unit.view.view_samples import experiment, trial
 
@@ -276,21 +276,6 @@ def test_of_a_master_that_does_not_run_the_other_problems_are_told(
     monkeypatch.setattr(connection, "client", unreachable)
     with pytest.raises(ConfigError, match="did you mean Digits"):
         submit_cell(CELL.replace("Digits", "Digts"), options(), SHELL)
-
-
-class Trial(PyTorchTrial):
-    """A trial of the notebook."""
-
-    def __init__(self, context: Any) -> None:
-        self.context = context
-
-    def build_training_data_loader(self) -> Any:
-        return self.context.get_per_slot_batch_size()
-
-    def build_validation_data_loader(self) -> Any: ...
-    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any: ...
-    def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
-        return {"accuracy": 1.0}
 
 
 class Lacking(Trial):
