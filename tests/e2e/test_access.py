@@ -25,7 +25,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.environment import with_environment
 from det_jupyter.contract.host.blobs import BlobStore
 from tests.another_user import as_another_user
-from tests.feeder_pages import feeder_process
+from tests.reader_pages import feeder_process
 from tests.processes import DetHome, processes_of, socket_folders
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, wait_for_steps
 
@@ -39,7 +39,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 # connections: docs/security.md has what follows.
 PORTS = {
     "det_jupyter.master": {"127.0.0.1": "HTTP/1.1 401", "::": ""},  # the second one is for TLS
-    "det_jupyter.front.pages": {"127.0.0.1": "HTTP/1.1 404"},  # its only route needs a token
+    "det_jupyter.reader": {"127.0.0.1": "HTTP/1.1 404"},  # its only route needs a token
     "rank": {"127.0.0.1": ""},
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.front.answers.answering import answer
+from det_jupyter.reader.answers.answering import answer
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser
 from det_jupyter.front.verbs.grammar import Call, parse
 from tests.processes import wait_until

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.front.answers.answering import answer
+from det_jupyter.reader.answers.answering import answer
 from det_jupyter.front.jupyter_server.rank_kernels import spec_of
 from tests.integration.console_support import Server, jupyter_server
 from tests.processes import DetHome, det_home, wait_until

@@ -19,7 +19,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of
 from det_jupyter.contract.host.run_processes import FEEDER, viewers_of
 from det_jupyter.contract.host.tensorboards import Board
-from tests.feeder_pages import feeder_process
+from tests.reader_pages import feeder_process
 from tests.integration.master_support import MasterProcess
 from tests.processes import find, processes_of, wait_until
 
@@ -77,7 +77,7 @@ def test_viewers_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> No
         folder.mkdir(parents=True)
     with (
         running(*BOARD, "1", "--foreground", folder=folders[0]) as board,
-        running("-m", "det_jupyter.front.pages", folder=folders[0]) as feeder,
+        running("-m", "det_jupyter.reader", folder=folders[0]) as feeder,
         running(*BOARD, "1", "--foreground", folder=folders[1]) as of_another_home,
         running(*BOARD, "1", "--foreground", folder=tmp_path) as of_the_user,
         running("-m", "tensorboard.main", folder=folders[0]) as of_the_user_too,

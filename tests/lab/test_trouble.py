@@ -97,13 +97,13 @@ def cut_after_a_ping(ui: LabPage) -> bool:
 
 def test_the_feeder_is_killed(watched: tuple[LabPage, Experiment], home: DetHome) -> None:
     ui, experiment = watched
-    feeder = find(home.path, "det_jupyter.front.pages")
+    feeder = find(home.path, "det_jupyter.reader")
     assert feeder is not None
     feeder.kill()
     wait_until_gone(feeder.pid)
     wait_until(
         lambda: (
-            (again := find(home.path, "det_jupyter.front.pages")) is not None
+            (again := find(home.path, "det_jupyter.reader")) is not None
             and again.pid != feeder.pid
         ),
         "another one runs",
@@ -163,7 +163,7 @@ def test_a_master_of_another_version_is_said_with_the_command(
     note = home.path / "runtime" / "master.json"
     before = note.read_text()
     changed = json.loads(before) | {"protocol": 1, "version": "0.0.1"}
-    feeder = find(home.path, "det_jupyter.front.pages")
+    feeder = find(home.path, "det_jupyter.reader")
     assert feeder is not None
     note.write_text(json.dumps(changed))
     feeder.kill()

@@ -50,7 +50,7 @@ _MODULES = {
     "det_jupyter.master": "master",
     "det_jupyter.agent": "agent",
     "det_jupyter.agent.runs.lease_watch": "lease watch",
-    "det_jupyter.front.pages": "feeder",
+    "det_jupyter.reader": "feeder",
     "jupyter_server": "server",
     "det_jupyter": "client",
 }

@@ -25,7 +25,7 @@ from det_jupyter.agent.runs.lease import FENCE_S
 from det_jupyter.client import Client
 from det_jupyter.contract.host.ports import free_port
 from tests.e2e.test_remote_agents import Node
-from tests.feeder_pages import Page
+from tests.reader_pages import Page
 from tests.processes import OTHER_EXTENSIONS
 
 _STARTED_S = 300.0

@@ -27,8 +27,8 @@ PLACES = {
     "agent/tunnel/part.py": "a socket in a 0700 folder; a port that the ranks' proofs guard",
     "agent/tunnel/peers.py": "every connection is closed: it is a check whether ports are open",
     "core/ranks/gathering.py": "both sides prove that they have the secret of the gang",
-    "front/pages/__main__.py": "the feeder's token (front/pages/server.py)",
-    "front/pages/server.py": "the feeder's token",
+    "reader/__main__.py": "the feeder's token (reader/server.py)",
+    "reader/server.py": "the feeder's token",
     "rank/rendezvous.py": "ranks prove that they have the secret of the gang (see known gaps)",
 }
 
@@ -53,4 +53,4 @@ def test_every_place_that_opens_a_port_or_socket_has_a_row() -> None:
     found = places_that_open()
     without = {where: calls for where, calls in found.items() if where not in PLACES}
     assert not without, f"what keeps strangers out there? {without}"
-    assert PLACES.keys() - found.keys() <= {"front/pages/server.py"}
+    assert PLACES.keys() - found.keys() <= {"reader/server.py"}

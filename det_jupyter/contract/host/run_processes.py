@@ -33,7 +33,7 @@ _PROGRAMS = {
 # They may run without a master, and have files by which they are found while the home has files.
 _VIEWERS = {
     "TensorBoard": ("-m", "det_jupyter", "tensorboard", "start"),
-    FEEDER: ("-m", "det_jupyter.front.pages"),
+    FEEDER: ("-m", "det_jupyter.reader"),
 }
 
 

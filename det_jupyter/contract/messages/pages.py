@@ -62,11 +62,11 @@ of a class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path:
 refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has
 ended, 1013 it cannot be started now (open again, later each time).
 
-The questions are those of `answers/answering.py`; those that change something need `may_write`. A
-feeder, which has the experiment's state, answers two more:
+The questions are those of `reader/answers/answering.py`; those that change something need
+`may_write`. A feeder, which has the experiment's state, answers two more:
 
     {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
-                                          (`answers/answering.py`); may_write
+                                          (`reader/answers/answering.py`); may_write
     {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps: `kept_forms` of
                                           `view/forms/notebook_output.py`
 

@@ -361,6 +361,7 @@ class MasterInfo(Wire):
     python: str
     data_dir: str
     checkpoint_storage: str = ""  # folder that replaces storages without a backend here
+    reader_url: str = ""  # where its reader serves documents, with the same token
 
     @property
     def process(self) -> Process:

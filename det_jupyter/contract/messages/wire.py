@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 18
+PROTOCOL = 19
 
 
 class Wire(BaseModel):

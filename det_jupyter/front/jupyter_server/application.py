@@ -37,7 +37,7 @@ class DetJupyterApp(ExtensionApp):
     ).tag(config=True)
     feeder_command = List(
         Unicode(),
-        [sys.executable, "-m", "det_jupyter.front.pages"],
+        [sys.executable, "-m", "det_jupyter.reader"],
         help="The command that starts the process which makes what pages show.",
     ).tag(config=True)
     feeder_start_s = Float(60.0, help="How long that process may take to start.").tag(config=True)

@@ -17,7 +17,7 @@ from tests.integration.server.support import Client, heard
 from tests.processes import DetHome, det_home
 from tests.waiting import until
 
-FEEDER = [sys.executable, "-m", "det_jupyter.front.pages"]
+FEEDER = [sys.executable, "-m", "det_jupyter.reader"]
 
 
 @pytest.fixture

@@ -1,0 +1,111 @@
+"""Documents by name and arguments; all tabs that follow the same one share it.
+
+    tab -> live document -> source -> Overview          all experiments and slots
+                                   -> SharedFollower    one experiment, whichever trial is chosen
+                                   -> DeviceSamples     utilization of devices
+
+One that no tab follows is kept for some seconds: a page that is reloaded follows it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from det_jupyter.errors import UsageError
+from det_jupyter.reader.experiment_source import ExperimentSource, SharedFollower
+from det_jupyter.reader.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
+from det_jupyter.reader.live_document import LiveDocument, Source
+from det_jupyter.reader.master_connection import MasterConnection
+from det_jupyter.reader.overview import Overview
+from det_jupyter.reader.overview_sources import (
+    ExperimentsSource,
+    cluster_source,
+    comparison_source,
+    trials_source,
+)
+from det_jupyter.reader.usage_source import DeviceSamples, UsageSource
+
+T = TypeVar("T")
+
+_NUM_THREADS = 8
+_MOST_FOLLOWED = 64  # experiments: each takes a connection to the master
+_LINGER_S = 30.0
+
+
+class Hub:
+    """All live documents. Not thread-safe; one that no tab follows is kept for `linger_s`."""
+
+    def __init__(self, connection: MasterConnection, *, linger_s: float = _LINGER_S) -> None:
+        self._connection = connection
+        self._linger_s = linger_s
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-document")
+        self._overview = Overview(connection)
+        self._samples = DeviceSamples(connection, self._overview)
+        self._followed: dict[int, SharedFollower] = {}
+        self._documents: dict[str, LiveDocument] = {}
+
+    def document(self, name: str, args: Args) -> LiveDocument:
+        """Return the document of this name and arguments; make it if it does not exist.
+
+        Raises:
+            UsageError: Too many experiments are followed.
+        """
+        key = f"{name} {args.model_dump_json()}"
+        if key not in self._documents:
+
+            def remove() -> None:
+                self._documents.pop(key, None)
+
+            source = self._source(name, args)
+            self._documents[key] = LiveDocument(source, self._in_thread, remove)
+        return self._documents[key]
+
+    def leave(self, document: LiveDocument) -> None:
+        """Stop a document after a delay if the tab that has left it was the last."""
+        if document.is_idle:
+            asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle, document)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def close(self) -> None:
+        for document in self._documents.values():
+            document.stop()
+        self._documents.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _end_if_idle(self, document: LiveDocument) -> None:
+        documents = self._documents
+        if document.is_idle and document in documents.values():
+            self._documents = {key: d for key, d in documents.items() if d is not document}
+            document.stop()
+
+    def _shared_follower(self, number: int) -> SharedFollower:
+        if number not in self._followed:
+            active = {i: each for i, each in self._followed.items() if not each.listeners.is_idle}
+            if len(active) >= _MOST_FOLLOWED:
+                raise UsageError(
+                    f"{_MOST_FOLLOWED} experiments are open already; close some pages"
+                )
+            self._followed = active | {
+                number: SharedFollower(self._connection, self._overview, number)
+            }
+        return self._followed[number]
+
+    def _source(self, name: str, args: Args) -> Source:
+        overview, connection = self._overview, self._connection
+        match args:
+            case UsageArgs():
+                return UsageSource(self._samples, float(args.period_s))
+            case ExperimentArgs():
+                return ExperimentSource(self._shared_follower(args.experiment_id), args.chosen)
+            case ComparisonArgs():
+                return comparison_source(overview, connection, args.experiment_ids)
+        if name == "experiments":
+            return ExperimentsSource(overview)
+        return (
+            cluster_source(overview) if name == "cluster" else trials_source(overview, connection)
+        )

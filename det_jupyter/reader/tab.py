@@ -1,0 +1,183 @@
+"""One browser tab: the documents that it follows, and its questions.
+
+Invalid frames are answered with errors.
+
+Questions are those of reader/answers/answering.py, and two more: `command` (a button) and `kept`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, assert_never
+
+from det_jupyter.client import Client
+from det_jupyter.client.follow import fetch_cluster
+from det_jupyter.contract.documents.codec import pack, to_text
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import DetError, UsageError
+from det_jupyter.reader.answers.answering import (
+    ANSWERERS,
+    Answerer,
+    answer,
+    carry_out_command,
+    kept_answer,
+)
+from det_jupyter.reader.frames import Ack, Ask, Follow, Leave, Ping, args_of, parse
+from det_jupyter.reader.hub import Hub
+from det_jupyter.reader.live_document import Following, LiveDocument
+from det_jupyter.reader.master_connection import MasterConnection
+
+logger = logging.getLogger(__name__)
+
+MOST_FOLLOWED = 100  # documents
+CHANGING = frozenset({"change", "command", "profile", "tensorboard"})
+MOST_OF_TAB = 12  # questions at the same time
+_NUM_THREADS = 16  # a profile occupies one until it is recorded
+
+READ_ONLY = "you may look at experiments on this server, and not change them"
+TOO_MANY = "too many questions at once; ask again when some are answered"
+
+
+def command_answer(client: Client, experiment_id: int, question: Mapping[str, Any]) -> None:
+    """Carry out the button `command`: a verb, or the id of a remedy."""
+    queue = fetch_cluster(client, experiment_id).queue
+    reasons = [entry.reason for entry in queue if entry.experiment_id == experiment_id]
+    carry_out_command(client, experiment_id, str(question.get("command")), reasons)
+
+
+ANSWERERS_HERE: Mapping[str, Answerer] = {
+    **ANSWERERS,
+    "command": command_answer,
+    "kept": kept_answer,
+}
+
+
+class Questions:
+    """Answers the questions of all tabs, in a pool of threads."""
+
+    def __init__(self, connection: MasterConnection) -> None:
+        self._connection = connection
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-answer")
+
+    async def answer(
+        self, experiment_id: int, question: Mapping[str, Any], *, may_write: bool
+    ) -> dict[str, Any]:
+        """Return the answer, or `{"error": ...}`."""
+        if str(question.get("type")) in CHANGING and not may_write:
+            return {"error": READ_ONLY}
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._answer, experiment_id, question)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, experiment_id: int, question: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            client = self._connection.client()
+        except DetError as error:
+            return {"error": str(error)}
+        return answer(client, experiment_id, question, ANSWERERS_HERE)
+
+
+class Tab:
+    """A tab's end of a socket.
+
+    Args:
+        send: Sends a frame to the tab.
+        may_write: Whether its user may change experiments.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        questions: Questions,
+        send: Callable[[str | bytes], None],
+        *,
+        may_write: bool,
+    ) -> None:
+        self._hub = hub
+        self._questions = questions
+        self._send = send
+        self._may_write = may_write
+        self._followed: dict[int, tuple[LiveDocument, Following]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def handle(self, message: str | bytes) -> None:
+        """Handle a frame from the tab."""
+        try:
+            frame = parse(message)
+        except UsageError as error:
+            self._send(to_text(op="error", id=None, error=str(error)))
+            return
+        match frame:
+            case Follow():
+                self._follow(frame)
+            case Ack():
+                self._ack(frame)
+            case Leave():
+                self._leave(frame.id)
+            case Ask():
+                self._ask(frame)
+            case Ping():
+                self._send(to_text(op="pong"))
+            case _:
+                assert_never(frame)
+
+    def close(self) -> None:
+        """Leave all documents and cancel questions."""
+        for number in list(self._followed):
+            self._leave(number)
+        for task in self._asking:
+            task.cancel()
+
+    def _follow(self, frame: Follow) -> None:
+        self._leave(frame.id)
+        self._followed = {n: pair for n, pair in self._followed.items() if not pair[1].is_over}
+        following = Following(frame.id, frame.version, self._send)
+        try:
+            args = args_of(frame)
+            if len(self._followed) >= MOST_FOLLOWED:
+                raise UsageError(f"a tab can follow {MOST_FOLLOWED} documents at a time")
+            document = self._hub.document(frame.document, args)
+        except DetError as error:
+            following.send_error(str(error))
+            return
+        self._followed[frame.id] = (document, following)
+        document.add(following)
+
+    def _ack(self, frame: Ack) -> None:
+        if frame.id in self._followed:
+            document, following = self._followed[frame.id]
+            following.ack(frame.version)
+            document.wake()
+
+    def _leave(self, number: int) -> None:
+        if number in self._followed:
+            document, following = self._followed.pop(number)
+            document.remove(following)
+            self._hub.leave(document)
+
+    def _ask(self, frame: Ask) -> None:
+        if len(self._asking) >= MOST_OF_TAB:
+            self._answer(frame.id, {"error": TOO_MANY})
+            return
+        task = asyncio.create_task(self._send_answer_to(frame))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _send_answer_to(self, frame: Ask) -> None:
+        try:
+            answer = await self._questions.answer(
+                frame.experiment_id, frame.question, may_write=self._may_write
+            )
+            self._answer(frame.id, answer)
+        except Exception as error:  # the boundary to the browser
+            logger.exception("a question about experiment %d", frame.experiment_id)
+            self._answer(frame.id, {"error": error_text(error)})
+
+    def _answer(self, number: int, answer: dict[str, Any]) -> None:
+        data = {name: value for name, value in answer.items() if name not in ("error", "request")}
+        self._send(pack(data).frame(op="answer", id=number, error=answer.get("error", "")))

@@ -1,0 +1,355 @@
+"""The feeder with a real master and real trials: what a page gets, whatever becomes of either."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import psutil
+import pytest
+from tornado.web import RequestHandler
+from websocket import WebSocketBadStatusException, create_connection
+
+from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
+from det_jupyter.client import Client
+from det_jupyter.connection import find_master
+from det_jupyter.contract.messages import Delete
+from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
+from det_jupyter.errors import NotFound
+from det_jupyter.reader.server import Feeder, make_application
+from det_jupyter.master.stopping import end_everything
+from tests.reader_pages import FeederProcess, Page, feeder_process
+from tests.processes import DetHome, det_home, wait_until
+from tests.trials import slow, small_config, submit, wait_for_steps
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    path = tmp_path_factory.mktemp("feeder") / "home"
+    with det_home(path, {CPU_SLOTS_VARIABLE: "2"}) as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def client(home: DetHome) -> Iterator[Client]:
+    client = home.client()
+    yield client
+    client.session.close()
+
+
+@pytest.fixture(scope="module")
+def feeder(client: Client) -> Iterator[FeederProcess]:
+    with feeder_process() as process:
+        yield process
+
+
+@pytest.fixture
+def page(feeder: FeederProcess) -> Iterator[Page]:
+    with feeder.page() as page:
+        yield page
+
+
+def lines_of(page: Page, number: int = 1) -> dict[int, dict[str, Any]]:
+    """Return the lines of the list; none before its first version."""
+    rows = page.documents.get(number, {"rows": {}})["rows"]
+    return {int(name): line for name, line in rows.items()}
+
+
+def test_the_first_frame_says_who_speaks(page: Page) -> None:
+    assert page.hello["op"] == "hello"
+    assert page.hello["protocol"] == PAGE_PROTOCOL
+    assert page.hello["master"]["state"] == "running"
+    assert page.hello["instance"]
+    page.send(op="ping")
+    page.until(lambda: page.num_pongs)
+
+
+@pytest.mark.parametrize("header", ["", "Authorization: Bearer wrong", "Authorization: secret"])
+def test_without_the_token_a_socket_is_refused(feeder: FeederProcess, header: str) -> None:
+    url = f"ws://127.0.0.1:{feeder.port}/socket"
+    with pytest.raises(WebSocketBadStatusException, match="403"):
+        create_connection(url, header=[header] if header else [], suppress_origin=True)
+
+
+def test_no_route_is_served_without_the_token(feeder: FeederProcess) -> None:
+    """By the application's own routes, with every verb."""
+    application = make_application(cast(Feeder, None))
+    rules = [rule for router in application.default_router.rules for rule in router.target.rules]
+    paths = [rule.matcher._path for rule in rules]
+    assert paths == ["/socket"]
+    with httpx.Client(base_url=f"http://127.0.0.1:{feeder.port}", trust_env=False) as http:
+        for verb in RequestHandler.SUPPORTED_METHODS:
+            for path, status in ((paths[0], 403), ("/", 404), ("/socket/x", 404)):
+                answer = http.request(verb, path)
+                assert (answer.status_code, answer.content) == (status, b""), (verb, path)
+
+
+def test_a_browser_is_refused_though_it_had_the_token(feeder: FeederProcess) -> None:
+    with pytest.raises(WebSocketBadStatusException, match="403"):
+        create_connection(f"ws://127.0.0.1:{feeder.port}/socket", origin="http://evil.example",
+                          header=["Authorization: Bearer secret"])  # fmt: skip
+
+
+@contextmanager
+def crowd_at(feeder: FeederProcess, size: int) -> Iterator[list[socket.socket]]:
+    """Connect so often, and send a part of a request."""
+    crowd: list[socket.socket] = []
+    try:
+        for _ in range(size):
+            crowd.append(socket.create_connection(("127.0.0.1", feeder.port)))
+            crowd[-1].send(b"GET /socket HTTP/1.1\r\nHost: x\r\n")
+        yield crowd
+    finally:
+        for one in crowd:
+            one.close()
+
+
+def test_half_open_connections_of_others_do_not_fill_the_feeder(
+    feeder: FeederProcess, page: Page
+) -> None:
+    process = psutil.Process(feeder.process.pid)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
+    with crowd_at(feeder, 1000):
+        assert process.num_fds() < 400
+        with feeder.page() as newcomer:
+            assert newcomer.hello["op"] == "hello"
+        page.send(op="ping")  # one that was there before is still served
+        page.until(lambda: page.num_pongs)
+
+
+def test_without_a_file_for_another_connection_the_feeder_pauses(
+    feeder: FeederProcess, page: Page
+) -> None:
+    process = psutil.Process(feeder.process.pid)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (process.num_fds(), 400))
+    with crowd_at(feeder, 1):
+        cpu_s = sum(process.cpu_times()[:2])
+        page.drain(1.5)
+        assert sum(process.cpu_times()[:2]) - cpu_s < 0.75  # it does not try again and again
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
+        with feeder.page() as newcomer:
+            assert newcomer.hello["op"] == "hello"
+
+
+def test_frames_that_make_no_sense_are_answered_and_the_socket_goes_on(page: Page) -> None:
+    for message in ("", "{", "[1]", '{"op":"fly"}', "\x00\xff", '{"op":"ack","id":1}'):
+        page.socket.send(message)
+    page.socket.send_binary(b"\xff\xfe\x00")
+    page.follow(1, "weather")
+    page.follow(2, "experiment", experiment_id="x")
+    page.follow(3, "experiment", experiment_id=4000)
+    page.until(lambda: len(page.errors) == 10)
+    said = {error["id"]: error["error"] for error in page.errors}
+    assert said[None].startswith("a frame cannot be read")
+    assert said[1].startswith("there is no document 'weather'")
+    assert said[2].startswith("experiment: experiment_id")
+    assert said[3].startswith("there is no experiment 4000")
+    page.send(op="leave", id=99)
+    page.send(op="ack", id=99, version=3)
+    page.follow(4, "experiments")
+    assert "rows" in page.last(4)
+
+
+def test_a_trial_is_in_every_document_until_it_is_over(client: Client, page: Page) -> None:
+    page.follow(1, "experiments")
+    page.follow(2, "cluster")
+    page.follow(3, "trials")
+    page.follow(4, "usage", period_s=0.5)
+    page.last(1)
+    first = submit(client, slow(0.03, name="<b>first</b>", labels=["week 7"]))
+    second = submit(client, small_config())
+    page.follow(5, "experiment", experiment_id=first.id)
+    page.until(lambda: lines_of(page).get(first.id, {}).get("best_metric") is not None)
+    page.until(lambda: "2 slots" in (lines_of(page)[second.id]["wait"] or ""))  # first: its turn
+    line, waiting = lines_of(page)[first.id], lines_of(page)[second.id]
+    assert (line["name"], line["labels"], line["num_slots"]) == ("<b>first</b>", ["week 7"], 2)
+    assert line["status"] == "running"
+    assert waiting["wait"].startswith("needs 2 slots; none of 2 is free; experiment")
+    assert "Pause" in [remedy["button"] for remedy in waiting["remedies"]]
+    page.until(lambda: page.last(3)["trials"] and page.last(3)["trials"][0]["ranks"])
+    (trial,) = page.last(3)["trials"]
+    assert [rank["rank"] for rank in trial["ranks"]] == [0, 1]
+    counts = ("num_running", "num_waiting", "num_slots_used")  # slots are read after experiments
+    page.until(lambda: [page.last(2)[count] for count in counts] == [1, 1, 2])
+    assert [slot["who"] for slot in page.last(2)["agents"][0]["slots"]] == ["<b>first</b>"] * 2
+    page.until(lambda: any(each["cpu"] is not None for each in page.last(4)["agents"].values()))
+    shown = page.last(5)
+    assert (shown["id"], shown["charts"][0]["series"][0]["kind"]) == (first.id, "line")
+    first.kill()
+    page.until(lambda: lines_of(page)[second.id]["status"] == "completed")
+    page.until(lambda: page.last(5)["status"] == "canceled")
+    page.follow(6, "comparison", experiment_ids=[first.id, second.id])
+    assert [side["id"] for side in page.last(6)["sides"]] == [first.id, second.id]
+    page.until(lambda: page.last(3)["trials"] == [])
+
+
+def test_a_page_that_was_cut_off_gets_what_it_lacks(
+    client: Client, feeder: FeederProcess, page: Page
+) -> None:
+    page.follow(1, "experiments")  # as the server's own follower does
+    old = submit(client, small_config())
+    old.wait()
+    with feeder.page() as cut:
+        cut.follow(1, "experiments")
+        cut.until(lambda: lines_of(cut).get(old.id, {}).get("status") == "completed")
+    new = submit(client, small_config())
+    new.wait()
+    with feeder.page() as again:
+        assert again.hello["instance"] == cut.hello["instance"]
+        again.follow(1, "experiments", has=cut)
+        again.until(lambda: lines_of(again).get(new.id, {}).get("status") == "completed")
+        assert set(again.frames[1]) == {"patch"}
+
+
+def test_a_page_that_does_not_acknowledge_is_not_flooded(
+    client: Client, feeder: FeederProcess
+) -> None:
+    with feeder.page(acks=False) as page:
+        trial = submit(client, slow(0.01))
+        page.follow(1, "experiments")
+        page.follow(2, "experiment", experiment_id=trial.id)
+        wait_for_steps(trial, 20)
+        trial.wait()
+        page.drain(1.0)
+        assert len(page.frames[1]) == len(page.frames[2]) == MOST_UNACKED
+        page.send(op="ack", id=2, version=page.versions[2])
+        page.until(lambda: page.last(2)["status"] == "completed")
+        assert len(page.frames[2]) == MOST_UNACKED + 1
+
+
+def test_questions_are_answered_and_changes_need_leave(
+    client: Client, feeder: FeederProcess, page: Page
+) -> None:
+    trial = submit(client, slow(0.05))
+    wait_for_steps(trial, 2)
+    answer = page.ask(1, trial.id, "config")
+    assert answer["error"] == ""
+    assert "name: small" in answer["data"]["yaml"]
+    assert "there is no question" in page.ask(2, trial.id, "nothing")["error"]
+    assert "there is no experiment 999" in page.ask(3, 999, "config")["error"]
+    with feeder.page(may_write=False) as guest:
+        for number, kind in enumerate(("command", "change", "profile")):
+            said = guest.ask(number, trial.id, kind, command="kill")
+            assert said["error"].startswith("you may look at experiments")
+        assert guest.ask(7, trial.id, "logs", after=0, tail=5)["error"] == ""
+    assert page.ask(4, trial.id, "command", command="pause")["error"] == ""
+    assert "the queue has changed" in page.ask(5, trial.id, "command", command="rm")["error"]
+    page.ask(6, trial.id, "command", command="kill")
+    trial.wait()
+
+
+def test_a_button_of_a_waiting_trial_carries_its_remedy_out(client: Client, page: Page) -> None:
+    holds = submit(client, slow(0.05))
+    wait_for_steps(holds, 1)
+    waits = submit(client, small_config())
+    page.follow(1, "experiments")
+    page.until(lambda: lines_of(page).get(waits.id, {}).get("remedies"))
+    (pause,) = [
+        remedy for remedy in lines_of(page)[waits.id]["remedies"] if remedy["button"] == "Pause"
+    ]
+    said = page.ask(1, waits.id, "command", command=pause["id"])
+    assert said["error"] == ""
+    page.until(lambda: lines_of(page)[waits.id]["status"] == "completed")
+    said = page.ask(2, waits.id, "command", command=pause["id"])
+    assert "the queue has changed meanwhile" in said["error"]
+    holds.kill()
+    holds.wait()
+
+
+def test_a_deleted_experiment_ends_its_document_with_a_sentence(
+    client: Client, page: Page
+) -> None:
+    gone = submit(client, small_config())
+    gone.wait()
+    page.follow(1, "experiments")
+    page.follow(2, "experiment", experiment_id=gone.id)
+    page.until(lambda: gone.id in lines_of(page))
+    page.last(2)
+    client.change(Delete(experiment_id=gone.id))
+    page.until(lambda: page.errors)
+    assert page.errors == [{"op": "error", "id": 2, "error": f"experiment {gone.id} was deleted"}]
+    page.until(lambda: gone.id not in lines_of(page))
+    with pytest.raises(NotFound):
+        client.experiment(gone.id)
+
+
+def test_what_is_over_and_goes_on_is_followed_again(client: Client, page: Page) -> None:
+    done = submit(client, small_config())
+    done.wait()
+    page.follow(1, "experiment", experiment_id=done.id)
+    page.until(lambda: page.last(1)["status"] == "completed")
+    done.set_name("renamed")
+    page.until(lambda: page.last(1)["name"] == "renamed")
+    longer = {"name": "single", "metric": "error", "max_length": {"batches": 90}}
+    done.continue_(config={"searcher": longer})
+    page.until(lambda: page.last(1)["summary"] == ["step 90"])
+
+
+def test_documents_go_on_after_the_master_was_killed(home: DetHome, page: Page) -> None:
+    client = home.client()
+    trial = submit(client, slow(0.05))
+    page.follow(1, "experiments")
+    page.follow(2, "experiment", experiment_id=trial.id)
+    page.until(lambda: page.last(2)["summary"])
+    before = page.last(2)["summary"]
+    home.master().send_signal(signal.SIGKILL)
+    page.until(lambda: page.last(2)["summary"] != before)
+    page.until(lambda: lines_of(page)[trial.id]["status"] == "completed")
+    page.until(lambda: [said["state"] for said in page.masters][-1:] in ([], ["running"]))
+    client.session.close()
+
+
+def test_a_stopped_master_is_not_revived_and_a_frozen_one_is_said_to_be(
+    home: DetHome, page: Page
+) -> None:
+    process = home.master()
+    page.follow(1, "cluster")
+    page.last(1)
+    process.suspend()
+    page.until(lambda: page.masters)
+    said = page.masters[-1]
+    assert (said["state"], said["command"]) == ("silent", f"kill -CONT {process.pid}")
+    process.resume()
+    page.until(lambda: page.masters[-1]["state"] == "running")
+    home.stop()
+    process.wait()
+    page.until(lambda: page.masters[-1]["state"] == "stopped")
+    assert page.masters[-1]["problem"] == ""
+    assert "no det_jupyter master runs" in page.ask(1, 1, "config")["error"]
+    page.drain(1.5)
+    assert find_master() is None
+    client = home.client()
+    page.until(lambda: page.masters[-1]["state"] == "running")
+    submit(client, slow(0.05))
+    page.until(lambda: page.last(1)["num_slots_used"] > 0)
+    client.session.close()
+
+
+@pytest.mark.usefixtures("light_torch")
+def test_a_feeder_may_start_the_master_at_first_and_ends_with_everything(tmp_path: Path) -> None:
+    with (
+        det_home(tmp_path / "home", {CPU_SLOTS_VARIABLE: "1"}),
+        feeder_process(start_master=True) as feeder,
+        feeder.page() as page,
+    ):
+        if page.hello["master"]["state"] != "running":
+            page.until(lambda: page.masters and page.masters[-1]["state"] == "running")
+        page.follow(1, "cluster")
+        assert page.last(1)["num_slots"] in (0, 1)
+        wait_until(find_master, "the master runs")
+        assert end_everything()[0] == "the master"
+        assert feeder.process.wait() == 0
+
+
+def test_a_feeder_ends_with_its_standard_input() -> None:
+    with feeder_process() as feeder:
+        process = psutil.Process(feeder.process.pid)
+        assert feeder.process.stdin is not None
+        feeder.process.stdin.close()
+        process.wait()

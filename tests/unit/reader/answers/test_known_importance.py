@@ -1,0 +1,125 @@
+"""When a live view asks for the importance of hyperparameters."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from det_jupyter.client import Client
+from det_jupyter.contract.messages import ImportanceView, SearchView, State
+from det_jupyter.errors import MasterUnreachable
+from det_jupyter.reader.answers import known_importance
+from det_jupyter.reader.answers.known_importance import KnownImportance
+from det_jupyter.view.live import LiveExperiment
+from tests.unit.view.view_samples import experiment, trial
+
+
+class Master:
+    """Answers when it is let, and counts the questions."""
+
+    def __init__(self) -> None:
+        self.num_asked = 0
+        self.may_answer = threading.Event()
+        self.is_there = True
+
+    def importance(self, number: int) -> ImportanceView:
+        self.num_asked += 1
+        if not self.is_there:
+            raise MasterUnreachable("it has ended")
+        may_answer = self.may_answer
+        assert may_answer.wait(600)
+        return ImportanceView(metric="error", num_trials=self.num_asked)
+
+
+def live(*states: State, state: State = State.ACTIVE, **changes: Any) -> LiveExperiment:
+    trials = [trial(id=i, state=each) for i, each in enumerate(states, start=1)]
+    search = SearchView(name="random", max_trials=len(states))
+    view = experiment(*trials, state=state, search=search, **changes)
+    return LiveExperiment(view, [], [], seq=0)
+
+
+def known(master: Master) -> KnownImportance:
+    return KnownImportance(cast(Client, master), 7)
+
+
+def test_a_running_search_is_drawn_while_the_master_has_not_answered() -> None:
+    master = Master()
+    importance = known(master)
+    importance.refresh(live(State.COMPLETED, State.ACTIVE))
+    assert importance.latest is None
+    importance.refresh(live(State.COMPLETED, State.COMPLETED, State.ACTIVE))  # too soon
+    master.may_answer.set()
+    assert importance._fetching is not None
+    importance._fetching.join()
+    assert importance.latest is not None
+    assert master.num_asked == 1
+
+
+def test_a_running_search_is_asked_for_every_few_seconds_one_question_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(known_importance, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    master = Master()
+    importance = known(master)
+    ended, runs = State.COMPLETED, State.ACTIVE
+    importance.refresh(live(ended, runs, runs))
+    now[0] += 60
+    importance.refresh(live(ended, ended, runs))
+    master.may_answer.set()
+    assert importance._fetching is not None
+    importance._fetching.join()
+    assert master.num_asked == 1, "the first was not answered yet"
+    for seconds, num_asked in ((0.0, 2), (4.9, 2), (0.2, 3)):
+        now[0] += seconds
+        importance.refresh(live(*[ended] * num_asked, runs))
+        importance._fetching.join()
+        assert master.num_asked == num_asked
+    now[0] += 60
+    importance.refresh(live(*[ended] * 3, runs))
+    assert master.num_asked == 3, "no more have ended"
+
+
+def test_an_ended_search_waits_for_the_answer_and_asks_once() -> None:
+    master = Master()
+    master.may_answer.set()
+    importance = known(master)
+    for _ in range(2):
+        importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
+    assert importance.latest is not None
+    assert master.num_asked == 1
+
+
+def test_a_view_goes_on_without_an_answer() -> None:
+    master = Master()
+    master.is_there = False
+    importance = known(master)
+    importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
+    assert importance.latest is None
+
+
+def test_an_experiment_of_one_trial_has_no_importance() -> None:
+    master = Master()
+    importance = known(master)
+    importance.refresh(None)
+    importance.refresh(LiveExperiment(experiment(trial()), [], [], seq=0))
+    importance.refresh(live(State.COMPLETED, state=State.COMPLETED))
+    assert master.num_asked == 0
+
+
+def test_a_slow_answer_does_not_replace_the_one_at_the_end() -> None:
+    master = Master()
+    importance = known(master)
+    importance.refresh(live(State.ACTIVE, State.ACTIVE))
+    slow = importance._fetching
+    assert slow is not None
+    is_slow, master.may_answer = master.may_answer, threading.Event()
+    master.may_answer.set()
+    importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
+    last = importance.latest
+    is_slow.set()
+    slow.join()
+    assert importance.latest is last
