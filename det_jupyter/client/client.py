@@ -290,6 +290,10 @@ class Client:
         path = f"/agents/{_quoted(agent_id)}/series"
         return self._get(SeriesPage, path, **_given(query))
 
+    def take_samples(self, agent_id: str) -> None:
+        """Have an agent take samples of its machine for half a minute."""
+        self.session.post(f"/agents/{_quoted(agent_id)}/samples", repeatable=True)
+
     def agents(self) -> list[AgentView]:
         """Return the agents and their slots."""
         return self._get_all(AgentView, "/agents")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import ranked, state_name
 from det_jupyter.client.requests import number_of
 from det_jupyter.client.tables import Row, Rows
-from det_jupyter.contract.messages import ExperimentView, ImportanceView, TrialView
+from det_jupyter.contract.messages import Curve, ExperimentView, ImportanceView, TrialView
 from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
 from det_jupyter.view.making.comparison_view import (
@@ -116,10 +116,21 @@ class ShownImportance(ImportanceView):
     __str__ = __repr__
 
 
-def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:
+class Source(Protocol):
+    """Where experiments to compare are read from: a Client, or the reader's state."""
+
+    def experiment(self, experiment_id: int, /) -> ExperimentView: ...
+
+    def curves(self, experiment_id: int, /, *, max_points: int) -> list[Curve]: ...
+
+    def code(self, experiment_id: int, /) -> dict[str, str]: ...
+
+
+def fetch_experiments(client: Source, numbers: Sequence[int]) -> list[Compared]:
     """Fetch experiments to compare; a search is represented by its best trial.
 
     Args:
+        client: Where they are read from.
         numbers: See `numbers_to_compare`.
 
     Raises:
@@ -136,7 +147,7 @@ def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:
     return [_fetch_experiment(client, view) for view in views]
 
 
-def _fetch_experiment(client: Client, view: ExperimentView) -> Compared:
+def _fetch_experiment(client: Source, view: ExperimentView) -> Compared:
     best = next(iter(ranked(view)), None)
     curves = client.curves(view.id, max_points=_MAX_POINTS)
     return Compared(

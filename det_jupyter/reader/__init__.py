@@ -1,7 +1,5 @@
-"""The feeder: a program that sends JupyterLab's pages what they show; one per Jupyter Server.
+"""The reader: a program that makes what people see of the master's state; one per master.
 
-The server extension starts it. It follows the master, builds the states of views (`view/`),
-answers questions (`reader/answers/`), and sends both over the sockets of the browser's tabs, which
-the server extension relays. It is a process of its own because building a state takes milliseconds
-for which the server's event loop would stand still.
+It reads the master's database, and sends documents and their changes over WebSockets
+(contract/messages/pages.py). It asks the master only to answer questions and to carry out changes.
 """

@@ -1,8 +1,6 @@
 """The document `experiment`: the view state of one experiment.
 
-All tabs that show an experiment share one follower, whichever trial they have chosen. It follows
-until the experiment ends. Later changes (name, labels, continuation) are reported by the overview;
-then a new follower starts.
+All tabs that show an experiment share its curves and trials, whichever trial they have chosen.
 """
 
 from __future__ import annotations
@@ -11,101 +9,126 @@ import threading
 import time
 from collections.abc import Callable
 
-from det_jupyter.client import Follower
 from det_jupyter.contract.documents.patches import Document, plain
-from det_jupyter.errors import MasterUnreachable, NotFound
+from det_jupyter.contract.messages import ClusterView, Curves, ExperimentView, Reason, TrialView
+from det_jupyter.contract.messages.curves import most_points
+from det_jupyter.errors import NotFound
 from det_jupyter.reader.answers.known_importance import KnownImportance
 from det_jupyter.reader.listeners import Listeners
-from det_jupyter.reader.master_connection import MasterConnection
-from det_jupyter.reader.overview import Ids, Overview
-from det_jupyter.view import build_view_state
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.reader.replica import News, Replica
+from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.model.status_looks import ENDED
 
+QUEUE_FRONT = 8  # waiting trials of each pool's queue, and of the experiment's own
 _MAX_AGE_S = 10.0
 
 
-class SharedFollower:
-    """Follows an experiment while there are listeners. Thread-safe."""
+class FollowedExperiment:
+    """The curves, trials and slots of an experiment, kept between the versions of its document.
 
-    def __init__(
-        self, connection: MasterConnection, overview: Overview, experiment_id: int
-    ) -> None:
-        self._connection = connection
-        self._overview = overview
+    Thread-safe.
+    """
+
+    def __init__(self, replica: Replica, experiment_id: int) -> None:
+        self._replica = replica
         self._experiment_id = experiment_id
         self._lock = threading.Lock()
-        self._existed = self._is_gone = False
-        self._follower: Follower | None = None
-        self.importance: KnownImportance | None = None
-        self._fetching: threading.Thread | None = None
+        self._existed = False
+        self._curves = Curves()
+        self._seq: int | None = None  # of the last feed item in the curves; None: not read yet
+        self._trials: dict[int, TrialView] = {}
+        self._changed: set[int] | None = None  # trials to be made anew; None: all
+        self._cluster: ClusterView | None = None
+        self._reasons: dict[int, Reason] = {}
+        self._is_cluster_due = True
+        self._importance = KnownImportance(
+            lambda: replica.importance(experiment_id), self._on_importance
+        )
         self.listeners: Listeners[[]] = Listeners(self._begin)
 
     def _begin(self) -> Callable[[], None]:
-        leave = self._overview.listeners.add(self._on_overview)
+        self._changed, self._is_cluster_due = None, True  # what came without listeners is unknown
+        return self._replica.listeners.add(self._on_news)
 
-        def end() -> None:
-            leave()
-            with self._lock:
-                follower, self._follower = self._follower, None
-            if follower is not None:
-                follower.stop()
+    def _on_news(self, news: News) -> None:
+        number = self._experiment_id
+        if self._changed is not None:
+            self._changed |= news.trials
+        self._is_cluster_due |= news.is_cluster
+        is_own = number in news.experiments or number in news.gone or number in news.with_metrics
+        if is_own or news.is_cluster or self._reasons or not self._existed:
+            self.listeners.notify()
 
-        return end
+    def _on_importance(self) -> None:
+        self.listeners.notify()
 
-    def follower(self) -> Follower:
-        """Return the current follower, which may have no data yet.
+    def state(self, chosen: int | None) -> ViewState:
+        """Return the view state now.
+
+        Args:
+            chosen: The trial of a search whose details are in it.
 
         Raises:
             NotFound: The experiment does not exist.
-            MasterUnreachable: The master cannot be reached now.
+            MasterUnreachable: The database cannot be read now.
         """
         with self._lock:
-            if self._follower is None or isinstance(self._follower.error, MasterUnreachable):
-                self._follower = self._new()
-            error = self._follower.error
-            # The overview may list it again, such as after its database was restored.
-            is_gone = self._is_gone and self._experiment_id not in self._overview.rows
-            if is_gone or (self._existed and isinstance(error, NotFound)):
-                raise NotFound(f"experiment {self._experiment_id} was deleted")
-            if error is not None:
-                raise error
-            return self._follower
+            if not self._replica.has(self._experiment_id):
+                was = "was deleted" if self._existed else "does not exist"
+                raise NotFound(f"experiment {self._experiment_id} {was}")
+            self._existed = True
+            view = self._view()
+            self._read_curves(len(view.trials))
+            self._importance.refresh(view)
+            return build_view_state(
+                view,
+                list(self._curves.values()),
+                self._replica.checkpoints(self._experiment_id),
+                time.time(),
+                chosen_id=chosen,
+                cluster=self._cluster,
+                reasons=self._reasons,
+                importance=self._importance.latest,
+            )
 
-    def _new(self) -> Follower:
-        client = self._connection.client()
-        self.importance = self.importance or KnownImportance(client, self._experiment_id)
-        return Follower(client, self._experiment_id, self._on_live, self.listeners.notify).start()
+    def _view(self) -> ExperimentView:
+        """Return the experiment, in which only trials that have changed are made anew."""
+        changed, self._changed = self._changed, set()
+        if changed is None:
+            self._trials = {}
+        with self._replica.viewing() as views:
+            view = views.experiment(self._experiment_id, known=self._trials, changed=changed or ())
+            is_live = not view.state.is_terminal
+            if is_live and (self._is_cluster_due or self._reasons):
+                self._is_cluster_due = False
+                self._cluster = views.cluster(limit=QUEUE_FRONT, experiment_id=self._experiment_id)
+                self._reasons = reasons_of(self._cluster, self._experiment_id)
+            elif not is_live:
+                self._cluster, self._reasons = None, {}
+        self._trials = {trial.id: trial for trial in view.trials}
+        return view
 
-    def _on_live(self, live: LiveExperiment) -> None:
-        self._existed = True
-        self.listeners.notify()
+    def _read_curves(self, num_trials: int) -> None:
+        if self._seq is None:
+            # The number is read first: what is added meanwhile is repeated by items after it.
+            seq = self._replica.last_item
+            # Half of what they may hold: curves of a trial with many points are thinned.
+            most = most_points(num_trials) // 2
+            self._curves = Curves.of(self._replica.curves(self._experiment_id, max_points=most))
+            self._seq = seq
+        for item in self._replica.metrics_after(self._experiment_id, self._seq):
+            if item.kind == "metrics":
+                self._curves.add(item.trial_id or 0, item.data)
+            else:
+                self._curves.truncate(item.trial_id or 0, int(item.data["steps_completed"]))
+            self._seq = item.seq
 
-    def refresh_importance(self, live: LiveExperiment) -> None:
-        """Fetch the importance of hyperparameters in a thread, if more trials have ended."""
-        importance = self.importance
-        if importance is None or (self._fetching is not None and self._fetching.is_alive()):
-            return
 
-        def refresh() -> None:
-            before = importance.latest
-            importance.refresh(live)
-            if importance.latest is not before:
-                self.listeners.notify()
-
-        self._fetching = threading.Thread(target=refresh, name="det-importance", daemon=True)
-        self._fetching.start()
-
-    def _on_overview(self, changed: Ids, gone: Ids) -> None:
-        if self._experiment_id in gone:
-            self._is_gone = True
-            self.listeners.notify()
-        elif self._experiment_id in changed:
-            with self._lock:
-                follower = self._follower
-                is_over = follower is not None and not follower.thread.is_alive()
-                if is_over and follower is not None and follower.error is None:
-                    self._follower = self._new()
+def reasons_of(cluster: ClusterView, experiment_id: int) -> dict[int, Reason]:
+    """Return why trials of an experiment wait, by trial, the next to start first."""
+    own = [entry for entry in cluster.queue if entry.experiment_id == experiment_id]
+    own.sort(key=lambda entry: entry.position)
+    return {entry.trial_id: entry.reason for entry in own}
 
 
 class ExperimentSource:
@@ -114,7 +137,7 @@ class ExperimentSource:
     period_s = 0.25
     max_age_s: float | None = _MAX_AGE_S  # pages report an error if nothing arrives for longer
 
-    def __init__(self, followed: SharedFollower, chosen: int | None) -> None:
+    def __init__(self, followed: FollowedExperiment, chosen: int | None) -> None:
         self._followed = followed
         self._chosen = chosen
 
@@ -122,23 +145,7 @@ class ExperimentSource:
         return self._followed.listeners.add(mark_stale)
 
     def make(self) -> Document | None:
-        follower = self._followed.follower()
-        live = follower.live
-        if live is None:
-            return None
-        self._followed.refresh_importance(live)
-        importance = self._followed.importance
-        with follower.lock:
-            state = build_view_state(
-                live.experiment,
-                list(live.curves.values()),
-                list(live.checkpoints.values()),
-                time.time(),
-                chosen_id=self._chosen,
-                cluster=live.cluster,
-                reasons=live.reasons,
-                importance=None if importance is None else importance.latest,
-            )
+        state = self._followed.state(self._chosen)
         self.max_age_s = None if state["status"] in ENDED else _MAX_AGE_S
         document: Document = plain(state)
         return document

@@ -1,8 +1,11 @@
 """Documents by name and arguments; all tabs that follow the same one share it.
 
-    tab -> live document -> source -> Overview          all experiments and slots
-                                   -> SharedFollower    one experiment, whichever trial is chosen
-                                   -> DeviceSamples     utilization of devices
+    tab -> live document -> source -> Overview            all experiments and slots
+                                   -> FollowedExperiment  one, whichever trial is chosen
+                                   -> DeviceSamples       utilization of devices
+                                              |
+                                              v
+                                   Replica                the master's state
 
 One that no tab follows is kept for some seconds: a page that is reloaded follows it again.
 """
@@ -12,39 +15,56 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from det_jupyter.errors import UsageError
-from det_jupyter.reader.experiment_source import ExperimentSource, SharedFollower
+from det_jupyter.reader.experiment_source import ExperimentSource, FollowedExperiment
 from det_jupyter.reader.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
-from det_jupyter.reader.live_document import LiveDocument, Source
-from det_jupyter.reader.master_connection import MasterConnection
-from det_jupyter.reader.overview import Overview
-from det_jupyter.reader.overview_sources import (
+from det_jupyter.reader.list_sources import (
     ExperimentsSource,
     cluster_source,
     comparison_source,
     trials_source,
 )
+from det_jupyter.reader.live_document import LiveDocument, Source
+from det_jupyter.reader.master_connection import MasterConnection
+from det_jupyter.reader.overview import Overview
+from det_jupyter.reader.replica import Replica
 from det_jupyter.reader.usage_source import DeviceSamples, UsageSource
 
 T = TypeVar("T")
 
 _NUM_THREADS = 8
-_MOST_FOLLOWED = 64  # experiments: each takes a connection to the master
+_MOST_FOLLOWED = 64  # experiments, whose curves are kept in memory
 _LINGER_S = 30.0
 
 
 class Hub:
-    """All live documents. Not thread-safe; one that no tab follows is kept for `linger_s`."""
+    """All live documents. Not thread-safe; one that no tab follows is kept for `linger_s`.
 
-    def __init__(self, connection: MasterConnection, *, linger_s: float = _LINGER_S) -> None:
-        self._connection = connection
+    Args:
+        replica: The master's state.
+        path: The master's database.
+        connection: By which agents are asked to take samples.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        path: Path,
+        connection: MasterConnection,
+        *,
+        linger_s: float = _LINGER_S,
+    ) -> None:
+        self._replica = replica
         self._linger_s = linger_s
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-document")
-        self._overview = Overview(connection)
-        self._samples = DeviceSamples(connection, self._overview)
-        self._followed: dict[int, SharedFollower] = {}
+        self._overview = Overview(replica)
+        self._samples = DeviceSamples(
+            path, self._overview, lambda agent_id: connection.client().take_samples(agent_id)
+        )
+        self._followed: dict[int, FollowedExperiment] = {}
         self._documents: dict[str, LiveDocument] = {}
 
     def document(self, name: str, args: Args) -> LiveDocument:
@@ -83,29 +103,25 @@ class Hub:
             self._documents = {key: d for key, d in documents.items() if d is not document}
             document.stop()
 
-    def _shared_follower(self, number: int) -> SharedFollower:
+    def _experiment(self, number: int) -> FollowedExperiment:
         if number not in self._followed:
             active = {i: each for i, each in self._followed.items() if not each.listeners.is_idle}
             if len(active) >= _MOST_FOLLOWED:
                 raise UsageError(
                     f"{_MOST_FOLLOWED} experiments are open already; close some pages"
                 )
-            self._followed = active | {
-                number: SharedFollower(self._connection, self._overview, number)
-            }
+            self._followed = active | {number: FollowedExperiment(self._replica, number)}
         return self._followed[number]
 
     def _source(self, name: str, args: Args) -> Source:
-        overview, connection = self._overview, self._connection
+        overview, replica = self._overview, self._replica
         match args:
             case UsageArgs():
                 return UsageSource(self._samples, float(args.period_s))
             case ExperimentArgs():
-                return ExperimentSource(self._shared_follower(args.experiment_id), args.chosen)
+                return ExperimentSource(self._experiment(args.experiment_id), args.chosen)
             case ComparisonArgs():
-                return comparison_source(overview, connection, args.experiment_ids)
+                return comparison_source(overview, replica, args.experiment_ids)
         if name == "experiments":
             return ExperimentsSource(overview)
-        return (
-            cluster_source(overview) if name == "cluster" else trials_source(overview, connection)
-        )
+        return cluster_source(overview) if name == "cluster" else trials_source(overview, replica)

@@ -1,4 +1,4 @@
-"""The feeder's WebSocket server: `/socket` on the loopback interface, with a token.
+"""The reader's WebSocket server: `/socket` on the loopback interface, with the master's token.
 
 Other users of the computer can connect to its port too, so connections are bounded: one waits
 (`host/pending_connections.py`) until it has sent a request with the token. When no file
@@ -15,7 +15,8 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from tornado.http1connection import HTTP1Connection
@@ -36,12 +37,12 @@ from det_jupyter.contract.host.pending_connections import (
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL, Hello, MasterState
 from det_jupyter.reader.hub import Hub
 from det_jupyter.reader.master_connection import MasterConnection
+from det_jupyter.reader.replica import Replica
 from det_jupyter.reader.tab import Questions, Tab
 
 logger = logging.getLogger(__name__)
 
 _MOST_FRAME_BYTES = 1 << 20  # from pages, whose requests are short
-_CHECK_MASTER_S = 0.5
 _PING_S = 30
 _ACCEPTED_AT_ONCE = 32
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -49,19 +50,25 @@ _PAUSE_S = 1.0
 _COMPLAIN_S = 60.0
 
 
-class Feeder:
-    """The state that all sockets share."""
+class Reader:
+    """The state that all sockets share.
 
-    def __init__(self, token: str, connection: MasterConnection) -> None:
+    Args:
+        token: The master's.
+        path: The master's database.
+    """
+
+    def __init__(self, token: str, path: Path) -> None:
         self._token = token
-        self._connection = connection
-        self.tabs: set[Callable[[str], None]] = set()  # senders, for the frame `master`
+        self.sockets: set[Socket] = set()
+        self.is_used = asyncio.Event()  # a socket was open since it was cleared
         most_files, _ = raise_file_limit()
         self.waiting = PendingConnections(IOStream.close, most=min(MOST_PENDING, most_files // 4))
         self.instance = uuid.uuid4().hex
-        self.hub = Hub(connection)
+        connection = MasterConnection()
+        self.replica = Replica(path)
+        self.hub = Hub(self.replica, path, connection)
         self.questions = Questions(connection)
-        self.master = MasterState(state="starting")
 
     def is_authorized(self, authorization: str) -> bool:
         """Return whether an Authorization header contains the token."""
@@ -73,28 +80,17 @@ class Feeder:
             instance=self.instance,
             version=__version__,
             protocol=PAGE_PROTOCOL,
-            master=self.master,
+            master=MasterState(state="running", version=__version__),
         )
         return to_text(**hello.model_dump())
 
-    async def check_master(self) -> None:
-        """Look for the master; send its state to all tabs if it has changed."""
-        try:
-            master = await asyncio.to_thread(self._connection.check)
-        except Exception:  # the task's boundary: without it, pages get no more states
-            logger.exception("looking for the master")
-            return
-        if master != self.master:
-            self.master = master
-            frame = to_text(op="master", **master.model_dump())
-            for send in list(self.tabs):
-                send(frame)
-
-    async def watch_master(self) -> None:
-        """Look for the master periodically, until cancelled."""
+    async def wait_until_idle(self, idle_s: float) -> None:
+        """Wait until no socket was open for so long."""
         while True:
-            await self.check_master()
-            await asyncio.sleep(_CHECK_MASTER_S)
+            self.is_used.clear()
+            await asyncio.sleep(idle_s)
+            if not (self.sockets or self.is_used.is_set()):
+                return
 
     def close(self) -> None:
         self.hub.close()
@@ -104,33 +100,35 @@ class Feeder:
 class Socket(WebSocketHandler):
     """The socket of a tab, relayed by the server extension."""
 
-    def initialize(self, feeder: Feeder) -> None:
-        self._feeder = feeder
+    def initialize(self, reader: Reader) -> None:
+        self._reader = reader
         self._tab: Tab | None = None
 
     def prepare(self) -> None:
         """Refuse requests without the token, and those of browsers, which send an Origin."""
-        is_authorized = self._feeder.is_authorized(self.request.headers.get("Authorization", ""))
+        is_authorized = self._reader.is_authorized(self.request.headers.get("Authorization", ""))
         if not is_authorized or "Origin" in self.request.headers:
             self.set_status(403)
             self.finish()
         elif isinstance(connection := self.request.connection, HTTP1Connection):
-            self._feeder.waiting.remove(connection.stream)
+            self._reader.waiting.remove(connection.stream)
 
     def open(self, *args: str, **kwargs: str) -> None:
         self.set_nodelay(True)
         may_write = self.request.headers.get("X-Det-May-Write") == "1"
-        feeder = self._feeder
-        self._tab = Tab(feeder.hub, feeder.questions, self._send, may_write=may_write)
-        self._send(feeder.hello())
-        feeder.tabs.add(self._send)
+        reader = self._reader
+        self._tab = Tab(reader.hub, reader.questions, self._send, may_write=may_write)
+        self._send(reader.hello())
+        reader.sockets.add(self)
+        reader.is_used.set()
 
     def on_message(self, message: str | bytes) -> None:
         if self._tab is not None:
             self._tab.handle(message)
 
     def on_close(self) -> None:
-        self._feeder.tabs.discard(self._send)
+        self._reader.sockets.discard(self)
+        self._reader.is_used.set()
         if self._tab is not None:
             self._tab.close()
 
@@ -152,10 +150,10 @@ class NotFoundHandler(RequestHandler):
         self.finish()
 
 
-def make_application(feeder: Feeder) -> Application:
-    """Return the tornado application of the feeder."""
+def make_application(reader: Reader) -> Application:
+    """Return the tornado application of the reader."""
     return Application(
-        [("/socket", Socket, {"feeder": feeder})],
+        [("/socket", Socket, {"reader": reader})],
         default_handler_class=NotFoundHandler,
         websocket_max_message_size=_MOST_FRAME_BYTES,
         websocket_ping_interval=_PING_S,

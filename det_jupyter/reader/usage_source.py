@@ -1,6 +1,7 @@
-"""The document `usage`: what the devices of all agents did last; fetched once for all tabs.
+"""The document `usage`: what the devices of all agents did last; read once for all tabs.
 
-Each tab follows it with a period; samples are fetched at the shortest of these.
+Each tab follows it with a period; samples are read at the shortest of these. Agents take them only
+while they are wanted, which the master is asked for a few times a minute.
 """
 
 from __future__ import annotations
@@ -9,37 +10,47 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.contract.messages import AgentStatus, SeriesQuery
-from det_jupyter.errors import DetError, MasterUnreachable, NotFound
+from det_jupyter.errors import DetError
+from det_jupyter.master.service.series_reading import read_agent
 from det_jupyter.reader.listeners import Listeners
-from det_jupyter.reader.master_connection import MasterConnection
 from det_jupyter.reader.overview import Overview
 from det_jupyter.view.making.sidebar_lines import NAMES, build_usage
 from det_jupyter.view.model.sidebar import AgentUsage, Usage
 
 logger = logging.getLogger(__name__)
 
-_PAST_S = 120.0  # of which samples are fetched at first; later those since the newest
+_PAST_S = 120.0  # of which samples are read at first; later those since the newest
 _COLUMNS = 2400
 _LEAST_PERIOD_S = 0.25
 _RETRY_S = 0.5
+_WANT_S = 10.0  # the master has agents take samples for 30 s
 
 
 class DeviceSamples:
-    """The newest samples of all agents in `usage`, fetched while there are listeners."""
+    """The newest samples of all agents in `usage`, read while there are listeners.
 
-    def __init__(self, connection: MasterConnection, overview: Overview) -> None:
-        self._connection = connection
+    Args:
+        path: The master's database.
+        overview: Has the agents.
+        want: Has an agent take samples for a while; called with its name.
+    """
+
+    def __init__(self, path: Path, overview: Overview, want: Callable[[str], object]) -> None:
+        self._path = path
         self._overview = overview
+        self._want = want
+        self._wanted_at: dict[str, float] = {}  # by agent, on the monotonic clock
         self._periods: list[float] = []
         self._newest: dict[str, float] = {}  # by agent: the time of its newest sample
         self.usage: Usage | None = None  # None before the first; replaced, never changed
         self.listeners: Listeners[[]] = Listeners(self._start)
 
     def listen(self, listener: Callable[[], None], period_s: float) -> Callable[[], None]:
-        """Call `listener` on new samples, fetched at least every `period_s`.
+        """Call `listener` on new samples, read at least every `period_s`.
 
         Return a function that ends that.
         """
@@ -72,42 +83,41 @@ class DeviceSamples:
         while not stopped.is_set():
             started = time.monotonic()
             try:
-                if self._fetch():
+                if self._read():
                     self.listeners.notify()
-            except MasterUnreachable as error:
-                logger.debug("%s", error)
-                stopped.wait(_RETRY_S)
             except Exception:  # the thread's boundary: without it, meters show nothing new
-                logger.exception("fetching samples")
+                logger.exception("samples could not be read")
                 stopped.wait(_RETRY_S)
             period_s = max(_LEAST_PERIOD_S, min(self._periods, default=1.0))
             stopped.wait(max(0.05, started + period_s - time.monotonic()))
 
-    def _fetch(self) -> bool:
-        """Fetch the samples since the newest of each agent; return whether any differ."""
+    def _read(self) -> bool:
+        """Read the samples since the newest of each agent; return whether any differ."""
         cluster = self._overview.cluster
         if cluster is None:
             return False
         before = {} if self.usage is None else self.usage["agents"]
         agents = [agent for pool in cluster.pools for agent in pool.agents]
-        used = {agent.id: self._of_agent(agent, before.get(agent.id)) for agent in agents}
-        known = {name: usage for name, usage in used.items() if usage is not None}
+        known = {agent.id: self._of_agent(agent, before.get(agent.id)) for agent in agents}
         is_first, self.usage = self.usage is None, Usage(agents=known)
         return is_first or known != before
 
-    def _of_agent(self, agent: AgentStatus, before: AgentUsage | None) -> AgentUsage | None:
+    def _prolong(self, agent_id: str) -> None:
+        """Have the agent take samples for some more time, if that has not been asked just now."""
+        now = time.monotonic()
+        if now > self._wanted_at.get(agent_id, 0.0) + _WANT_S:
+            self._wanted_at[agent_id] = now
+            try:
+                self._want(agent_id)
+            except DetError as error:  # the master is away, or the agent has left
+                logger.debug("agent %s takes no samples: %s", agent_id, error)
+
+    def _of_agent(self, agent: AgentStatus, before: AgentUsage | None) -> AgentUsage:
         newest = 0.0 if before is None else self._newest.get(agent.id, 0.0)  # by its own clock
         since = newest or time.time() - _PAST_S
         query = SeriesQuery(of="system", names=NAMES, since=since, columns=_COLUMNS)
-        try:
-            page = self._connection.client().agent_series(agent.id, query)
-        except NotFound:  # the agent has left
-            return None
-        except MasterUnreachable:
-            raise
-        except DetError:
-            logger.warning("no samples of agent %s", agent.id, exc_info=True)
-            return before
+        self._prolong(agent.id)
+        page = read_agent(self._path, agent.id, query)
         self._newest[agent.id] = max([newest, *(one.x[-1] for one in page.series if one.x)])
         return build_usage(agent, page, before)
 

@@ -45,7 +45,6 @@ from det_jupyter.contract.run.journal import (
     RankStarted,
     to_line,
 )
-from tests.reader_pages import FeederProcess, Page, feeder_process
 from tests.integration.master_support import (
     AGENT,
     FakeAgent,
@@ -53,6 +52,7 @@ from tests.integration.master_support import (
     make_text_chunk,
     master_process,
 )
+from tests.reader_pages import FeederProcess, Page, feeder_process
 
 SLOTS = 8
 UPDATES_PER_S = 100

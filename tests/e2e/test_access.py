@@ -25,8 +25,8 @@ from det_jupyter.client import Client
 from det_jupyter.client.environment import with_environment
 from det_jupyter.contract.host.blobs import BlobStore
 from tests.another_user import as_another_user
-from tests.reader_pages import feeder_process
 from tests.processes import DetHome, processes_of, socket_folders
+from tests.reader_pages import feeder_process
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, wait_for_steps
 
 pytestmark = pytest.mark.e2e

@@ -22,10 +22,10 @@ from det_jupyter.connection import find_master
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound
-from det_jupyter.reader.server import Feeder, make_application
 from det_jupyter.master.stopping import end_everything
-from tests.reader_pages import FeederProcess, Page, feeder_process
+from det_jupyter.reader.server import Feeder, make_application
 from tests.processes import DetHome, det_home, wait_until
+from tests.reader_pages import FeederProcess, Page, feeder_process
 from tests.trials import slow, small_config, submit, wait_for_steps
 
 

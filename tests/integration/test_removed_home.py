@@ -19,9 +19,9 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of
 from det_jupyter.contract.host.run_processes import FEEDER, viewers_of
 from det_jupyter.contract.host.tensorboards import Board
-from tests.reader_pages import feeder_process
 from tests.integration.master_support import MasterProcess
 from tests.processes import find, processes_of, wait_until
+from tests.reader_pages import feeder_process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -25,8 +25,8 @@ from det_jupyter.agent.runs.lease import FENCE_S
 from det_jupyter.client import Client
 from det_jupyter.contract.host.ports import free_port
 from tests.e2e.test_remote_agents import Node
-from tests.reader_pages import Page
 from tests.processes import OTHER_EXTENSIONS
+from tests.reader_pages import Page
 
 _STARTED_S = 300.0
 _ENDED_S = 120.0

@@ -47,6 +47,7 @@ class DiskWatch:
             try:
                 await self._look(time.time())
                 self._was_low = _log_changes(self._service, self._was_low)
+                self._service.store_facts()
             except Exception:  # the next look is in a moment
                 logger.exception("the disks could not be read")
             await asyncio.sleep(_PERIOD_S)
@@ -133,7 +134,7 @@ def _may_go_on(wait: RoomWait) -> bool:
 
 
 def _log_changes(service: Service, before: set[str]) -> set[str]:
-    """Log and announce the disks that have become low or full; return all that are."""
+    """Log the disks that have become low or full; return all that are."""
     found = {}
     for status in service.disks.warnings(time.time()):
         found[f"{status.agent_id} {status.folder} {status.state}"] = status
@@ -146,6 +147,4 @@ def _log_changes(service: Service, before: set[str]) -> set[str]:
             status.state,
             status.free_bytes,
         )
-    if found.keys() != before:
-        service.announce_cluster()
     return set(found)

@@ -218,6 +218,7 @@ class Cluster:
                 "more"
             )
         self._service.nodes.notes[self.config.name] = "; ".join(parts)
+        self._service.store_facts()
 
     def check_silence(self) -> None:
         """Store that the bridge is silent, if it is; called often."""
@@ -305,3 +306,4 @@ def close_agents(cluster: str, service: Service, access: AgentAccess) -> None:
         service.take(AgentRemoved(agent_id=agent_id))
         known.pop(agent_id, None)
     service.nodes.notes.pop(cluster, None)
+    service.store_facts()

@@ -22,6 +22,7 @@ from det_jupyter.contract.messages import (
     TakeSamples,
     TimingsView,
     TrialView,
+    Wire,
 )
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import ConfigError, NotFound, Problem
@@ -206,6 +207,12 @@ def _add_series(routes: APIRouter, service: Service) -> None:
                 Problem("axis", "got batches; samples of the system are taken by time")
             )
         return await asyncio.to_thread(_read_series, service, trial, query)
+
+    @routes.post("/agents/{agent_id}/samples", response_model=Wire)
+    async def take_samples(agent_id: str) -> Response:
+        """Have an agent take samples for half a minute, as requests of its series do."""
+        request_samples(agent_id)
+        return JsonResponse(Wire())
 
     @routes.get("/agents/{agent_id}/series", response_model=SeriesPage)
     async def series_of_agent(agent_id: str, query: Annotated[SeriesQuery, Query()]) -> Response:

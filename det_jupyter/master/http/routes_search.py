@@ -18,8 +18,6 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
 from det_jupyter.contract.values.bounds import Whole
-from det_jupyter.contract.values.direction import Direction
-from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
@@ -31,6 +29,7 @@ from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
+from det_jupyter.master.views.search_samples import samples_of
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges
 
@@ -60,16 +59,8 @@ def search_routes(service: Service) -> APIRouter:
 
 
 async def _importance(service: Service, experiment_id: int) -> ImportanceView:
-    experiment = service.machine.state.experiment(experiment_id)
-    searcher = experiment.config["searcher"]
-    samples = [
-        (trial.hparams, best)
-        for trial in service.machine.state.trials_of(experiment)
-        if trial.state.is_terminal and (best := to_finite(trial.best_metric)) is not None
-    ]
-    direction = Direction.of_config(experiment.config)
-    space = experiment.config["hyperparameters"]
-    return await asyncio.to_thread(find_importance, space, searcher["metric"], direction, samples)
+    samples = samples_of(service.machine.state, experiment_id)
+    return await asyncio.to_thread(find_importance, *samples)
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:

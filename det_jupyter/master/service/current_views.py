@@ -1,8 +1,9 @@
-"""Makes views of the current state, for the routes that request them."""
+"""Makes views of the current state, for the routes that request them, and for the reader."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 
 import psutil
 
@@ -20,10 +21,6 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.text import by_name
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.model.state import Experiment
-from det_jupyter.master.service.cluster_nodes import ClusterNodes
-from det_jupyter.master.service.disks import Disks
-from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.publishing import ProgressCache
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiment_views import (
@@ -47,49 +44,54 @@ _EXPLAINED = 16  # waiting trials that get a reason of their own in an answer: e
 
 
 class Views:
-    """Makes views of the machine's state, the stored progress and the links to agents."""
+    """Makes views of the machine's state, and of stored progress and facts."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        store: Store,
-        links: AgentLinks,
-        nodes: ClusterNodes,
-        clock: Callable[[], float],
-        disks: Disks,
-    ) -> None:
-        self._disks = disks
+    def __init__(self, machine: Machine, store: Store, clock: Callable[[], float]) -> None:
         self._machine = machine
         self._store = store
-        self._links = links
-        self._nodes = nodes
         self._clock = clock
 
-    def experiment(self, experiment_id: int) -> ExperimentView:
+    def experiment(
+        self,
+        experiment_id: int,
+        *,
+        known: Mapping[int, TrialView] = MappingProxyType({}),
+        changed: Container[int] = (),
+    ) -> ExperimentView:
+        """Return an experiment with its trials.
+
+        Args:
+            experiment_id: Its number.
+            known: Views of trials, which are not made again if the trials are over.
+            changed: Trials whose views are made again all the same.
+        """
         experiment = self._machine.state.experiment(experiment_id)
-        is_small = len(experiment.trial_ids) <= _FEW
+        is_small = len(experiment.trial_ids) <= _FEW or bool(known)
         progress = ProgressCache(self._store) if is_small else self._store.progress()
-        return self._view_of(experiment, self.reasons(_EXPLAINED, progress))
-
-    def find(self, query: ExperimentQuery) -> ExperimentRows:
-        is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)
-        progress = ProgressCache(self._store) if is_short else self._store.progress()
-        rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
-        rows.last_seq = self._store.feed.last_seq
-        rows.disks = self._disks.warnings(self._clock())
-        return rows
-
-    def _view_of(self, experiment: Experiment, reasons: WaitReasons) -> ExperimentView:
+        reasons = self.reasons(_EXPLAINED, progress)
         return experiment_view(
             self._machine.state,
-            reasons.progress,
+            progress,
             experiment,
             living=self._machine.indexes.unfinished_trials(experiment.id),
             sentence=reasons.sentence,
             verdict_of=self._store.verdict,
             last_seq=self._store.feed.last_seq,
             trackers=self._store.tracked.states(experiment.id),
+            known={
+                number: view
+                for number, view in known.items()
+                if view.state.is_terminal and number not in changed
+            },
         )
+
+    def find(self, query: ExperimentQuery) -> ExperimentRows:
+        is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)
+        progress = ProgressCache(self._store) if is_short else self._store.progress()
+        rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
+        rows.last_seq = self._store.feed.last_seq
+        rows.disks = self._store.facts.get().disks
+        return rows
 
     def trial(self, trial_id: int) -> TrialView:
         reasons = self.reasons(_EXPLAINED)
@@ -119,7 +121,7 @@ class Views:
             now=self._clock(),
             own_user=_USER,
             most=most,
-            cluster_notes=self._nodes.notes,
+            cluster_notes=self._store.facts.get().cluster_notes,
         )
 
     def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
@@ -127,12 +129,11 @@ class Views:
         view = cluster_view(
             self._machine,
             reasons.of,
-            self._links.is_connected,
             now=reasons.now,
             limit=limit,
             experiment_id=experiment_id,
         )
-        view.disks = self._disks.warnings(reasons.now)
+        view.disks = self._store.facts.get().disks
         return view
 
     def tasks(self, *, limit: int) -> list[TaskEntry]:
@@ -140,17 +141,16 @@ class Views:
         return task_entries(self._machine, self.reasons(0).of, limit)
 
     def pools(self) -> list[PoolStatus]:
-        return pool_statuses(self._machine, self._links.is_connected)
+        return pool_statuses(self._machine)
 
     def agent(self, agent_id: str) -> AgentStatus:
         """Return an agent with its slots and their holders."""
-        agent = self._machine.state.agents[agent_id]
-        return agent_status(self._machine, agent, self._links.is_connected)
+        return agent_status(self._machine, self._machine.state.agents[agent_id])
 
     def agents(self) -> list[AgentView]:
         return [
-            agent_view(agent, self._machine.indexes, is_connected=self._links.is_connected(id))
-            for id, agent in sorted(
-                self._machine.state.agents.items(), key=lambda item: by_name(item[0])
+            agent_view(agent, self._machine.indexes)
+            for agent in sorted(
+                self._machine.state.agents.values(), key=lambda agent: by_name(agent.id)
             )
         ]

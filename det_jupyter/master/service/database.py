@@ -178,6 +178,7 @@ CREATE TABLE IF NOT EXISTS tracked_runs (
     json TEXT NOT NULL,
     PRIMARY KEY (tracked_id, trial_id)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS facts (id INTEGER PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS verdicts (trial_id INTEGER PRIMARY KEY, json TEXT NOT NULL);
 DROP INDEX IF EXISTS logs_of_trial;
 CREATE INDEX IF NOT EXISTS logs_found ON logs (trial_id, id, rank, level, at);
@@ -240,6 +241,15 @@ def _enable_shrinking(db: sqlite3.Connection, path: Path) -> None:
     if not can_shrink and path.stat().st_size < _REWRITTEN_BYTES:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("VACUUM")
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Return a connection that cannot write; it may be used in any thread, in one at a time."""
+    db = sqlite3.connect(
+        f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+    )
+    db.text_factory = as_text
+    return db
 
 
 @contextmanager

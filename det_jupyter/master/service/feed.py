@@ -119,6 +119,16 @@ class Feed:
             return self.after(rows[-1][0], experiment_id, limit, is_brief=is_brief)
         return items
 
+    def metrics_after(self, number: int, experiment_id: int) -> list[FeedItem]:
+        """Return the items after this number that change an experiment's curves, oldest first."""
+        rows = self._db.execute(
+            "SELECT seq, at, kind, experiment_id, trial_id, json FROM feed "
+            "WHERE experiment_id = ? AND seq > ? AND kind IN ('metrics', 'truncated') "
+            "ORDER BY seq",
+            (experiment_id, number),
+        )
+        return list(readable(rows, as_item))
+
 
 class CommitSignal:
     """Wakes the tasks that wait for the next commit."""

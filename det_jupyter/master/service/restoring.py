@@ -54,8 +54,8 @@ def restore_machine(store: Store) -> Machine:
         replay.handle_next(number, at, text)
     # Events may be missing from a damaged file, but rows of their experiments are not: a new
     # experiment with the same number would get these rows.
-    _raise_numbers(replay.machine.state, store.history.last_numbers())
-    if replay.failed:
+    is_raised = _raise_numbers(replay.machine.state, store.history.last_numbers())
+    if replay.failed or is_raised:  # the reader begins with the same state
         _store_replacements(store, replay)
     return replay.machine
 
@@ -64,7 +64,7 @@ def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
     """Return number and text of the newest readable snapshot, and a machine in its state."""
     for seq, text in store.history.snapshots():
         try:
-            return seq, text, _machine_from(text)
+            return seq, text, machine_from(text)
         except Exception as error:  # an older one and more events give the same
             if is_system_error(error):
                 raise
@@ -77,7 +77,7 @@ def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
     return 0, None, Machine()
 
 
-def _machine_from(snapshot: str | None) -> Machine:
+def machine_from(snapshot: str | None) -> Machine:
     if snapshot is None:
         return Machine()
     state = MachineState.model_validate_json(snapshot)
@@ -168,15 +168,18 @@ class _Replay:
 
     def _rebuild(self) -> None:
         """Make a new machine in the state before the event that failed, which was half applied."""
-        self.machine = _machine_from(self._base)
+        self.machine = machine_from(self._base)
         for seq, at, event in self._since:
             self._handle(seq, at, event)
 
 
-def _raise_numbers(state: MachineState, numbers: tuple[int, int]) -> None:
+def _raise_numbers(state: MachineState, numbers: tuple[int, int]) -> bool:
+    """Raise the last numbers of experiments and trials to these; return whether any was less."""
+    before = (state.last_experiment_id, state.last_trial_id)
     experiment_id, trial_id = numbers
     state.last_experiment_id = max(state.last_experiment_id, experiment_id)
     state.last_trial_id = max(state.last_trial_id, trial_id)
+    return before != (state.last_experiment_id, state.last_trial_id)
 
 
 def _experiment_of(state: MachineState, text: str, event: Event | None) -> int | None:

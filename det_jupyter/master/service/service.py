@@ -63,6 +63,7 @@ from det_jupyter.master.service.agent_clock import AgentClock, faults_on_master_
 from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
+from det_jupyter.master.service.facts import Facts
 from det_jupyter.master.service.feed import CommitSignal
 from det_jupyter.master.service.gang_links import end_unstarted, with_link
 from det_jupyter.master.service.imported_metrics import store_imported
@@ -101,7 +102,7 @@ class Service:
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
         self.disks = Disks()
-        self.views = Views(self.machine, store, self.links, self.nodes, clock, self.disks)
+        self.views = Views(self.machine, store, clock)
         self.is_leaving = False  # refuses further experiments
         self.default_storage = ""  # folder that replaces one which cannot be written to
         self.reserve = Reserve(store.path.parent)
@@ -152,9 +153,25 @@ class Service:
         with self._transaction() as transaction:
             return store_imported(transaction, trial_id, part)
 
-    def announce_cluster(self) -> None:
-        """Make followers fetch the cluster again: the part that is not in the machine's state."""
-        self._with_reserve(lambda transaction: transaction.publisher.publish_cluster())
+    def store_facts(self) -> None:
+        """Store what is known of clusters and disks, and announce it, if it has changed.
+
+        An error is logged: this is called again after some seconds.
+        """
+        facts = Facts(
+            cluster_notes={name: note for name, note in self.nodes.notes.items() if note},
+            disks=self.disks.warnings(self._clock()),
+        )
+        if facts != self.store.facts.get():
+
+            def handle(transaction: Transaction) -> None:
+                self.store.facts.set(facts)
+                transaction.publisher.publish_cluster()
+
+            try:
+                self._with_reserve(handle)
+            except Exception:
+                logger.exception("facts about clusters and disks could not be stored")
 
     def announce_experiment(self, experiment_id: int) -> None:
         """Publish an experiment's view again: the part that is not in the machine's state."""

@@ -2,6 +2,7 @@
 
     alerts      messages to the addresses of alerts (alert_outbox.py)
     history     events in order, and snapshots of the state, from which the machine is restored
+    facts       what views contain besides state and rows (facts.py)
     feed        numbered items that clients follow (feed.py)
     logs        lines that ranks printed (stored_logs.py)
     quarantine  reports, events and snapshots that could not be handled or read (quarantine.py)
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
@@ -32,9 +33,11 @@ from det_jupyter.master.service.alert_outbox import AlertOutbox
 from det_jupyter.master.service.database import (
     delete_in_parts,
     open_database,
+    open_for_reading,
     savepoint,
     transaction,
 )
+from det_jupyter.master.service.facts import StoredFacts
 from det_jupyter.master.service.feed import Feed
 from det_jupyter.master.service.quarantine import Quarantine
 from det_jupyter.master.service.stored_logs import Logs
@@ -54,16 +57,22 @@ _PROGRESS = "max(0, CAST(steps_completed AS INTEGER)), min(1.0, max(0.0, CAST(fr
 class Store:
     """The master's database. The file is created, readable by its owner only, if it is missing.
 
+    Args:
+        path: The file.
+        is_read_only: Whether only to read a file of this version that exists, as the reader does;
+            then the object may be used in any thread, in one at a time.
+
     Raises:
         DetError: The file belongs to another version.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
         self.path = path
-        self._db = open_database(path)
+        self._db = open_for_reading(path) if is_read_only else open_database(path)
         self.alerts = AlertOutbox(self._db)
         self.addresses = Addresses(self._db, path.parent)
         self.tracked = TrackedExperiments(self._db, self.addresses, path.parent)
+        self.facts = StoredFacts(self._db)
         self.history = History(self._db)
         self.feed = Feed(self._db)
         self.logs = Logs(self._db)
@@ -76,6 +85,15 @@ class Store:
     def transaction(self) -> AbstractContextManager[None]:
         """Commit what is written inside, or roll all of it back if an exception is raised."""
         return transaction(self._db)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read one state of the database inside, whatever is committed meanwhile."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
 
     def savepoint(self) -> AbstractContextManager[None]:
         """Within a transaction, roll back what is written inside if an exception is raised."""
@@ -274,10 +292,10 @@ class History:
         """Return number and JSON of each snapshot, newest first."""
         return self._db.execute("SELECT seq, json FROM snapshots ORDER BY seq DESC").fetchall()
 
-    def events_after(self, seq: int) -> list[tuple[int, float, str]]:
-        """Return number, time and JSON of each event after `seq`, in order."""
-        query = "SELECT seq, at, json FROM events WHERE seq > ? ORDER BY seq"
-        return self._db.execute(query, (seq,)).fetchall()
+    def events_after(self, seq: int, *, limit: int = -1) -> list[tuple[int, float, str]]:
+        """Return number, time and JSON of each event after `seq`, in order; -1: of all."""
+        query = "SELECT seq, at, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        return self._db.execute(query, (seq, limit)).fetchall()
 
     def replace_event(self, seq: int, text: str) -> None:
         """Replace an event that cannot be handled any more."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from det_jupyter.contract.messages import (
@@ -47,6 +48,7 @@ def experiment_view(
     last_seq: int = 0,
     with_trials: bool = True,
     trackers: Sequence[TrackerState] = (),
+    known: Mapping[int, TrialView] = MappingProxyType({}),
 ) -> ExperimentView:
     """Return the view of an experiment.
 
@@ -55,6 +57,7 @@ def experiment_view(
         sentence: Returns why a trial does not run.
         last_seq: Number of the newest feed item, from which a client follows.
         trackers: Where it is sent, and how far it is.
+        known: Views of trials that are not made again, by id.
     """
     trials = state.trials_of(experiment) if with_trials else []
     num_older = len(trials) - _MOST_VERDICTS
@@ -67,7 +70,8 @@ def experiment_view(
         message=_message(experiment),
         search=experiment.search_view,
         trials=[
-            trial_view(state, trial, progress, sentence, None if i < num_older else verdict_of)
+            known.get(trial.id)
+            or trial_view(state, trial, progress, sentence, None if i < num_older else verdict_of)
             for i, trial in enumerate(trials)
         ],
         trackers=list(trackers),
@@ -142,10 +146,10 @@ def held_on(agent_id: str, indexes: Indexes) -> Iterator[tuple[Trial, Allocation
                     yield trial, held, rank, slot
 
 
-def agent_view(agent: Agent, indexes: Indexes, *, is_connected: bool) -> AgentView:
+def agent_view(agent: Agent, indexes: Indexes) -> AgentView:
     return AgentView.built_from(
         agent,
-        connected=is_connected,
+        connected=not agent.is_away,
         used={
             slot.id: allocation.id
             for _, allocation, _, slot in held_on(agent.id, indexes)

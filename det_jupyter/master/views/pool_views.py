@@ -28,13 +28,11 @@ from det_jupyter.master.views.experiment_views import held_on
 from det_jupyter.scheduler.board import Board
 
 Why = Callable[[Trial], Reason]
-IsConnected = Callable[[str], bool]
 
 
 def cluster_view(
     machine: Machine,
     why: Why,
-    is_connected: IsConnected,
     *,
     now: float,
     limit: int,
@@ -50,7 +48,7 @@ def cluster_view(
         for entry in _queue_entries(machine, name, why, limit, experiment_id)
     ]
     return ClusterView(
-        pools=pool_statuses(machine, is_connected),
+        pools=pool_statuses(machine),
         queue=entries,
         num_waiting=machine.queue.num_waiting,
         at=now,
@@ -87,17 +85,14 @@ def _run_entry(machine: Machine, trial: Trial, allocation: Allocation, pool: str
     )
 
 
-def pool_statuses(machine: Machine, is_connected: IsConnected) -> list[PoolStatus]:
+def pool_statuses(machine: Machine) -> list[PoolStatus]:
     """Return all pools with their agents, their slots and the holders of the slots."""
     return [
-        _pool_status(machine, name, config, is_connected)
-        for name, config in machine.state.pool_configs.items()
+        _pool_status(machine, name, config) for name, config in machine.state.pool_configs.items()
     ]
 
 
-def _pool_status(
-    machine: Machine, name: str, config: PoolConfig, is_connected: IsConnected
-) -> PoolStatus:
+def _pool_status(machine: Machine, name: str, config: PoolConfig) -> PoolStatus:
     pool = machine.queue.snapshot(name)
     return PoolStatus(
         name=name,
@@ -107,11 +102,11 @@ def _pool_status(
         default_priority=config.scheduler.default_priority,
         share_devices=config.share_devices,
         agents=[
-            agent_status(machine, agent, is_connected)
+            agent_status(machine, agent)
             for agent in sorted(machine.state.agents_of(name), key=lambda each: by_name(each.id))
         ],
         lost=[
-            agent_status(machine, agent, is_connected, is_lost=True)
+            agent_status(machine, agent, is_lost=True)
             for agent in machine.state.lost_agents.values()
             if agent.is_remote and machine.state.pool_of_agent(agent.id) == name
         ],
@@ -121,9 +116,7 @@ def _pool_status(
     )
 
 
-def agent_status(
-    machine: Machine, agent: Agent, is_connected: IsConnected, *, is_lost: bool = False
-) -> AgentStatus:
+def agent_status(machine: Machine, agent: Agent, *, is_lost: bool = False) -> AgentStatus:
     """Return an agent with its slots and their holders."""
     held = list(held_on(agent.id, machine.indexes))
     holders = {slot.id: (trial, allocation, rank) for trial, allocation, rank, slot in held}
@@ -132,7 +125,7 @@ def agent_status(
     return AgentStatus.built_from(
         agent,
         pool=pool.pool_name,
-        connected=is_connected(agent.id),
+        connected=not (agent.is_away or is_lost),
         slots=[
             _held_slot(machine, agent, slot, *holders[slot.id])
             if slot.id in holders

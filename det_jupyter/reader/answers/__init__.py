@@ -1,1 +1,1 @@
-"""Answers to questions of live views, for the kernel and the feeder."""
+"""Answers to questions of live views, for the kernel and the reader."""

@@ -272,9 +272,9 @@ def callback_answer(client: Client, experiment_id: int, question: Question) -> C
 def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
     """Return the present state in the forms that a notebook stores, by MIME type."""
     live = fetch(client, experiment_id)
-    importance = KnownImportance(client, experiment_id)
+    importance = KnownImportance(partial(client.importance, experiment_id))
     if live.experiment.state.is_terminal:
-        importance.refresh(live)
+        importance.refresh(live.experiment)
     state = build_view_state(
         live.experiment,
         list(live.curves.values()),

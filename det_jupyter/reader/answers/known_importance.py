@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
-from det_jupyter.client import Client
-from det_jupyter.contract.messages import ImportanceView
+from det_jupyter.contract.messages import ExperimentView, ImportanceView
 from det_jupyter.errors import DetError
-from det_jupyter.view.live import LiveExperiment
 
 logger = logging.getLogger(__name__)
 
@@ -17,29 +16,37 @@ _PERIOD_S = 5.0
 
 
 class KnownImportance:
-    """The newest importance from the master in `latest`, None before the first."""
+    """The newest importance in `latest`, None before the first.
 
-    def __init__(self, client: Client, experiment_id: int) -> None:
-        self._client = client
-        self._experiment_id = experiment_id
+    Args:
+        fetch: Returns the present importance.
+        on_new: Called, in another thread, with a new one; None: `refresh` waits for the last one.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[], ImportanceView],
+        on_new: Callable[[], None] | None = None,
+    ) -> None:
+        self._fetch_one = fetch
+        self._on_new = on_new
         self._num_ended = -1
         self._fetched_at = -_PERIOD_S
         self._fetching: threading.Thread | None = None
         self.latest: ImportanceView | None = None
 
-    def refresh(self, live: LiveExperiment | None) -> None:
+    def refresh(self, view: ExperimentView | None) -> None:
         """Fetch the importance in a thread if more trials have ended, every few seconds at most.
 
-        The first answer takes seconds, as the master imports Optuna. Only for a search that has
-        ended, whose state is final, this waits for the answer.
+        The first answer takes seconds, as Optuna is imported. Only for a search that has ended,
+        whose state is final, this waits for the answer, if there is no `on_new`.
         """
-        if live is None or live.experiment.search is None or len(live.experiment.trials) < 2:
+        if view is None or view.search is None or len(view.trials) < 2:
             return
-        view = live.experiment
         num_ended = sum(trial.state.is_terminal for trial in view.trials)
         if num_ended == self._num_ended:
             return
-        if view.state.is_terminal:
+        if view.state.is_terminal and self._on_new is None:
             self._fetch(num_ended)
         elif time.monotonic() > self._fetched_at + _PERIOD_S and (
             self._fetching is None or not self._fetching.is_alive()
@@ -52,8 +59,11 @@ class KnownImportance:
 
     def _fetch(self, num_ended: int) -> None:
         try:
-            answer = self._client.importance(self._experiment_id)
-            if num_ended > self._num_ended:  # a later request may have been answered first
-                self.latest, self._num_ended = answer, num_ended
+            answer = self._fetch_one()
         except DetError as error:  # a view is complete without it
-            logger.info("experiment=%d: no importance: %s", self._experiment_id, error)
+            logger.info("no importance of hyperparameters: %s", error)
+            return
+        if num_ended > self._num_ended:  # a later request may have been answered first
+            self.latest, self._num_ended = answer, num_ended
+            if self._on_new is not None:
+                self._on_new()

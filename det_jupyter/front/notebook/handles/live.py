@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client, Follower
+from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, front_end, metadata
 from det_jupyter.reader.answers.answering import carry_out_command
 from det_jupyter.reader.answers.known_importance import KnownImportance
-from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, front_end, metadata
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.live import LiveExperiment
@@ -64,7 +64,7 @@ class LiveView:
         self._kept_at = 0.0  # on the monotonic clock
         self._made_at = 0.0  # when the newest state was made, monotonic too
         self._news = WaitingNews()
-        self._importance = KnownImportance(client, experiment_id)
+        self._importance = KnownImportance(partial(client.importance, experiment_id))
         self._chosen_id: int | None = None  # the trial of a search that was chosen in the view
         self._follower: Follower | None = None
 
@@ -145,12 +145,12 @@ class LiveView:
         while follower.thread.is_alive():
             self._changed.wait(timeout=1.0)
             self._changed.clear()
-            self._importance.refresh(follower.live)
+            self._importance.refresh(follower.live.experiment if follower.live else None)
             started = time.monotonic()
             self._push(follower)
             # At most a tenth of the kernel's time, also with long curves.
             follower.thread.join(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
-        self._importance.refresh(follower.live)
+        self._importance.refresh(follower.live.experiment if follower.live else None)
         self._push(follower, is_last=True)
 
     def _push(self, follower: Follower, *, is_last: bool = False) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from det_jupyter.client import Client
-from det_jupyter.contract.messages import ImportanceView, SearchView, State
+from det_jupyter.contract.messages import ExperimentView, ImportanceView, SearchView, State
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.reader.answers import known_importance
 from det_jupyter.reader.answers.known_importance import KnownImportance
-from det_jupyter.view.live import LiveExperiment
 from tests.unit.view.view_samples import experiment, trial
 
 
@@ -34,15 +32,14 @@ class Master:
         return ImportanceView(metric="error", num_trials=self.num_asked)
 
 
-def live(*states: State, state: State = State.ACTIVE, **changes: Any) -> LiveExperiment:
+def live(*states: State, state: State = State.ACTIVE, **changes: Any) -> ExperimentView:
     trials = [trial(id=i, state=each) for i, each in enumerate(states, start=1)]
     search = SearchView(name="random", max_trials=len(states))
-    view = experiment(*trials, state=state, search=search, **changes)
-    return LiveExperiment(view, [], [], seq=0)
+    return experiment(*trials, state=state, search=search, **changes)
 
 
 def known(master: Master) -> KnownImportance:
-    return KnownImportance(cast(Client, master), 7)
+    return KnownImportance(lambda: master.importance(7))
 
 
 def test_a_running_search_is_drawn_while_the_master_has_not_answered() -> None:
@@ -93,6 +90,18 @@ def test_an_ended_search_waits_for_the_answer_and_asks_once() -> None:
     assert master.num_asked == 1
 
 
+def test_who_is_told_of_a_new_answer_does_not_wait_for_the_last_one() -> None:
+    master = Master()
+    told = threading.Event()
+    importance = KnownImportance(lambda: master.importance(7), told.set)
+    importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
+    assert importance.latest is None
+    assert not told.is_set()
+    master.may_answer.set()
+    assert told.wait(600)
+    assert importance.latest is not None
+
+
 def test_a_view_goes_on_without_an_answer() -> None:
     master = Master()
     master.is_there = False
@@ -105,7 +114,7 @@ def test_an_experiment_of_one_trial_has_no_importance() -> None:
     master = Master()
     importance = known(master)
     importance.refresh(None)
-    importance.refresh(LiveExperiment(experiment(trial()), [], [], seq=0))
+    importance.refresh(experiment(trial()))
     importance.refresh(live(State.COMPLETED, state=State.COMPLETED))
     assert master.num_asked == 0
 

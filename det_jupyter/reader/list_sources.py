@@ -11,8 +11,8 @@ from det_jupyter.client.compare import Comparison, fetch_experiments
 from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.contract.messages import ExperimentRow, QueueEntry
 from det_jupyter.errors import NotFound
-from det_jupyter.reader.master_connection import MasterConnection
 from det_jupyter.reader.overview import Ids, Overview
+from det_jupyter.reader.replica import Replica
 from det_jupyter.view.making.sidebar_lines import (
     build_cluster_state,
     build_line,
@@ -115,16 +115,16 @@ def cluster_source(overview: Overview) -> StateSource:
     return StateSource(overview, build, period_s=0.25)
 
 
-def trials_source(overview: Overview, connection: MasterConnection) -> StateSource:
+def trials_source(overview: Overview, replica: Replica) -> StateSource:
     def build() -> Any:
-        return build_trials(connection.client().holding(), overview.rows)
+        with replica.viewing() as views:
+            holding = views.holding()
+        return build_trials(holding, overview.rows)
 
     return StateSource(overview, build, period_s=1.0)
 
 
-def comparison_source(
-    overview: Overview, connection: MasterConnection, numbers: Sequence[int]
-) -> StateSource:
+def comparison_source(overview: Overview, replica: Replica, numbers: Sequence[int]) -> StateSource:
     """Return the source of `comparison`, which ends when one of its experiments is deleted."""
     gone_numbers: set[int] = set()
 
@@ -135,6 +135,6 @@ def comparison_source(
     def build() -> Any:
         if gone_numbers:
             raise NotFound(f"experiment {min(gone_numbers)} was deleted")
-        return Comparison(fetch_experiments(connection.client(), numbers)).state
+        return Comparison(fetch_experiments(replica, numbers)).state
 
     return StateSource(overview, build, concerns=concerns, period_s=2.0)

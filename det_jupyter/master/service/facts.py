@@ -1,0 +1,40 @@
+"""What views contain besides the machine's state and rows: the table `facts`, which has one row.
+
+It is stored so that the reader, another process, makes the same views as the master.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from pydantic import ValidationError
+
+from det_jupyter.contract.messages import DiskStatus, Wire
+
+
+class Facts(Wire):
+    """Facts about this computer and its clusters."""
+
+    cluster_notes: dict[str, str] = {}  # by cluster: why it gives no more slots, in a sentence
+    disks: list[DiskStatus] = []  # those that are full, or will be soon
+
+
+class StoredFacts:
+    """The table `facts`."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._read = ("", Facts())  # text and content of the last read
+
+    def get(self) -> Facts:
+        row = self._db.execute("SELECT json FROM facts").fetchone()
+        text = row[0] if row else ""
+        if text != self._read[0]:
+            try:
+                self._read = (text, Facts.model_validate_json(text))
+            except ValidationError:  # the next change replaces it
+                self._read = (text, Facts())
+        return self._read[1]
+
+    def set(self, facts: Facts) -> None:
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (1, ?)", (facts.model_dump_json(),))

@@ -1,0 +1,28 @@
+"""What the importance of a search's hyperparameters is computed from. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.json_numbers import to_finite
+from det_jupyter.master.machine.model.state import MachineState
+
+Samples = tuple[dict[str, Any], str, Direction, list[tuple[dict[str, Any], float]]]
+
+
+def samples_of(state: MachineState, experiment_id: int) -> Samples:
+    """Return the space, the metric and its direction, and the values of trials that are over.
+
+    Raises:
+        NotFound: There is no such experiment.
+    """
+    experiment = state.experiment(experiment_id)
+    values = [
+        (trial.hparams, best)
+        for trial in state.trials_of(experiment)
+        if trial.state.is_terminal and (best := to_finite(trial.best_metric)) is not None
+    ]
+    config = experiment.config
+    metric = config["searcher"]["metric"]
+    return config["hyperparameters"], metric, Direction.of_config(config), values
