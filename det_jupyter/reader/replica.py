@@ -83,6 +83,7 @@ class Replica:
         self._store: Store | None = None
         self._machine = Machine()
         self._feed_seq = 0
+        self._news = News()
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
@@ -128,8 +129,15 @@ class Replica:
 
     def read(self) -> News:
         """Bring the state up to date, and return what has changed since the last call."""
-        news = News()
         with self._lock:
+            self.advance()
+            news, self._news = self._news, News()
+        return news
+
+    def advance(self) -> None:
+        """Bring the state up to date; what has changed is in the next news."""
+        with self._lock:
+            news = self._news
             store = self._opened(news)
             before = self._machine.queue.version
             # Between these are commits, of which the next read finds the rest.
@@ -140,7 +148,6 @@ class Replica:
             news.gone |= {number for number in news.experiments if number not in known}
             news.experiments -= news.gone
             self.is_ready = True
-        return news
 
     def _opened(self, news: News) -> Store:
         """Return the open database; at first, restore the newest snapshot."""
@@ -206,11 +213,6 @@ class Replica:
                 yield self.views
             except sqlite3.Error as error:
                 raise MasterUnreachable(f"the database cannot be read now: {error}") from error
-
-    def has(self, experiment_id: int) -> bool:
-        """Return whether there is such an experiment."""
-        with self._lock:
-            return experiment_id in self._machine.state.experiments
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         """Return an experiment with its trials."""
