@@ -106,7 +106,7 @@ def test_slots_of_an_agent_are_told_apart() -> None:
     }
     assert homes == {1: {"other"}, 2: {"box"}}
     agents = world.machine.state.agents
-    assert agent_view(agents["box"], world.machine.indexes, is_connected=True).used == {
+    assert agent_view(agents["box"], world.machine.indexes).used == {
         0: "2.2.1", 1: "2.2.1",
     }  # fmt: skip
     world.tell(*running("1.1.1", ranks=3))
@@ -144,7 +144,7 @@ def test_a_trial_without_slots_is_counted_on_its_agent() -> None:
     box = world.machine.state.agents["box"]
     status = agent_status(world.machine, box)
     assert (status.num_aux, [one.state for one in status.slots]) == (1, ["free", "free"])
-    assert agent_view(box, world.machine.indexes, is_connected=True).used == {}
+    assert agent_view(box, world.machine.indexes).used == {}
 
 
 def test_jobs_are_listed_with_what_is_ahead_of_them() -> None:
