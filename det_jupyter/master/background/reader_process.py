@@ -32,7 +32,6 @@ from contextlib import suppress
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.contract.values.text import signal_name
-from det_jupyter.errors import DetError
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +80,8 @@ class ReaderProcess:
             self._is_unwanted = False
             try:
                 status = await self._run_program()
-            except (OSError, DetError) as error:
-                logger.error("the reader cannot be started: %s", error)
+            except Exception:  # a full disk, for example; it is tried again
+                logger.exception("the reader cannot be started")
             else:
                 self._log_end(status)
             if self._is_unwanted or time.monotonic() - began >= _SOON_S:
@@ -111,11 +110,7 @@ class ReaderProcess:
             loop.remove_reader(self._listener)
 
     async def _run_program(self) -> int:
-        """Run the program to its end and return its exit status; end it if cancelled.
-
-        Raises:
-            OSError, DetError: It cannot be started.
-        """
+        """Run the program to its end and return its exit status; end it if cancelled."""
         its_stdin, stdin = os.pipe()
         try:
             os.set_blocking(stdin, False)
