@@ -20,7 +20,6 @@ from det_jupyter.contract.host.run_processes import viewers_of
 from det_jupyter.contract.host.tensorboards import Board
 from tests.integration.master_support import MasterProcess
 from tests.processes import find, processes_of, wait_until
-from tests.reader_pages import feeder_process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
