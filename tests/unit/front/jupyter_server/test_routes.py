@@ -48,6 +48,7 @@ NOT_FOR_PAGES = {
     ("POST", "disks/free"),
     ("GET", "experiments/*/room"),
     ("GET", "feed"),  # without an end; pages have the socket
+    ("POST", "reader/end"),  # of the server extension
 }
 
 
