@@ -1,10 +1,9 @@
-"""The server with a real feeder and a real master."""
+"""The server with a real master and its reader."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from tests.integration.server.support import Client, heard
 from tests.processes import DetHome, det_home
 from tests.waiting import until
 
-FEEDER = [sys.executable, "-m", "det_jupyter.reader"]
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[DetHome]:
@@ -28,7 +25,7 @@ def home(tmp_path: Path) -> Iterator[DetHome]:
 
 @pytest.fixture(autouse=True)
 def jp_server_cleanup(home: DetHome, jp_server_cleanup: None) -> None:
-    """Have the server and its feeder end before the home."""
+    """Have the server end before the home."""
 
 
 async def document_of(socket: WebSocketClientConnection, number: int) -> Any:
@@ -40,7 +37,6 @@ async def document_of(socket: WebSocketClientConnection, number: int) -> Any:
             return frame["data"]
 
 
-@pytest.mark.parametrize("det_options", [{"feeder_command": FEEDER}])
 async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
     home: DetHome, client: Client, extension: Any
 ) -> None:
@@ -54,15 +50,45 @@ async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
     socket = await client.socket()
     hello = await heard(socket)
     assert (hello["op"], hello["version"]) == ("hello", __version__)
+    assert hello["instance"] != ""
     follow = {"op": "follow", "id": 1, "document": "experiments", "args": {}}
     await socket.write_message(json.dumps(follow))
     assert await document_of(socket, 1) == {"rows": {}}
     await until(lambda: extension._monitor.is_following, "the server follows, too")
     stopped = await client.ask("api/master/stop", "POST", body={"everything": True})
     assert stopped.status == 200
-    frame = await heard(socket)
-    while frame["op"] != "master" or frame["state"] != "stopped":
-        frame = await heard(socket)
+    while await heard(socket) is not None:
+        pass
+    assert socket.close_code == 1012, "the reader ends with its master"
     assert (await client.ask("info")).data["master"]["state"] == "stopped"
     assert (await client.ask("api/experiments")).status == 503
-    socket.close()
+    again = await client.socket()
+    hello = await heard(again)
+    assert (hello["instance"], hello["master"]["state"]) == ("", "stopped")
+    await client.ask("master/start", "POST")
+    while hello["instance"] == "":
+        hello = await heard(again)
+        assert hello["op"] == "hello"
+    await again.write_message(json.dumps(follow))
+    assert await document_of(again, 1) == {"rows": {}}
+    again.close()
+
+
+@pytest.mark.parametrize("det_options", [{"start_master": True}])
+async def test_the_first_page_starts_the_master_and_one_that_was_killed_is_started_again(
+    home: DetHome, client: Client
+) -> None:
+    socket = await client.socket()
+    assert (await heard(socket))["master"]["state"] == "starting"
+    hello = await heard(socket)
+    assert (hello["op"], hello["master"]["state"]) == ("hello", "running")
+    home.master().kill()
+    while await heard(socket) is not None:
+        pass
+    hello = {"instance": ""}
+    while hello["instance"] == "":  # between, the file of the one that was killed may be found
+        again = await client.socket()
+        while hello["instance"] == "" and (frame := await heard(again)) is not None:
+            hello = frame if frame["op"] == "hello" else hello
+        again.close()
+    assert hello["master"]["state"] == "running"
