@@ -82,6 +82,7 @@ class ReaderSockets:
         self._left_at = 0.0  # when the last socket was closed
         self._ended_at = 0.0  # when the master was asked to end a reader
         self._closing: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Future[WebSocketClientConnection]] = set()  # not wanted any more
 
     @asynccontextmanager
     async def open(self, info: MasterInfo, *, may_write: bool) -> AsyncIterator[ReaderSocket]:
@@ -107,7 +108,9 @@ class ReaderSockets:
             self._close_later(socket.close())  # in its own task: this one may be cancelled
 
     async def close(self) -> None:
-        """Wait until all sockets whose `with` block has ended are closed."""
+        """Wait until all sockets whose `with` block has ended are closed; the server stops."""
+        for opening in list(self._late):
+            opening.cancel()  # its reader starts, or does not answer
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -127,6 +130,8 @@ class ReaderSockets:
         try:
             return ReaderSocket(await asyncio.shield(opening))
         except asyncio.CancelledError:
+            self._late.add(opening)
+            opening.add_done_callback(self._late.discard)
             self._close_later(_close_opened(opening))
             raise
         except HTTPTimeoutError:

@@ -428,3 +428,31 @@ async def test_tabs_that_close_while_much_is_on_its_way_leave_nothing(
     await until(lambda: len(asyncio.all_tasks()) <= tasks, "their tasks have ended")
     await until(lambda: lines() <= num_lines, "their connections are closed")
     other.close()
+
+
+@pytest.mark.parametrize("state", ["none", "starts", "serves", "frozen"])
+async def test_a_server_that_stops_closes_all_sockets(
+    client: Client,
+    extension: Any,
+    reader: ReaderStandIn,
+    state: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if state == "none":
+        paths.master_file().unlink()
+    elif state == "starts":
+        reader.kill()
+    socket = await client.socket()
+    if state == "starts":
+        await until(lambda: extension._watch.info, "it connects")
+    else:
+        await heard(socket)
+    if state == "frozen":
+        await until(lambda: extension._monitor.is_following, "the server follows, too")
+        assert reader.process is not None
+        psutil.Process(reader.process.pid).suspend()
+    await extension.stop_extension()
+    assert await heard(socket) is None
+    assert socket.close_code == 1001
+    assert not extension._tabs
+    assert "not all of det_jupyter" not in caplog.text
