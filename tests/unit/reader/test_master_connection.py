@@ -33,7 +33,7 @@ def announce(**changes: object) -> None:
 
 def test_documents_wait_for_a_master_of_our_version_and_for_a_folder() -> None:
     announce(protocol=PROTOCOL + 1)
-    connection = MasterConnection(may_start=False)
+    connection = MasterConnection()
     with pytest.raises(MasterUnreachable, match=f"protocol {PROTOCOL + 1}"):
         connection.client()
     paths.master_file().unlink()
