@@ -31,7 +31,7 @@ from det_jupyter.contract.messages import (
     ImportanceView,
 )
 from det_jupyter.contract.trial.captured import code_of
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
 from det_jupyter.master.service.current_views import Views
@@ -72,17 +72,21 @@ class Replica:
     """The state of the master whose database is at `path`.
 
     Attributes:
+        clock: Returns the present time, UTC seconds.
         listeners: Called in the replica's thread with the news; at least every five seconds, then
             without any.
-        is_ready: Whether the state was read.
+        is_ready: Whether the state was read since the first of the present listeners was added.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
         self._path = path
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # guards all below; the store is used only with it
+        self._turn = threading.Lock()  # a thread that was stopped may still notify
         self._store: Store | None = None
         self._machine = Machine()
         self._feed_seq = 0
+        self._news = News()  # since the last read that did not fail
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
@@ -92,6 +96,7 @@ class Replica:
         self._committed.set()
 
     def _start(self) -> Callable[[], None]:
+        self.is_ready = False  # what was committed without listeners was not read
         stopped = threading.Event()
         threading.Thread(
             target=self._run, args=(stopped,), name="det-replica", daemon=True
@@ -105,31 +110,41 @@ class Replica:
 
     def _run(self, stopped: threading.Event) -> None:
         self._committed.set()
-        while not stopped.is_set():
+        while True:
             self._committed.wait(_ESTIMATES_S)
+            if stopped.is_set():
+                return
             self._committed.clear()
             started = time.monotonic()
-            # Exceptions end here: without the thread, pages show nothing new.
-            try:
-                news = self.read()
-            except Exception:
-                logger.exception("the master's state could not be read; it is restored again")
-                self._forget()
-                self._committed.set()
-                stopped.wait(_RETRY_S)
-                continue
-            try:
-                self.listeners.notify(news)
-            except Exception:
-                logger.exception("what follows the master's state could not be updated")
-            stopped.wait(max(_PERIOD_S, _SHARE * (time.monotonic() - started)))
+            with self._turn:
+                is_read = self._read_and_notify()
+            cost_s = time.monotonic() - started
+            stopped.wait(max(_PERIOD_S, _SHARE * cost_s) if is_read else _RETRY_S)
+
+    def _read_and_notify(self) -> bool:
+        """Read, and tell listeners; return False if it has to be tried again.
+
+        Exceptions end here: without the thread, pages show nothing new.
+        """
+        try:
+            news = self.read()
+        except Exception:
+            logger.exception("the master's state could not be read; it is restored again")
+            self._forget()
+            self._committed.set()
+            return False
+        try:
+            self.listeners.notify(news)
+        except Exception:
+            logger.exception("what follows the master's state could not be updated")
+        return True
 
     # reading what was committed
 
     def read(self) -> News:
         """Bring the state up to date, and return what has changed since the last call."""
-        news = News()
         with self._lock:
+            news = self._news
             store = self._opened(news)
             before = self._machine.queue.version
             # Between these are commits, of which the next read finds the rest.
@@ -139,18 +154,18 @@ class Replica:
             known = self._machine.state.experiments
             news.gone |= {number for number in news.experiments if number not in known}
             news.experiments -= news.gone
-            self.is_ready = True
+            self._news, self.is_ready = News(), True
         return news
 
     def _opened(self, news: News) -> Store:
         """Return the open database; at first, restore the newest snapshot."""
         if self._store is None:
-            store = Store(self._path, is_read_only=True)
+            self._store = store = Store(self._path, is_read_only=True)
             self._feed_seq = store.feed.last_seq
             snapshots = store.history.snapshots()
+            news.experiments |= self._machine.state.experiments.keys()  # some may be gone
             self._machine.take_over(_newest_readable([text for _, text in snapshots]))
-            self._store = store
-            self.views = Views(self._machine, store, time.time)
+            self.views = Views(self._machine, store, self.clock)
             news.experiments |= self._machine.state.experiments.keys()
             news.trials |= self._machine.state.trials.keys()
             news.is_cluster = True
@@ -208,13 +223,29 @@ class Replica:
                 raise MasterUnreachable(f"the database cannot be read now: {error}") from error
 
     def has(self, experiment_id: int) -> bool:
-        """Return whether there is such an experiment."""
-        with self._lock:
-            return experiment_id in self._machine.state.experiments
+        """Return whether there is such an experiment.
+
+        Raises:
+            MasterUnreachable: It may have been submitted just now; its event was not read yet.
+        """
+        with self.viewing():
+            assert self._store is not None
+            state = self._machine.state
+            is_known = experiment_id in state.experiments
+            if not is_known and self._store.history.events_after(state.seq, limit=1):
+                raise MasterUnreachable("the state is being read")
+        return is_known
 
     def experiment(self, experiment_id: int) -> ExperimentView:
-        """Return an experiment with its trials."""
+        """Return an experiment with its trials.
+
+        Raises:
+            NotFound: There is none of this number.
+            MasterUnreachable: That is not known yet.
+        """
         with self.viewing() as views:
+            if not self.has(experiment_id):
+                raise NotFound(f"there is no experiment {experiment_id}")
             return views.experiment(experiment_id)
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
