@@ -634,7 +634,7 @@ class LaterLife(RandomLife):
             submitted("other"),
             *running("2.2.1"),
             *(saved(*each) for each in of_both),
-            *completed(20),
+            *completed(),
             exited(),
         ):
             self.tell(event)
