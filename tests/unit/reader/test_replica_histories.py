@@ -18,10 +18,10 @@ from hypothesis.stateful import rule
 from pydantic import BaseModel
 
 from det_jupyter.contract.documents.patches import Document, apply_changes, changes, plain
-from det_jupyter.contract.messages import ExperimentQuery
+from det_jupyter.contract.messages import Delete, ExperimentQuery
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.model.events import Event
+from det_jupyter.master.machine.model.events import Event, ExperimentDeleted
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
@@ -190,6 +190,11 @@ class ReplicatedLife(LaterLife):
         self.world.report(record, progress(first), run=run)
         self.compare(before)
 
+    @rule(experiment_id=st.integers(1, 2))
+    def delete_one(self, experiment_id: int) -> None:
+        self.tell(Delete(experiment_id=experiment_id))
+        self.tell(ExperimentDeleted(experiment_id=experiment_id))
+
     @rule()
     def restart_from_a_snapshot(self) -> None:
         self.world.snapshot()
@@ -199,6 +204,7 @@ class ReplicatedLife(LaterLife):
 
     def teardown(self) -> None:
         try:
+            self.delete_one(1)
             late = self.world.open_replica()
             late.read()
             same_state(late, self.world)
@@ -208,7 +214,7 @@ class ReplicatedLife(LaterLife):
 
 
 ReplicatedLife.TestCase.settings = settings(
-    max_examples=8,
+    max_examples=10,
     stateful_step_count=25,
     phases=[Phase.reuse, Phase.generate],  # to shrink takes five minutes
 )
