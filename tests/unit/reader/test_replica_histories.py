@@ -88,7 +88,7 @@ class Tab:
         self.followed._importance = cast(KnownImportance, SimpleNamespace(refresh=id, latest=None))
         self.source = ExperimentSource(self.followed, None)
         self.num_stale = 0
-        self.source.start(self._mark)
+        self.stop = self.source.start(self._mark)
         self.made: Document | None = None
         self.shown: Document = {}
 
