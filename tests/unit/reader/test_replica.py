@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -272,9 +271,9 @@ def test_a_database_that_cannot_be_read_now_is_read_later(
 ) -> None:
     world.tell(submitted())
     world.replica.read()
-    with pytest.raises(MasterUnreachable, match="cannot be read now: locked"):
-        with world.replica.viewing():
-            raise sqlite3.OperationalError("locked")
+    locked = pytest.raises(MasterUnreachable, match="cannot be read now: locked")
+    with locked, world.replica.viewing():
+        raise sqlite3.OperationalError("locked")
     moved = world.path.rename(world.path.with_suffix(".moved"))
     replica, listener = listen()
     assert listener.news == []
