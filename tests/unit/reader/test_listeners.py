@@ -37,6 +37,6 @@ def test_one_that_raises_keeps_no_other_from_being_told() -> None:
     listeners.add(failing)
     listeners.add(told.append)
     listeners.add(lambda number: failing(-number))
-    with pytest.raises(ValueError, match="^fault 7$"):
+    with pytest.raises(ValueError, match=r"^fault 7$"):
         listeners.notify(7)
     assert told == [7]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.messages import Archive, Delete, DiskStatus, Kill
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.master.machine.model.events import ExperimentDeleted
@@ -289,3 +290,27 @@ def test_facts_are_read_as_they_are_now(world: World) -> None:
     with world.service.store.transaction():
         world.service.store.facts.set(Facts(cluster_notes={"ray": "full"}))
     assert world.replica._store.facts.get() == Facts(cluster_notes={"ray": "full"})
+
+
+def test_a_tracker_that_cannot_be_reached_is_a_fact(world: World) -> None:
+    world.tell(submitted())
+    service, tracked = world.service, world.service.store.tracked
+    tracker = Tracker(type="mlflow", tracking_uri="http://127.0.0.1:9")
+    row = tracked.add(1, tracker, None)
+    place = tracked.places.join(row, tracker, {})
+    place.waiting[row] = 0.0
+
+    def problem() -> str:
+        news = world.replica.read()
+        assert news.is_cluster
+        (state,) = world.replica.experiment(1).trackers
+        assert [state] == service.views.experiment(1).trackers
+        return state.problem
+
+    assert problem() == ""
+    place.fail("connection refused", 1000.0)
+    service.store_facts()
+    assert problem() == "connection refused"
+    place.recover()
+    service.store_facts()
+    assert problem() == ""
