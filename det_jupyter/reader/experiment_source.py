@@ -6,13 +6,13 @@ All tabs that show an experiment share its curves and trials, whichever trial th
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.contract.messages import ClusterView, Curves, ExperimentView, Reason, TrialView
 from det_jupyter.contract.messages.curves import most_points
 from det_jupyter.errors import NotFound
+from det_jupyter.master.service.current_views import Views
 from det_jupyter.reader.answers.known_importance import KnownImportance
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.replica import News, Replica
@@ -37,6 +37,7 @@ class FollowedExperiment:
         self._curves = Curves()
         self._seq: int | None = None  # of the last feed item in the curves; None: not read yet
         self._trials: dict[int, TrialView] = {}
+        self._news_lock = threading.Lock()  # guards `_changed`, to which news adds meanwhile
         self._changed: set[int] | None = None  # trials to be made anew; None: all
         self._cluster: ClusterView | None = None
         self._reasons: dict[int, Reason] = {}
@@ -47,20 +48,32 @@ class FollowedExperiment:
         self.listeners: Listeners[[]] = Listeners(self._begin)
 
     def _begin(self) -> Callable[[], None]:
-        self._changed, self._is_cluster_due = None, True  # what came without listeners is unknown
+        self._have_all_made()  # what came without listeners is unknown
         return self._replica.listeners.add(self._on_news)
 
     def _on_news(self, news: News) -> None:
         number = self._experiment_id
-        if self._changed is not None:
-            self._changed |= news.trials
+        with self._news_lock:
+            if self._changed is not None:
+                self._changed |= news.trials
         self._is_cluster_due |= news.is_cluster
         is_own = number in news.experiments or number in news.gone or number in news.with_metrics
-        if is_own or news.is_cluster or self._reasons or not self._existed:
+        is_waiting = self._changed is None or not self._existed  # for the first news
+        if is_own or news.is_cluster or self._reasons or is_waiting:
             self.listeners.notify()
+
+    def _have_all_made(self) -> None:
+        """Make all trials and slots anew at the next call of `state`."""
+        with self._news_lock:
+            self._changed, self._is_cluster_due = None, True
 
     def _on_importance(self) -> None:
         self.listeners.notify()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the master's state was read; before, listeners are called when it was."""
+        return self._replica.is_ready
 
     def state(self, chosen: int | None) -> ViewState:
         """Return the view state now.
@@ -87,7 +100,7 @@ class FollowedExperiment:
                 view,
                 list(self._curves.values()),
                 self._replica.checkpoints(self._experiment_id),
-                time.time(),
+                self._replica.clock(),
                 chosen_id=chosen,
                 cluster=self._cluster,
                 reasons=self._reasons,
@@ -96,18 +109,26 @@ class FollowedExperiment:
 
     def _view(self) -> ExperimentView:
         """Return the experiment, in which only trials that have changed are made anew."""
-        changed, self._changed = self._changed, set()
-        if changed is None:
-            self._trials = {}
-        with self._replica.viewing() as views:
-            view = views.experiment(self._experiment_id, known=self._trials, changed=changed or ())
-            is_live = not view.state.is_terminal
-            if is_live and (self._is_cluster_due or self._reasons):
-                self._is_cluster_due = False
-                self._cluster = views.cluster(limit=QUEUE_FRONT, experiment_id=self._experiment_id)
-                self._reasons = reasons_of(self._cluster, self._experiment_id)
-            elif not is_live:
-                self._cluster, self._reasons = None, {}
+        try:
+            with self._replica.viewing() as views:
+                return self._view_of(views)
+        except BaseException:
+            self._have_all_made()
+            raise
+
+    def _view_of(self, views: Views) -> ExperimentView:
+        number = self._experiment_id
+        with self._news_lock:
+            changed, self._changed = self._changed, set()
+        known = {} if changed is None else self._trials
+        view = views.experiment(number, known=known, changed=changed or ())
+        is_live = not view.state.is_terminal
+        if is_live and (self._is_cluster_due or self._reasons):
+            self._is_cluster_due = False
+            self._cluster = views.cluster(limit=QUEUE_FRONT, experiment_id=number)
+            self._reasons = reasons_of(self._cluster, number)
+        elif not is_live:
+            self._cluster, self._reasons = None, {}
         self._trials = {trial.id: trial for trial in view.trials}
         return view
 
@@ -148,6 +169,8 @@ class ExperimentSource:
         return self._followed.listeners.add(mark_stale)
 
     def make(self) -> Document | None:
+        if not self._followed.is_ready:
+            return None
         state = self._followed.state(self._chosen)
         self.max_age_s = None if state["status"] in ENDED else _MAX_AGE_S
         document: Document = plain(state)

@@ -117,6 +117,8 @@ def cluster_source(overview: Overview) -> StateSource:
 
 def trials_source(overview: Overview, replica: Replica) -> StateSource:
     def build() -> Any:
+        if not overview.is_ready:
+            return None
         with replica.viewing() as views:
             holding = views.holding()
         return build_trials(holding, overview.rows)

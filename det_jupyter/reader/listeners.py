@@ -43,6 +43,16 @@ class Listeners(Generic[P]):
         return not self._all
 
     def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call all callbacks, in the caller's thread."""
+        """Call all callbacks, in the caller's thread; one that raises keeps no other from it.
+
+        Raises:
+            Exception: The first that one has raised.
+        """
+        errors: list[Exception] = []
         for listener in self._all:
-            listener(*args, **kwargs)
+            try:
+                listener(*args, **kwargs)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -39,7 +39,7 @@ class Overview:
         self.listeners: Listeners[[Ids, Ids]] = Listeners(self._start)
 
     def _start(self) -> Callable[[], None]:
-        self.is_ready = False
+        self.is_ready, self.cluster = False, None  # they may be old
         return self._replica.listeners.add(self._on_news)
 
     def _on_news(self, news: News) -> None:

@@ -72,18 +72,21 @@ class Replica:
     """The state of the master whose database is at `path`.
 
     Attributes:
+        clock: Returns the present time, UTC seconds.
         listeners: Called in the replica's thread with the news; at least every five seconds, then
             without any.
-        is_ready: Whether the state was read.
+        is_ready: Whether the state was read since the first of the present listeners was added.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
         self._path = path
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # guards all below; the store is used only with it
+        self._turn = threading.Lock()  # a thread that was stopped may still notify
         self._store: Store | None = None
         self._machine = Machine()
         self._feed_seq = 0
-        self._news = News()
+        self._news = News()  # since the last read that did not fail
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
@@ -93,6 +96,7 @@ class Replica:
         self._committed.set()
 
     def _start(self) -> Callable[[], None]:
+        self.is_ready = False  # what was committed without listeners was not read
         stopped = threading.Event()
         threading.Thread(
             target=self._run, args=(stopped,), name="det-replica", daemon=True
@@ -106,24 +110,34 @@ class Replica:
 
     def _run(self, stopped: threading.Event) -> None:
         self._committed.set()
-        while not stopped.is_set():
+        while True:
             self._committed.wait(_ESTIMATES_S)
+            if stopped.is_set():
+                return
             self._committed.clear()
             started = time.monotonic()
-            # Exceptions end here: without the thread, pages show nothing new.
-            try:
-                news = self.read()
-            except Exception:
-                logger.exception("the master's state could not be read; it is restored again")
-                self._forget()
-                self._committed.set()
-                stopped.wait(_RETRY_S)
-                continue
-            try:
-                self.listeners.notify(news)
-            except Exception:
-                logger.exception("what follows the master's state could not be updated")
-            stopped.wait(max(_PERIOD_S, _SHARE * (time.monotonic() - started)))
+            with self._turn:
+                is_read = self._read_and_notify()
+            cost_s = time.monotonic() - started
+            stopped.wait(max(_PERIOD_S, _SHARE * cost_s) if is_read else _RETRY_S)
+
+    def _read_and_notify(self) -> bool:
+        """Read, and tell listeners; return False if it has to be tried again.
+
+        Exceptions end here: without the thread, pages show nothing new.
+        """
+        try:
+            news = self.read()
+        except Exception:
+            logger.exception("the master's state could not be read; it is restored again")
+            self._forget()
+            self._committed.set()
+            return False
+        try:
+            self.listeners.notify(news)
+        except Exception:
+            logger.exception("what follows the master's state could not be updated")
+        return True
 
     # reading what was committed
 
@@ -152,12 +166,12 @@ class Replica:
     def _opened(self, news: News) -> Store:
         """Return the open database; at first, restore the newest snapshot."""
         if self._store is None:
-            store = Store(self._path, is_read_only=True)
+            self._store = store = Store(self._path, is_read_only=True)
             self._feed_seq = store.feed.last_seq
             snapshots = store.history.snapshots()
+            news.experiments |= self._machine.state.experiments.keys()  # some may be gone
             self._machine.take_over(_newest_readable([text for _, text in snapshots]))
-            self._store = store
-            self.views = Views(self._machine, store, time.time)
+            self.views = Views(self._machine, store, self.clock)
             news.experiments |= self._machine.state.experiments.keys()
             news.trials |= self._machine.state.trials.keys()
             news.is_cluster = True
@@ -215,7 +229,11 @@ class Replica:
                 raise MasterUnreachable(f"the database cannot be read now: {error}") from error
 
     def experiment(self, experiment_id: int) -> ExperimentView:
-        """Return an experiment with its trials."""
+        """Return an experiment with its trials.
+
+        Raises:
+            NotFound: There is none of this number.
+        """
         with self.viewing() as views:
             return views.experiment(experiment_id)
 

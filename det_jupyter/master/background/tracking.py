@@ -166,7 +166,10 @@ class Tracking:
     def advance(self, number: int, progress: TrackerProgress) -> None:
         """Store how far a tracker is with an experiment, and show its problem if it is new."""
         if (place := self._places.of(number)) is not None:
-            for experiment_id in place.recover():
+            had_problem, announced = bool(place.problem), place.recover()
+            if had_problem:
+                self._service.store_facts()
+            for experiment_id in announced:
                 self._service.announce_experiment(experiment_id)
         changed = self._tracked.advance(number, progress, self._clock())
         if changed is not None:
@@ -183,7 +186,9 @@ class Tracking:
         self._fail(self._place_named(group), problem)
 
     def _fail(self, place: Place, problem: str) -> None:
-        if place.fail(problem, self._clock()):
+        is_other = place.fail(problem, self._clock())
+        self._service.store_facts()
+        if is_other:
             logger.warning("tracker %s: %s", place.tracker.label, problem)
             for experiment_id in self._running_at(place):
                 place.announced.add(experiment_id)

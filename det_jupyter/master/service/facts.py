@@ -12,11 +12,20 @@ from pydantic import ValidationError
 from det_jupyter.contract.messages import DiskStatus, Wire
 
 
+class Unreachable(Wire):
+    """How attempts to reach a tracker have failed."""
+
+    attempts: int
+    next_at: float  # when to try again
+    problem: str
+
+
 class Facts(Wire):
-    """Facts about this computer and its clusters."""
+    """Facts about this computer, its clusters, and trackers."""
 
     cluster_notes: dict[str, str] = {}  # by cluster: why it gives no more slots, in a sentence
     disks: list[DiskStatus] = []  # those that are full, or will be soon
+    unreachable: dict[int, Unreachable] = {}  # by row of `tracked` that waits for it
 
 
 class StoredFacts:

@@ -154,13 +154,14 @@ class Service:
             return store_imported(transaction, trial_id, part)
 
     def store_facts(self) -> None:
-        """Store what is known of clusters and disks, and announce it, if it has changed.
+        """Store what is known of clusters, disks and trackers, and announce it if it has changed.
 
         An error is logged: this is called again after some seconds.
         """
         facts = Facts(
             cluster_notes={name: note for name, note in self.nodes.notes.items() if note},
             disks=self.disks.warnings(self._clock()),
+            unreachable=self.store.tracked.unreachable(),
         )
         if facts != self.store.facts.get():
 
@@ -171,7 +172,7 @@ class Service:
             try:
                 self._with_reserve(handle)
             except Exception:
-                logger.exception("facts about clusters and disks could not be stored")
+                logger.exception("facts could not be stored")
 
     def announce_experiment(self, experiment_id: int) -> None:
         """Publish an experiment's view again: the part that is not in the machine's state."""

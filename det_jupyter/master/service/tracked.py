@@ -27,6 +27,7 @@ from det_jupyter.contract.values.addresses import stored_number
 from det_jupyter.master.machine.model.state import Experiment, MachineState
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.database import transaction
+from det_jupyter.master.service.facts import StoredFacts, Unreachable
 from det_jupyter.master.service.stored_rows import readable
 from det_jupyter.master.service.tracker_places import Place, Places, pause_s
 from det_jupyter.master.service.user_file import UserFile
@@ -71,10 +72,14 @@ class TrackedExperiments:
     Args:
         addresses: Keeps addresses that contain secrets.
         data_dir: The folder with trackers.yaml.
+        facts: Has which trackers cannot be reached, for the reader, which has no places.
     """
 
-    def __init__(self, db: sqlite3.Connection, addresses: Addresses, data_dir: Path) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, addresses: Addresses, data_dir: Path, facts: StoredFacts
+    ) -> None:
         self._db = db
+        self._facts = facts
         self._addresses = addresses
         self.places = Places()
         self.file = UserFile(data_dir / paths.TRACKERS_FILE, read_trackers, TrackersFile())
@@ -261,10 +266,22 @@ class TrackedExperiments:
             next_at=failed.next_at or None if failed.attempts else None,
         )
 
-    def _unreachable_of(self, tracked: Tracked) -> Place | None:
-        """Return its place, if that cannot be reached."""
-        place = self.places.of(tracked.id)
-        return place if place and place.problem and tracked.id in place.waiting else None
+    def _unreachable_of(self, tracked: Tracked) -> Place | Unreachable | None:
+        """Return how attempts to reach its place went, if that cannot be reached."""
+        if (place := self.places.of(tracked.id)) is None:
+            return self._facts.get().unreachable.get(tracked.id)
+        return place if place.problem and tracked.id in place.waiting else None
+
+    def unreachable(self) -> dict[int, Unreachable]:
+        """Return the facts about places that cannot be reached."""
+        return {
+            number: Unreachable(
+                attempts=place.attempts, next_at=place.next_at, problem=place.problem
+            )
+            for place in self.places
+            if place.problem
+            for number in place.waiting
+        }
 
     def problems(self) -> list[str]:
         """Return a sentence for each tracker that repeatedly could not be sent to."""

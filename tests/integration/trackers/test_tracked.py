@@ -146,6 +146,8 @@ def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -
             bench.now = state.next_at
         assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
         assert last_announced(bench)["problem"] == "it is down"
+        (known,) = bench.store.facts.get().unreachable.values()
+        assert known.problem == "it is down", "the reader says it, too"
         assert bench.service.problems == [f"tracker mlflow {PLACE}: it is down; it is tried again"]
         order = await processes.next_of(tracking)
         (work,) = tracking.work(order.group)
@@ -154,6 +156,7 @@ def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -
         assert state.is_current
         assert last_announced(bench)["problem"] == ""
         assert bench.service.problems == []
+        assert bench.store.facts.get().unreachable == {}
 
     play(bench, scene)
 
@@ -263,7 +266,7 @@ def test_only_followers_of_what_trains_are_told_that_a_tracker_is_down(bench: Be
         order = await processes.next_of(tracking)
         tracking.fail(order.group, "it is down")
         told = bench.store.feed.after(seq, None, 10)
-        assert [each.data["id"] for each in told] == [1]
+        assert [each.experiment_id for each in told if each.kind == "experiment"] == [1]
 
     play(bench, scene)
 

@@ -1,23 +1,25 @@
-"""Samples of all agents' devices: when they are fetched, and what tabs get of them."""
+"""Samples of all agents' devices: when they are read, and what tabs get of them."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from det_jupyter.contract.messages import ClusterView, Series, SeriesPage, SeriesQuery
-from det_jupyter.errors import ConfigError, MasterUnreachable, NotFound
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.reader import usage_source
 from det_jupyter.reader.listeners import Listeners
-from det_jupyter.reader.master_connection import MasterConnection
 from det_jupyter.reader.overview import Overview
 from det_jupyter.reader.usage_source import DeviceSamples, UsageSource
 from tests.unit.view.view_cluster_samples import agent, cluster, pool, slot_status
+
+PATH = Path("/folder/det.sqlite3")
 
 
 def page(*at: float) -> SeriesPage:
@@ -27,10 +29,13 @@ def page(*at: float) -> SeriesPage:
 
 
 class World:
-    """A master with agents, and the pauses that the fetching thread makes."""
+    """Agents and their samples, and the pauses that the reading thread makes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: dict[str, list[Any]]) -> None:
         self.answers = answers
+        self.now = 1000.0  # on the monotonic clock
+        self.wanted: list[str] = []
+        self.problem: Exception | None = None
         self.asked: list[tuple[str, SeriesQuery]] = []
         self.pauses: list[float] = []
         self.told: list[int] = []
@@ -41,8 +46,10 @@ class World:
         self.num_rounds = 1
         names = {"Event": lambda: self, "Thread": self._thread}
         monkeypatch.setattr(usage_source, "threading", SimpleNamespace(**names))
-        connection = cast(MasterConnection, SimpleNamespace(client=lambda: self))
-        self.samples = DeviceSamples(connection, cast(Overview, self))
+        clocks = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
+        monkeypatch.setattr(usage_source, "time", clocks)
+        monkeypatch.setattr(usage_source, "read_agent", self.agent_series)
+        self.samples = DeviceSamples(PATH, cast(Overview, self), self.want)
 
     def _thread(self, target: Callable[..., None], args: Any, name: str, daemon: bool) -> Any:
         assert daemon, "else it would keep the process from ending"
@@ -60,7 +67,13 @@ class World:
         if seconds != usage_source._RETRY_S:
             self.num_rounds -= 1
 
-    def agent_series(self, name: str, query: SeriesQuery) -> SeriesPage:
+    def want(self, name: str) -> None:
+        self.wanted.append(name)
+        if self.problem is not None:
+            raise self.problem
+
+    def agent_series(self, path: Path, name: str, query: SeriesQuery) -> SeriesPage:
+        assert path == PATH
         self.asked.append((name, query))
         answer = self.answers[name].pop(0) if self.answers[name] else page()
         if isinstance(answer, Exception):
@@ -68,7 +81,7 @@ class World:
         return cast(SeriesPage, answer)
 
     def rounds(self, number: int) -> None:
-        """Have samples fetched so many times."""
+        """Have samples read so many times."""
         self.num_rounds = number
         self.run()
 
@@ -100,7 +113,7 @@ def test_the_first_samples_cover_the_past_and_later_ones_what_came_since(
     assert world.is_set()
 
 
-def test_samples_are_fetched_at_the_shortest_period_that_a_tab_wants(
+def test_samples_are_read_at_the_shortest_period_that_a_tab_wants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(monkeypatch, {})
@@ -111,20 +124,18 @@ def test_samples_are_fetched_at_the_shortest_period_that_a_tab_wants(
         ends.pop(0)()
 
 
-def test_an_agent_that_cannot_be_asked_hides_no_other(
+def test_agents_are_asked_for_samples_a_few_times_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers: dict[str, list[Any]] = {
-        "left": [NotFound("gone")],
-        "odd": [ConfigError(["what?"])],
-        "well": [page(5.0)],
-    }
-    world = World(monkeypatch, answers)
+    world = World(monkeypatch, {"a": [], "b": []})
+    world.problem = MasterUnreachable("no master")  # samples are read all the same
     world.samples.listen(lambda: None, 1.0)
-    with caplog.at_level(logging.WARNING):
+    for seconds, num_asked in ((0.0, 1), (9.0, 1), (2.0, 2), (11.0, 3)):
+        world.now += seconds
         world.rounds(1)
-    assert cpus(world.samples) == {"well": 5.0}
-    assert caplog.messages == ["no samples of agent odd"]
+        assert world.wanted == ["a", "b"] * num_asked
+    assert len(world.asked) == 8
+    assert caplog.messages == []
 
 
 def test_samples_of_an_agent_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,21 +148,16 @@ def test_samples_of_an_agent_that_left_are_forgotten(monkeypatch: pytest.MonkeyP
     assert cpus(world.samples) == {"b": 6.0}
 
 
-@pytest.mark.parametrize(
-    ("error", "logged"),
-    [(MasterUnreachable("no master"), []), (ValueError("a fault"), ["fetching samples"])],
-)
-def test_samples_are_fetched_again_after_an_error(
-    error: Exception, logged: list[str], monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    world = World(monkeypatch, {"a": [error, page(5.0)]})
+def test_samples_are_read_again_after_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(monkeypatch, {"a": [OSError(5, "no folder"), page(5.0)]})
     world.samples.listen(lambda: None, 1.0)
     with caplog.at_level(logging.WARNING):
         world.rounds(2)
     assert cpus(world.samples) == {"a": 5.0}
     assert world.pauses == [0.5, 1.0, 1.0]
-    assert caplog.messages == logged
+    assert caplog.messages == ["samples could not be read"]
 
 
 def test_a_document_is_known_once_agents_are(monkeypatch: pytest.MonkeyPatch) -> None:

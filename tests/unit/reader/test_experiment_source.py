@@ -1,147 +1,249 @@
-"""The copy of an experiment that tabs share: when it is fetched anew, and when it is deleted."""
+"""The view state of an experiment: what of it is kept, when it is stale, and when it is over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from det_jupyter.errors import DetError, MasterUnreachable, NotFound
-from det_jupyter.reader import experiment_source as module
-from det_jupyter.reader.experiment_source import SharedFollower
-from det_jupyter.reader.listeners import Listeners
-from det_jupyter.reader.master_connection import MasterConnection
-from det_jupyter.reader.overview import Overview
+from det_jupyter.contract.documents.patches import changes
+from det_jupyter.contract.messages import Delete, ImportanceView, Pause
+from det_jupyter.errors import NotFound
+from det_jupyter.master.machine.model.events import ExperimentDeleted
+from det_jupyter.reader.experiment_source import ExperimentSource, FollowedExperiment
+from tests.unit.master.machine_world import (
+    completed,
+    exited,
+    failed,
+    reached,
+    registered,
+    running,
+    saved,
+    submitted,
+    validated,
+)
+from tests.unit.reader.reader_world import World, losses, progress, validation
+from tests.unit.reader.reader_world import world as open_world
+from tests.unit.reader.test_replica_histories import Tab, state_from_scratch
+from tests.waiting import wait_until
 
-NUMBER = 7
-
-
-class World:
-    """An overview that has the experiment, and the followers that were started."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Any] = {NUMBER: None}
-        self.listeners: Listeners[Any] = Listeners(lambda: lambda: None)
-        self.followers: list[FakeFollower] = []
-
-    def drop(self) -> None:
-        self.rows = {}
-        self.listeners.notify([], [NUMBER])
-
-    def change(self, number: int = NUMBER) -> None:
-        self.rows = {**self.rows, number: None}
-        self.listeners.notify([number], [])
-
-
-class FakeFollower:
-    """Follows until a test ends it."""
-
-    world: World
-
-    def __init__(self, client: Any, number: int, on_change: Callable[[Any], None], _: Any) -> None:
-        assert number == NUMBER
-        self.on_change = on_change
-        self.error: DetError | None = None
-        self.is_stopped = self.is_over = False
-        self.thread = SimpleNamespace(is_alive=lambda: not self.is_over)
-
-    def start(self) -> FakeFollower:
-        self.world.followers.append(self)
-        return self
-
-    def stop(self) -> None:
-        self.is_stopped = True
-
-    def end(self, error: DetError | None = None) -> None:
-        self.is_over, self.error = True, error
+SEARCHER = {
+    "name": "random", "metric": "error", "max_length": {"batches": 100}, "max_trials": 3,
+    "max_concurrent_trials": 1,
+}  # fmt: skip
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    found = World()
-    monkeypatch.setattr(FakeFollower, "world", found, raising=False)
-    monkeypatch.setattr(module, "Follower", FakeFollower)
-    return found
+def world(tmp_path: Path) -> Iterator[World]:
+    with open_world(tmp_path) as made:
+        yield made
 
 
-def following(world: World) -> SharedFollower:
-    connection = cast(MasterConnection, SimpleNamespace(client=lambda: None))
-    return SharedFollower(connection, cast(Overview, world), NUMBER)
+@pytest.fixture
+def tab(world: World) -> Tab:
+    """A page that follows an experiment from its submission on."""
+    world.tell(registered(2), submitted())
+    opened = Tab(world, 1)
+    world.replica.turn()
+    return opened
 
 
-def test_all_tabs_share_a_copy_that_is_followed_until_the_last_has_left(world: World) -> None:
-    followed = following(world)
-    leave = [followed.listeners.add(lambda: None), followed.listeners.add(lambda: None)]
-    assert followed.follower() is followed.follower()
-    importance = followed.importance
-    assert importance is not None
-    leave[0]()
-    assert not world.followers[0].is_stopped
-    assert not world.listeners.is_idle
-    leave[1]()
-    assert world.followers[0].is_stopped
-    assert world.listeners.is_idle, "nothing is told of it any more"
-    followed.listeners.add(lambda: None)
-    followed.follower()
-    assert len(world.followers) == 2
-    assert followed.importance is importance, "what is known stays known"
+def check(world: World, *tabs: Tab) -> None:
+    """Have the replica read; assert that pages show what there is."""
+    world.replica.turn()
+    for tab in tabs:
+        tab.update()
+        assert tab.made == state_from_scratch(world, 1)
 
 
-def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(world: World) -> None:
-    calls: list[int] = []
-    followed = following(world)
-    followed.listeners.add(lambda: calls.append(1))
-    followed.follower()
-    world.followers[0].end(NotFound("no experiment 7"))
-    with pytest.raises(NotFound, match="no experiment 7"):
-        followed.follower()
-    world.followers[0].on_change(None)
-    assert calls == [1]
-    with pytest.raises(NotFound, match="experiment 7 was deleted"):
-        followed.follower()
+def points(tab: Tab) -> dict[str, list[int]]:
+    assert tab.made is not None
+    return {
+        chart["title"]: series["steps"]
+        for chart in tab.made["charts"]
+        for series in chart["series"]
+    }
 
 
-def test_an_experiment_that_returns_is_followed_again(world: World) -> None:
-    calls: list[int] = []
-    followed = following(world)
-    leave = followed.listeners.add(lambda: calls.append(1))
-    followed.follower()
-    world.drop()
-    assert calls == [1]
-    with pytest.raises(NotFound, match="experiment 7 was deleted"):
-        followed.follower()
-    leave()  # as the document does that has ended with the error
-    followed.listeners.add(lambda: None)
-    with pytest.raises(NotFound, match="experiment 7 was deleted"):
-        followed.follower()
-    world.change()
-    followed.follower()
+def test_a_page_shows_what_there_is_whatever_happens(world: World, tab: Tab) -> None:
+    check(world, tab)
+    world.tell(*running())
+    check(world, tab)
+    world.report(losses(1, 0.9, 0.8, 0.7), progress(3))
+    check(world, tab)
+    world.report(validation(3, 0.5), losses(4, 0.6, 0.5), progress(5))
+    check(world, tab)
+    world.tell(saved(3))
+    check(world, tab)
+    assert points(tab) == {"loss": [1, 2, 3, 4, 5], "error": [3]}
+    world.tell(failed(), exited(codes={0: 1, 1: 1}))  # it starts again from the checkpoint
+    check(world, tab)
+    assert points(tab)["loss"] == [1, 2, 3]
+    late = Tab(world, 1)
+    world.tell(*running("1.1.2"))
+    world.report(losses(4, 0.4), validation(4, 0.4), run="1.1.2")
+    check(world, tab, late)
+    assert points(tab) == {"loss": [1, 2, 3, 4], "error": [3, 4]}
+    world.tell(*completed(allocation_id="1.1.2"), exited("1.1.2"))
+    check(world, tab, late)
+    assert tab.made is not None
+    assert tab.made["status"] == "completed"
+    assert tab.source.max_age_s is None, "nothing comes after the end"
 
 
-def test_what_has_changed_after_its_end_is_fetched_anew(world: World) -> None:
-    followed = following(world)
-    followed.listeners.add(lambda: None)
-    followed.follower()
-    world.change()
-    assert len(world.followers) == 1  # its follower applies it
-    world.followers[0].end()
-    world.change(number=NUMBER + 1)
-    assert len(world.followers) == 1
-    world.change()
-    assert len(world.followers) == 2
+def test_trials_that_are_over_are_made_anew_only_if_they_have_changed(world: World) -> None:
+    world.tell(registered(2), submitted(searcher=SEARCHER))
+    tab = Tab(world, 1)
+    check(world, tab)
+    for number in (1, 2):
+        run = f"1.{number}.1"
+        world.tell(*running(run))
+        world.report(losses(1, 0.5), validation(100, 0.1 * number), run=run)
+        world.tell(saved(100, f"of{number}", run), *completed(allocation_id=run), exited(run))
+        check(world, tab)
+    first, second = tab.followed._trials[1], tab.followed._trials[2]
+    assert first.state.is_terminal
+    world.tell(*running("1.3.1"))
+    check(world, tab)
+    assert tab.followed._trials[1] is first
+    with world.service._transaction() as transaction:
+        transaction.publisher.advance_progress(1, 120)
+    check(world, tab)
+    assert tab.followed._trials[1].steps_completed == 120
+    assert tab.followed._trials[2] is second
 
 
-def test_without_a_master_it_is_tried_again_and_another_error_is_raised(world: World) -> None:
-    followed = following(world)
-    followed.listeners.add(lambda: None)
-    followed.follower()
-    world.followers[0].end(MasterUnreachable("stopped"))
-    followed.follower()
-    assert len(world.followers) == 2
-    world.followers[1].end(DetError("of another version"))
-    world.change()
-    with pytest.raises(DetError, match="of another version"):
-        followed.follower()
-    assert len(world.followers) == 2
+def test_of_a_search_the_rows_that_have_changed_are_sent(world: World) -> None:
+    world.tell(registered(2), submitted(searcher=SEARCHER | {"max_concurrent_trials": 3}))
+    tab = Tab(world, 1)
+    check(world, tab)
+    before = tab.made
+    assert before is not None
+    world.tell(*running("1.1.1"))
+    world.report(progress(50))
+    check(world, tab)
+    assert tab.made is not None
+    paths = {each["path"] for each in changes(before, tab.made)}
+    rows = {"/".join(path.split("/")[:4]) for path in paths if path.startswith("/search/rows")}
+    assert rows == {"/search/rows/0"}
+
+
+def test_curves_are_read_once_and_then_continued(
+    world: World, tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.tell(*running())
+    world.report(losses(1, 0.9))
+    check(world, tab)
+    monkeypatch.setattr(world.replica, "curves", None)
+    world.report(losses(2, 0.8))
+    check(world, tab)
+    tab.source.start(lambda: None)  # another page
+    world.report(losses(3, 0.7))
+    check(world, tab)
+    assert points(tab)["loss"] == [1, 2, 3]
+
+
+def test_what_came_without_pages_is_made_when_one_is_there_again(world: World, tab: Tab) -> None:
+    world.tell(*running(), reached(), *completed(), exited())
+    check(world, tab)
+    tab.stop()
+    world.tell(Delete(experiment_id=1), ExperimentDeleted(experiment_id=1, error="disk"))
+    world.report(progress(120))
+    world.replica.turn()
+    stale: list[int] = []
+    stop = tab.source.start(lambda: stale.append(1))
+    assert tab.source.make() is None, "the replica has not read what came meanwhile"
+    world.replica.turn()
+    assert stale == [1]
+    check(world, tab)
+    stop()
+
+
+def test_a_page_that_is_opened_at_once_waits_for_the_first_read(world: World) -> None:
+    world.tell(submitted())
+    source = ExperimentSource(FollowedExperiment(world.replica, 1), None)
+    stale: list[int] = []
+    source.start(lambda: stale.append(1))
+    assert source.make() is None
+    world.replica.turn()
+    assert stale == [1]
+    made = source.make()
+    assert made is not None
+    assert made["name"] == "digits"
+
+
+def test_what_was_submitted_just_now_is_there(world: World) -> None:
+    source = ExperimentSource(FollowedExperiment(world.replica, 1), None)
+    source.start(lambda: None)
+    world.replica.turn()
+    world.tell(submitted())
+    assert source.make() is not None
+
+
+def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(
+    world: World, tab: Tab
+) -> None:
+    world.tell(*running(), *completed(), exited())
+    check(world, tab)
+    world.tell(Delete(experiment_id=1), ExperimentDeleted(experiment_id=1))
+    tab.num_stale = 0
+    world.replica.turn()
+    assert tab.num_stale
+    with pytest.raises(NotFound, match="experiment 1 was deleted"):
+        tab.update()
+    with pytest.raises(NotFound, match="there is no experiment 7"):
+        FollowedExperiment(world.replica, 7).state(None)
+
+
+def test_news_of_others_make_no_version(world: World, tab: Tab) -> None:
+    world.tell(*running(), submitted("other"))
+    check(world, tab)
+    tab.num_stale = 0
+    world.report(progress(5), run="2.2.1")
+    world.replica.turn()
+    assert tab.num_stale == 0
+    world.tell(Pause(experiment_id=2))  # the queue is shown, too
+    world.replica.turn()
+    assert tab.num_stale == 1
+
+
+def test_after_a_view_that_could_not_be_made_nothing_is_missing(
+    world: World, tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.tell(*running(), *completed(), exited())
+    check(world, tab)
+    with world.service._transaction() as transaction:
+        transaction.publisher.advance_progress(1, 120)
+    world.replica.turn()
+    with monkeypatch.context() as patch:
+        patch.setattr(world.replica.views, "experiment", failing)
+        with pytest.raises(ZeroDivisionError):
+            tab.update()
+    check(world, tab)
+    assert tab.followed._trials[1].steps_completed == 120
+
+
+def failing(*given: Any, **how: Any) -> Any:
+    raise ZeroDivisionError
+
+
+def test_a_new_importance_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    importance = ImportanceView(metric="error", num_trials=2, shares={"lr": 1.0})
+    monkeypatch.setattr(world.replica, "importance", lambda number: importance)
+    world.tell(registered(2), submitted(searcher=SEARCHER | {"max_concurrent_trials": 2}))
+    for number in (1, 2):
+        run = f"1.{number}.1"
+        world.tell(*running(run), validated(100, 0.5, run), *completed(allocation_id=run))
+        world.tell(exited(run))
+    source = ExperimentSource(FollowedExperiment(world.replica, 1), None)
+    stale: list[int] = []
+    source.start(lambda: stale.append(1))
+    world.replica.turn()
+    num_stale = len(stale)
+    source.make()
+    wait_until(lambda: len(stale) > num_stale, "it is found")
+    made = source.make()
+    assert made is not None
+    assert made["search"]["importance"] is not None

@@ -5,38 +5,32 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_jupyter.contract.documents.codec import unpack
-from det_jupyter.errors import MasterUnreachable, NotFound
+from det_jupyter.errors import MasterUnreachable
+from det_jupyter.master.service.store import Store
 from det_jupyter.reader import hub as hubs
 from det_jupyter.reader import tab as tabs
 from det_jupyter.reader.frames import ComparisonArgs, ExperimentArgs, NoArgs, UsageArgs
 from det_jupyter.reader.hub import Hub
 from det_jupyter.reader.master_connection import MasterConnection
+from det_jupyter.reader.replica import Replica
 from det_jupyter.reader.tab import MOST_OF_TAB, Questions, Tab
 
 
 class Nobody(MasterConnection):
     """A connection to no master."""
 
-    def __init__(self) -> None:
-        super().__init__(may_start=False)
-
     def client(self) -> Any:
         raise MasterUnreachable("no master")
 
 
-class Refusing(MasterConnection):
-    """A connection to a master that has not what is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(may_start=False)
-
-    def client(self) -> Any:
-        raise NotFound("it is not there")
+Test = Callable[[Hub], Coroutine[Any, Any, None]]
 
 
 class Slow(Questions):
@@ -50,24 +44,36 @@ class Slow(Questions):
         return {"error": "", "type": "config", "yaml": "a: 1"}
 
 
-def run(
-    test: Callable[[Hub], Coroutine[Any, Any, None]], connection: MasterConnection | None = None
-) -> None:
-    async def act() -> None:
-        hub = Hub(connection or Nobody(), linger_s=0.01)
-        await test(hub)
-        hub.close()
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Test], None]:
+    """Run a test with a hub, whose master has nothing."""
 
-    asyncio.run(act())
+    def run_one(test: Test) -> None:
+        async def act() -> None:
+            path = tmp_path / "det.sqlite3"
+            replica = Replica(path)
+            hub = Hub(replica, path, Nobody(), linger_s=0.01)
+            try:
+                await test(hub)
+            finally:
+                hub.close()
+                while threads():
+                    await asyncio.sleep(0.01)
+                replica._forget()
+
+        with closing(Store(tmp_path / "det.sqlite3")):
+            asyncio.run(act())
+
+    return run_one
 
 
 def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate()} & {
-        "det-read", "det-refresh", "det-samples",
-    }  # fmt: skip
+    return {thread.name for thread in threading.enumerate()} & {"det-replica", "det-samples"}
 
 
-def test_documents_are_one_for_all_tabs_and_end_with_the_last() -> None:
+def test_documents_are_one_for_all_tabs_and_end_with_the_last(
+    run: Callable[[Test], None],
+) -> None:
     async def act(hub: Hub) -> None:
         assert hub.document("cluster", NoArgs()) is hub.document("cluster", NoArgs())
         assert hub.document("usage", UsageArgs(period_s=2)) is not hub.document(
@@ -77,7 +83,7 @@ def test_documents_are_one_for_all_tabs_and_end_with_the_last() -> None:
         for tab in (one, other):
             tab.handle('{"op": "follow", "id": 1, "document": "cluster"}')
             tab.handle('{"op": "follow", "id": 2, "document": "usage"}')
-        assert threads() == {"det-read", "det-refresh", "det-samples"}
+        assert threads() == {"det-replica", "det-samples"}
         one.close()
         await asyncio.sleep(0.05)
         assert threads()
@@ -88,7 +94,9 @@ def test_documents_are_one_for_all_tabs_and_end_with_the_last() -> None:
     run(act)
 
 
-def test_each_document_has_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_document_has_its_source(
+    run: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hubs, "LiveDocument", lambda source, *_: source)
 
     async def act(hub: Hub) -> None:
@@ -109,7 +117,9 @@ def test_each_document_has_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     run(act)
 
 
-def test_a_tab_follows_so_many_documents_and_asks_so_many_questions(monkeypatch: Any) -> None:
+def test_a_tab_follows_so_many_documents_and_asks_so_many_questions(
+    run: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tabs, "MOST_FOLLOWED", 3)
     monkeypatch.setattr(hubs, "_MOST_FOLLOWED", 2)
 
@@ -148,19 +158,25 @@ def test_a_tab_follows_so_many_documents_and_asks_so_many_questions(monkeypatch:
     run(act)
 
 
-def test_documents_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
+def test_documents_that_are_over_leave_room_for_others(
+    run: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tabs, "MOST_FOLLOWED", 1)
 
     async def act(hub: Hub) -> None:
         said: list[dict[str, Any]] = []
         tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
-        before = hub.document("trials", NoArgs())
+        args = ExperimentArgs(experiment_id=7, chosen=None)
+        before = hub.document("experiment", args)
         for number in (1, 2):
-            tab.handle(f'{{"op": "follow", "id": {number}, "document": "trials"}}')
+            tab.handle(
+                f'{{"op": "follow", "id": {number}, "document": "experiment", '
+                '"args": {"experiment_id": 7}}'
+            )
             while len(said) < number:
                 await asyncio.sleep(0.01)
-        assert [each["error"] for each in said] == ["it is not there"] * 2
-        assert hub.document("trials", NoArgs()) is not before, "it is not kept"
+        assert all(each["error"].startswith("there is no experiment 7") for each in said)
+        assert hub.document("experiment", args) is not before, "it is not kept"
         tab.close()
 
-    run(act, Refusing())
+    run(act)

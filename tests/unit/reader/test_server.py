@@ -1,4 +1,4 @@
-"""The feeder's socket: who gets one, what its tab hears, and how connections are bounded."""
+"""The reader's socket: who gets one, what its tab hears, and how connections are bounded."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import errno
 import json
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,39 +18,22 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.netutil import bind_sockets
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from det_jupyter.contract.messages.pages import PAGE_PROTOCOL, MasterState
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter._version import __version__
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from det_jupyter.reader import server as servers
-from det_jupyter.reader.master_connection import MasterConnection
-from det_jupyter.reader.server import BoundedServer, Feeder, make_application
+from det_jupyter.reader.server import BoundedServer, Reader, make_application
 from det_jupyter.reader.tab import READ_ONLY
 
 MAY_WRITE = {"Authorization": "Bearer secret", "X-Det-May-Write": "1"}
 
 
-class Line(MasterConnection):
-    """A connection to a master whose state a test sets."""
-
-    def __init__(self) -> None:
-        super().__init__(may_start=False)
-        self.state: MasterState | Exception = MasterState(state="stopped")
-
-    def check(self) -> MasterState:
-        if isinstance(self.state, Exception):
-            raise self.state
-        return self.state
-
-    def client(self) -> Any:
-        raise MasterUnreachable("no master")
-
-
 class Served:
-    """A feeder that serves in this process."""
+    """A reader that serves in this process, of a master that has never run."""
 
     def __init__(self, listeners: list[socket.socket]) -> None:
-        self.line = Line()
-        self.feeder = Feeder("secret", self.line)
-        self.server = BoundedServer(make_application(self.feeder), waiting=self.feeder.waiting)
+        self.reader = Reader("secret", Path("/nowhere/det.sqlite3"))
+        self.server = BoundedServer(make_application(self.reader), waiting=self.reader.waiting)
         self.server.add_sockets(listeners)
         self.port: int = listeners[0].getsockname()[1]
         self._opened: list[WebSocketClientConnection] = []
@@ -64,11 +49,12 @@ class Served:
             tab.close()
         await self.until(num_tabs=0)
         self.server.stop()
-        self.feeder.close()
+        self.reader.close()
 
     async def until(self, num_tabs: int, num_waiting: int = 0) -> None:
         """Return once there are so many tabs, and connections without a request."""
-        while (len(self.feeder.tabs), self.feeder.waiting.num_pending) != (num_tabs, num_waiting):
+        reader = self.reader
+        while (len(reader.sockets), reader.waiting.num_pending) != (num_tabs, num_waiting):
             await asyncio.sleep(0.001)
 
 
@@ -112,46 +98,79 @@ def test_only_who_has_the_token_and_is_no_browser_gets_a_socket() -> None:
     asyncio.run(act())
 
 
-def test_a_tab_hears_of_the_master_at_first_and_when_its_state_changes() -> None:
+def test_the_first_frame_says_who_speaks() -> None:
     async def act() -> None:
         async with serving() as served:
             tab = await served.open()
-            hello = await heard(tab)
-            assert (hello["op"], hello["protocol"]) == ("hello", PAGE_PROTOCOL)
-            assert hello["instance"] == served.feeder.instance
-            assert hello["master"]["state"] == "starting"
-            for state in (MasterState(state="stopped"), OSError(5, "no folder")) * 2:
-                served.line.state = state
-                await served.feeder.check_master()
-            await tab.write_message('{"op": "ping"}')
-            assert (await heard(tab))["state"] == "stopped"
-            assert (await heard(tab))["op"] == "pong", "what has not changed is not told again"
-            late = await served.open()
-            assert (await heard(late))["master"]["state"] == "stopped"
-            watching = asyncio.create_task(served.feeder.watch_master())
-            served.line.state = MasterState(state="running", version="7")
             assert await heard(tab) == {
-                "op": "master", "state": "running", "version": "7", "problem": "", "command": "",
+                "op": "hello",
+                "instance": served.reader.instance,
+                "version": __version__,
+                "protocol": PAGE_PROTOCOL,
+                "master": {
+                    "state": "running", "version": __version__, "problem": "", "command": "",
+                },
             }  # fmt: skip
-            watching.cancel()
-            await served.until(num_tabs=2)
+            await tab.write_message('{"op": "ping"}')
+            assert (await heard(tab))["op"] == "pong"
+            late = await served.open()
+            assert (await heard(late))["instance"] == served.reader.instance
             late.close()
             await served.until(num_tabs=1)
+            assert Reader("secret", Path()).instance != served.reader.instance
+
+    asyncio.run(act())
+
+
+def test_it_is_idle_once_no_socket_was_open_for_so_long() -> None:
+    async def act() -> None:
+        async with serving() as served:
+            tab = await served.open()
+            idle = asyncio.create_task(served.reader.wait_until_idle(0.05))
+            await asyncio.sleep(0.2)
+            assert not idle.done(), "a socket is open"
+            tab.close()
+            await served.until(num_tabs=0)
+            closed_at = time.monotonic()
+            await idle
+            assert time.monotonic() >= closed_at + 0.05, "counted from its end"
+
+    asyncio.run(act())
+
+
+def test_a_socket_that_was_open_for_a_moment_counts() -> None:
+    async def act() -> None:
+        async with serving() as served:
+            reader = served.reader
+            (await served.open()).close()
+            await served.until(num_tabs=0)
+            assert reader.is_used.is_set()
+            began_at = time.monotonic()
+            idle = asyncio.create_task(reader.wait_until_idle(0.05))
+            await asyncio.sleep(0)
+            assert not reader.is_used.is_set()
+            reader.is_used.set()  # as a socket does that opens, and one that closes
+            await idle
+            assert time.monotonic() >= began_at + 0.1
 
     asyncio.run(act())
 
 
 @pytest.mark.parametrize(
-    ("may_write", "error"), [("0", READ_ONLY), ("", READ_ONLY), ("1", "no master")]
+    ("may_write", "error"), [("0", READ_ONLY), ("", READ_ONLY), ("1", "start it")]
 )
-def test_who_may_not_write_changes_nothing(may_write: str, error: str) -> None:
+def test_who_may_not_write_changes_nothing(
+    may_write: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))  # without a master
+
     async def act() -> None:
         async with serving() as served:
             tab = await served.open(**MAY_WRITE | {"X-Det-May-Write": may_write})
             await heard(tab)
             question = '{"op": "ask", "id": 1, "experiment_id": 7, "question": {"type": "change"}}'
             await tab.write_message(question)
-            assert (await heard(tab))["error"] == error
+            assert error in (await heard(tab))["error"]
 
     asyncio.run(act())
 

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-import threading
-from types import SimpleNamespace
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from det_jupyter.contract.documents.patches import changes
-from det_jupyter.contract.messages import State
+from det_jupyter.contract.messages import Archive, Delete
 from det_jupyter.errors import NotFound
-from det_jupyter.reader.experiment_source import ExperimentSource, SharedFollower
-from det_jupyter.reader.listeners import Listeners
-from det_jupyter.reader.master_connection import MasterConnection
-from det_jupyter.reader.overview import Overview
-from det_jupyter.reader.overview_sources import (
+from det_jupyter.master.machine.model.events import ExperimentDeleted
+from det_jupyter.reader import overview as overviews
+from det_jupyter.reader.list_sources import (
+    ExperimentsSource,
     cluster_source,
     comparison_source,
+    trials_source,
 )
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.reader.live_document import Source
+from det_jupyter.reader.overview import Overview
+from det_jupyter.reader.replica import Replica
 from tests.unit.client.test_compare import Master as Compared
 from tests.unit.client.test_compare import ended
-from tests.unit.reader.test_overview_sources import World
+from tests.unit.master.machine_world import completed, exited, registered, running, submitted
+from tests.unit.reader.reader_world import World as RealWorld
+from tests.unit.reader.reader_world import losses
+from tests.unit.reader.reader_world import world as open_world
+from tests.unit.reader.test_list_sources import World
 from tests.unit.view.view_cluster_samples import cluster, pool
-from tests.unit.view.view_samples import experiment, search_experiment, trial
+
+
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealWorld]:
+    """A master with two experiments that are over and one that runs."""
+    monkeypatch.setattr(overviews, "_CLUSTER_PERIOD_S", 0.0)
+    monkeypatch.setattr(overviews, "_SHARE", 0)
+    with open_world(tmp_path) as made:
+        made.tell(registered(2), submitted(), submitted("other"), submitted("third"))
+        for run in ("1.1.1", "2.2.1"):
+            made.tell(*running(run))
+            made.report(losses(1, 0.5, 0.4), run=run)
+            made.tell(*completed(allocation_id=run), exited(run))
+        made.tell(*running("3.3.1"))
+        yield made
 
 
 def marked(source: Any) -> list[int]:
@@ -50,8 +69,8 @@ def test_slots_are_told_once_rows_and_slots_are_there() -> None:
 def test_a_comparison_follows_its_own_experiments_until_one_is_deleted() -> None:
     world = World(3, 7, 9)
     master: Any = Compared(ended(3), ended(7))
-    connection = cast(MasterConnection, SimpleNamespace(client=lambda: master))
-    source = comparison_source(cast(Overview, world), connection, [3, 7])
+    master.advance = lambda: None
+    source = comparison_source(cast(Overview, world), cast(Replica, master), [3, 7])
     stale = marked(source)
     document = source.make()
     assert document is not None
@@ -68,85 +87,42 @@ def test_a_comparison_follows_its_own_experiments_until_one_is_deleted() -> None
         source.make()
 
 
-class Followed:
-    """The copy that tabs share, as a test sets it."""
-
-    def __init__(self, live: LiveExperiment | None) -> None:
-        self.listeners: Listeners[[]] = Listeners(lambda: lambda: None)
-        self.importance: Any = None
-        self.refreshed: list[Any] = []
-        self._follower = SimpleNamespace(live=live, lock=threading.Lock())
-
-    def follower(self) -> Any:
-        return self._follower
-
-    def refresh_importance(self, live: Any) -> None:
-        self.refreshed.append(live)
-
-
-def source_of(live: LiveExperiment | None, chosen: int | None = None) -> tuple[Any, Followed]:
-    followed = Followed(live)
-    return ExperimentSource(cast(SharedFollower, followed), chosen), followed
+def test_experiments_of_a_master_are_compared(
+    real: RealWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real.replica, "code", lambda number: {"Cell 1": f"n = {number}"})
+    source = comparison_source(Overview(real.replica), real.replica, [1, 2])
+    marked(source)
+    document = source.make()
+    assert document is not None
+    assert [side["label"] for side in document["sides"]] == ["1 digits", "2 other"]
+    late = comparison_source(Overview(real.replica), real.replica, [1, 4])
+    with pytest.raises(NotFound, match="no experiment 4"):
+        late.make()
+    real.tell(submitted())
+    document = late.make()  # it was submitted just now
+    assert document is not None
+    assert [side["id"] for side in document["sides"]] == [1, 4]
 
 
-def test_an_experiment_is_told_when_its_copy_is_there() -> None:
-    source, _ = source_of(None)
-    assert source.make() is None
-    live = LiveExperiment(experiment(trial()), [], [], 1)
-    source, followed = source_of(live)
-    stale = marked(source)
-    assert source.make() is not None
-    assert followed.refreshed == [live]
-    followed.listeners.notify()
-    assert stale == [1]
-    assert source.max_age_s is not None
-    live.experiment = experiment(trial(state=State.COMPLETED), state=State.COMPLETED, ended_at=2e9)
-    assert source.make() is not None
-    assert source.max_age_s is None, "nothing comes after the end"
-
-
-def test_of_a_search_the_rows_that_have_changed_are_sent() -> None:
-    view, curves, checkpoints, _ = search_experiment(64, 70)
-    live = LiveExperiment(view, curves, checkpoints, 1)
-    source, _ = source_of(live)
-    before = source.make()
-    live.experiment.trials[3].state = State.ERROR
-    live.experiment.trials[3].allocation = None
-    paths = {operation["path"].rpartition("/")[0] for operation in changes(before, source.make())}
-    assert {path for path in paths if path.startswith("/search/rows")} == {"/search/rows/3"}
-
-
-def test_an_importance_that_is_new_is_told_and_fetched_by_one_thread() -> None:
-    world = World(7)
-    connection = cast(MasterConnection, SimpleNamespace(client=lambda: None))
-    shared = SharedFollower(connection, cast(Overview, world), 7)
-    told: list[int] = []
-    shared.listeners.add(lambda: told.append(1))
-    live = LiveExperiment(experiment(trial()), [], [], 1)
-    shared.refresh_importance(live)  # there is none to be refreshed
-    begun, may_end = threading.Event(), threading.Event()
-
-    class Importance:
-        latest: Any = None
-        calls = 0
-
-        def refresh(self, given: LiveExperiment) -> None:
-            assert given is live
-            self.calls += 1
-            begun.set()
-            may_end.wait()
-            self.latest = "new"
-
-    importance: Any = Importance()
-    shared.importance = importance
-    shared.refresh_importance(live)
-    begun.wait()
-    shared.refresh_importance(live)
-    assert importance.calls == 1
-    may_end.set()
-    assert shared._fetching is not None
-    shared._fetching.join()
-    assert told == [1]
-    shared.refresh_importance(live)
-    shared._fetching.join()
-    assert (importance.calls, told) == (2, [1]), "it is the same"
+def test_all_documents_are_made_of_one_read(real: RealWorld) -> None:
+    overview = Overview(real.replica)
+    sources: list[Source] = [
+        ExperimentsSource(overview),
+        cluster_source(overview),
+        trials_source(overview, real.replica),
+    ]
+    stale = [marked(source) for source in sources]
+    assert [source.make() for source in sources] == [None, None, None]
+    real.replica.turn()
+    assert all(stale)
+    made: list[Any] = [source.make() for source in sources]
+    assert [*made[0]["rows"]] == ["1", "2", "3"]
+    assert made[1] is not None
+    assert [trial["experiment_id"] for trial in made[2]["trials"]] == [3]
+    real.tell(*completed(allocation_id="3.3.1"), exited("3.3.1"), Archive(experiment_id=1))
+    real.tell(Delete(experiment_id=2), ExperimentDeleted(experiment_id=2))
+    real.replica.turn()
+    made = [source.make() for source in sources]
+    assert [*made[0]["rows"]] == ["1", "3"]
+    assert made[2]["trials"] == []

@@ -104,6 +104,7 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
     for trial_id in experiment.trial_ids:
         del state.trials[trial_id]
     del state.experiments[experiment.id]
+    turn.changes.experiments.add(experiment.id)  # followers drop what is gone
 
 
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:

@@ -585,7 +585,7 @@ class RandomLife(RuleBasedStateMachine):
     @invariant()
     def the_queue_and_the_slots_can_be_shown(self) -> None:
         reasons = reasons_of(self.machine, self.now)
-        shown = cluster_view(self.machine, reasons.of, lambda name: True, now=self.now, limit=2)
+        shown = cluster_view(self.machine, reasons.of, now=self.now, limit=2)
         assert shown.num_waiting >= len(shown.queue)
         held = sum(job.num_running for job in job_entries(self.machine))
         assert held == sum(trial.holds_slots for trial in self.machine.state.trials.values())
@@ -634,7 +634,7 @@ class LaterLife(RandomLife):
             submitted("other"),
             *running("2.2.1"),
             *(saved(*each) for each in of_both),
-            *completed(20),
+            *completed(),
             exited(),
         ):
             self.tell(event)

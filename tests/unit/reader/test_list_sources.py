@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from det_jupyter.contract.documents.patches import apply_changes, changes
 from det_jupyter.contract.messages import ClusterView, State
+from det_jupyter.reader.list_sources import ExperimentsSource
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.overview import Overview
-from det_jupyter.reader.overview_sources import ExperimentsSource
 from tests.unit.front.verbs.finding_samples import row
 from tests.unit.view.view_cluster_samples import cluster, entry, pool
 
