@@ -1,21 +1,21 @@
-"""A feeder as the server extension starts it, and tabs that talk to it."""
+"""Tabs that talk to the reader of a real master."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 from websocket import WebSocket, WebSocketTimeoutException, create_connection
 
+from det_jupyter.connection import find_master
 from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.contract.documents.patches import Document, apply_changes
-
-TOKEN = "secret"
+from det_jupyter.contract.messages import MasterInfo
+from tests.processes import DetHome, find
 
 
 class Page:
@@ -108,20 +108,33 @@ class Page:
         return frame
 
 
-class FeederProcess:
-    """A feeder of its own."""
+class ReaderOfMaster:
+    """The reader of the master that runs; the first page starts it."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        assert process.stdout is not None
-        self.port = int(json.loads(process.stdout.readline())["port"])
+    def __init__(self, home: DetHome) -> None:
+        self._home = home
+
+    @property
+    def process(self) -> psutil.Process:
+        """Its process."""
+        found = find(self._home.path, "det_jupyter.reader")
+        assert found is not None
+        return found
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(_master().reader_url.rpartition(":")[2])
+
+    @property
+    def token(self) -> str:
+        """The master's token."""
+        return _master().token
 
     @contextmanager
-    def page(
-        self, *, may_write: bool = True, acks: bool = True, token: str = TOKEN
-    ) -> Iterator[Page]:
+    def page(self, *, may_write: bool = True, acks: bool = True) -> Iterator[Page]:
         """Open a tab."""
-        headers = [f"Authorization: Bearer {token}", f"X-Det-May-Write: {int(may_write)}"]
+        headers = [f"Authorization: Bearer {self.token}", f"X-Det-May-Write: {int(may_write)}"]
         url = f"ws://127.0.0.1:{self.port}/socket"
         socket = create_connection(url, header=headers, suppress_origin=True)
         try:
@@ -130,25 +143,7 @@ class FeederProcess:
             socket.close()
 
 
-@contextmanager
-def feeder_process(*, start_master: bool = False, token: str = TOKEN) -> Iterator[FeederProcess]:
-    """Run a feeder; it ends with its standard input."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "det_jupyter.reader"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps({"token": token, "start_master": start_master}) + "\n")
-        process.stdin.flush()
-        yield FeederProcess(process)
-        process.stdin.close()
-        assert process.wait() == 0
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+def _master() -> MasterInfo:
+    found = find_master()
+    assert found is not None
+    return found

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -33,6 +33,7 @@ from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.consult import consult
 from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.background.disks import DiskWatch
+from det_jupyter.master.background.reader_process import ReaderProcess
 from det_jupyter.master.background.tracking import LOG as TRACKERS_LOG
 from det_jupyter.master.background.tracking import Tracking
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
@@ -42,6 +43,7 @@ from det_jupyter.master.http.routes_alerts import alert_routes
 from det_jupyter.master.http.routes_checks import check_routes
 from det_jupyter.master.http.routes_disks import disk_routes
 from det_jupyter.master.http.routes_joined import joined_cluster_routes
+from det_jupyter.master.http.routes_reader import reader_routes
 from det_jupyter.master.http.routes_trackers import tracker_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
@@ -55,8 +57,10 @@ from det_jupyter.master.service.store import Store
 logger = logging.getLogger(__name__)
 
 IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
+READER: Sequence[str] = (sys.executable, "-m", "det_jupyter.reader")
 _IDLE_HOURS = 12.0
 _IDLE_CHECK_S = 60.0
+_BACKLOG = 2048  # connections that wait until the reader has been started
 _LISTEN_S = 2.0  # pause between attempts to open the port for agents of other computers
 _FILE_CHECK_S = 1.0
 _CLOCK_CHECK_S = 1.0
@@ -71,15 +75,21 @@ def serve(engine: Engine) -> None:
     _write_log()
     service = _open_service(engine)
     try:
-        # asyncio disables Nagle's algorithm only for sockets whose `proto` is TCP. With it, each
-        # response (headers, then body) is delayed by 40 ms, until a delayed acknowledgement.
-        with socket.socket(proto=socket.IPPROTO_TCP) as listener:
-            listener.bind(("127.0.0.1", 0))
-            program = _Program(service, AgentSupervisor(service, engine), listener)
+        with _loopback_socket() as listener, _loopback_socket() as readers:
+            readers.listen(_BACKLOG)
+            program = _Program(service, AgentSupervisor(service, engine), listener, readers)
             asyncio.run(program.run())
     finally:
         service.close()
     logger.info("ended")
+
+
+def _loopback_socket() -> socket.socket:
+    # asyncio disables Nagle's algorithm only for sockets whose `proto` is TCP. With it, each
+    # response (headers, then body) is delayed by 40 ms, until a delayed acknowledgement.
+    bound = socket.socket(proto=socket.IPPROTO_TCP)
+    bound.bind(("127.0.0.1", 0))
+    return bound
 
 
 def _open_service(engine: Engine) -> Service:
@@ -119,14 +129,27 @@ def _apply_pools_file(service: Service) -> None:
 
 
 class _Program:
-    """The running master."""
+    """The running master.
+
+    Args:
+        service: Its service.
+        supervisor: Keeps its agents running.
+        listener: The socket at which it serves.
+        readers: The socket at which its reader does.
+    """
 
     def __init__(
-        self, service: Service, supervisor: AgentSupervisor, listener: socket.socket
+        self,
+        service: Service,
+        supervisor: AgentSupervisor,
+        listener: socket.socket,
+        readers: socket.socket,
     ) -> None:
         self._service = service
         self._listener = listener
-        self._info = _describe_master(listener, service.default_storage)
+        self._info = _describe_master(listener, readers, service.default_storage)
+        self._reader = ReaderProcess(readers, self._info.token, READER)
+        service.commits.call(self._reader.tell_commit)
         access = self._access = service.access
         self._agent_listener = AgentListener(service, access, self._info.data_dir)
         self._clusters = Clusters(
@@ -146,6 +169,7 @@ class _Program:
                 alert_routes(service, self._alerting),
                 tracker_routes(service, self._tracking),
                 disk_routes(service),
+                reader_routes(self._reader),
             ],
         )
         self._server = Server(self._app, on_started=self._announce)
@@ -159,6 +183,7 @@ class _Program:
             loop.add_signal_handler(number, self._request_stop, False)
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         stop = asyncio.create_task(self._stop_requested.wait())
+        reading = asyncio.create_task(self._reader.run())
         others = [
             asyncio.create_task(self._agent_listener.consoles.keep_current()),
             asyncio.create_task(self._agent_listener.checks.keep_cuts_current()),
@@ -169,7 +194,12 @@ class _Program:
             asyncio.create_task(self._stay_findable()),
             asyncio.create_task(self._follow_clock(ClockWatch())),
             asyncio.create_task(
-                keep_trimmed(paths.master_output().name, "bridge-*.log", TRACKERS_LOG)
+                keep_trimmed(
+                    paths.master_output().name,
+                    paths.reader_log().name,
+                    "bridge-*.log",
+                    TRACKERS_LOG,
+                )
             ),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
@@ -188,6 +218,8 @@ class _Program:
                 self._service, self._supervisor, self._clusters, everything=self._everything
             )
         finally:
+            reading.cancel()  # not before: those who look see how trials end
+            await asyncio.gather(reading, return_exceptions=True)
             _remove_file(self._info)
             self._server.should_exit = True
             await self._agent_listener.close()
@@ -240,7 +272,7 @@ class _Program:
 
     async def _stop_when_idle(self, app: Guard) -> None:
         idle_s = 3600 * idle_hours()
-        while app.idle_s < idle_s or has_work(self._service):
+        while min(app.idle_s, self._reader.idle_s) < idle_s or has_work(self._service):
             await asyncio.sleep(min(_IDLE_CHECK_S, max(0.1, idle_s / 10)))
         logger.info("idle for %g hours", idle_s / 3600)
         self._request_stop(False)
@@ -287,10 +319,10 @@ def has_work(service: Service) -> bool:
     )
 
 
-def _describe_master(listener: socket.socket, storage: str) -> MasterInfo:
-    host, port = listener.getsockname()
+def _describe_master(listener: socket.socket, readers: socket.socket, storage: str) -> MasterInfo:
     return MasterInfo(
-        url=f"http://{host}:{port}",
+        url=_url_of(listener),
+        reader_url=_url_of(readers),
         token=secrets.token_urlsafe(32),
         **asdict(Process.of(os.getpid())),
         started_at=time.time(),
@@ -300,6 +332,11 @@ def _describe_master(listener: socket.socket, storage: str) -> MasterInfo:
         data_dir=str(paths.data_dir()),
         checkpoint_storage=storage,
     )
+
+
+def _url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()
+    return f"http://{host}:{port}"
 
 
 def _remove_file(info: MasterInfo) -> None:

@@ -2,7 +2,7 @@
 
     orderly    the master kills running trials, stores how they ended, and dismisses the agent; if
                an agent has no master, one is started for that
-    forced     agent, feeders and processes of runs that are left are terminated and killed
+    forced     agent, readers and processes of runs that are left are terminated and killed
 
 Processes are identified as in host/processes.py (decision 17): those that hold a lock of the home,
 those that belong to its folder of runs, and our programs whose working folder is that of its data:
@@ -27,9 +27,8 @@ from det_jupyter.connection import (
     waiting_for,
 )
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.locks import holder_of, is_locked, remove_lock
+from det_jupyter.contract.host.locks import holder_of, is_locked
 from det_jupyter.contract.host.run_processes import (
-    FEEDER,
     kill_processes_below,
     pids_below,
     programs_of,
@@ -43,7 +42,6 @@ from det_jupyter.errors import DetError, MasterUnreachable
 
 _CONNECT_S = 5.0  # how long an agent takes to connect: it retries at least once a second
 _AGENT_S = 10.0  # how long an agent may take to end its ranks
-_LOCK_S = 1.0  # others hold a lock for an instant to test whether it is held
 _POLL_S = 0.02
 _MOST_MASTERS = 5  # other programs may start a master while everything is stopped
 
@@ -138,7 +136,7 @@ def _is_agent_running() -> bool:
 
 
 def _force_end() -> list[str]:
-    """Terminate or kill agent, ranks, TensorBoards and feeders; return those that were running.
+    """Terminate or kill agent, ranks, TensorBoards and readers; return those that were running.
 
     Raises:
         DetError: Some of them do not end.
@@ -158,17 +156,8 @@ def _force_end() -> list[str]:
         left += [f"a process of a run (pid {pid})" for pid in survivors]
     for board in running_boards():
         (ended if board.end() else left).append(f"TensorBoard {board.id} (pid {board.pid})")
-    for lock in paths.feeder_locks():
-        feeder = holder_of(lock)
-        what = FEEDER
-        if feeder is not None:
-            what = f"{what} (pid {feeder.pid})"
-            feeder.end(_AGENT_S)
-        if not remove_lock(lock, timeout_s=_LOCK_S):
-            left.append(what if feeder else f"{what} (it holds {lock})")
-        elif feeder is not None:
-            ended.append(what)
-    for name, process in viewers_of(paths.data_dir()):  # whose files were removed
+    # A reader whose master was killed while it was frozen, and boards whose files were removed.
+    for name, process in viewers_of(paths.data_dir()):
         (ended if process.end(_AGENT_S) else left).append(f"{name} (pid {process.pid})")
     if left:
         raise DetError(

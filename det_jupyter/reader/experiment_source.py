@@ -86,11 +86,14 @@ class FollowedExperiment:
             MasterUnreachable: The database cannot be read now.
         """
         with self._lock:
-            if not self._replica.has(self._experiment_id):
-                was = "was deleted" if self._existed else "does not exist"
-                raise NotFound(f"experiment {self._experiment_id} {was}")
+            try:
+                view = self._view()
+            except NotFound:
+                if self._existed:
+                    raise NotFound(f"experiment {self._experiment_id} was deleted") from None
+                self._replica.advance()  # it may have been submitted just now
+                view = self._view()
             self._existed = True
-            view = self._view()
             self._read_curves(len(view.trials))
             self._importance.refresh(view)
             return build_view_state(

@@ -137,6 +137,7 @@ def comparison_source(overview: Overview, replica: Replica, numbers: Sequence[in
     def build() -> Any:
         if gone_numbers:
             raise NotFound(f"experiment {min(gone_numbers)} was deleted")
+        replica.advance()  # one may have been submitted just now
         return Comparison(fetch_experiments(replica, numbers)).state
 
     return StateSource(overview, build, concerns=concerns, period_s=2.0)

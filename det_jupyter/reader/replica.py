@@ -31,7 +31,7 @@ from det_jupyter.contract.messages import (
     ImportanceView,
 )
 from det_jupyter.contract.trial.captured import code_of
-from det_jupyter.errors import MasterUnreachable, NotFound
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
 from det_jupyter.master.service.current_views import Views
@@ -86,7 +86,7 @@ class Replica:
         self._store: Store | None = None
         self._machine = Machine()
         self._feed_seq = 0
-        self._news = News()  # since the last read that did not fail
+        self._news = News()  # that `read` has not returned yet
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
@@ -144,6 +144,13 @@ class Replica:
     def read(self) -> News:
         """Bring the state up to date, and return what has changed since the last call."""
         with self._lock:
+            self.advance()
+            news, self._news = self._news, News()
+        return news
+
+    def advance(self) -> None:
+        """Bring the state up to date; what has changed is in the next news."""
+        with self._lock:
             news = self._news
             store = self._opened(news)
             before = self._machine.queue.version
@@ -154,8 +161,7 @@ class Replica:
             known = self._machine.state.experiments
             news.gone |= {number for number in news.experiments if number not in known}
             news.experiments -= news.gone
-            self._news, self.is_ready = News(), True
-        return news
+            self.is_ready = True
 
     def _opened(self, news: News) -> Store:
         """Return the open database; at first, restore the newest snapshot."""
@@ -222,30 +228,9 @@ class Replica:
             except sqlite3.Error as error:
                 raise MasterUnreachable(f"the database cannot be read now: {error}") from error
 
-    def has(self, experiment_id: int) -> bool:
-        """Return whether there is such an experiment.
-
-        Raises:
-            MasterUnreachable: It may have been submitted just now; its event was not read yet.
-        """
-        with self.viewing():
-            assert self._store is not None
-            state = self._machine.state
-            is_known = experiment_id in state.experiments
-            if not is_known and self._store.history.events_after(state.seq, limit=1):
-                raise MasterUnreachable("the state is being read")
-        return is_known
-
     def experiment(self, experiment_id: int) -> ExperimentView:
-        """Return an experiment with its trials.
-
-        Raises:
-            NotFound: There is none of this number.
-            MasterUnreachable: That is not known yet.
-        """
+        """Return an experiment with its trials."""
         with self.viewing() as views:
-            if not self.has(experiment_id):
-                raise NotFound(f"there is no experiment {experiment_id}")
             return views.experiment(experiment_id)
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:

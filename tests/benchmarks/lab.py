@@ -11,7 +11,7 @@ a stand-in with eight GPUs that it samples ten times a second.
                   of experiments are in the page; its layout has the sidebar open
     updates       validations reported one by one to the master, while the sidebar shows the list,
                   and then an experiment's page in front. `patches` are what reaches the page: the
-                  feeder puts together what happens in between. Last, as many are made up in the
+                  reader puts together what happens in between. Last, as many are made up in the
                   page, of five experiments each
     latency       of GET /api/status, one after the other on one connection, alternating between
                   no socket and five sockets that follow everything an open tab follows
@@ -91,7 +91,7 @@ window.WebSocket = class extends Socket {
     }
   }
   send(text) {
-    // The feeder knows nothing of the patches that are made up below.
+    // The reader knows nothing of the patches that are made up below.
     if (!window.noted.isMakingUp || JSON.parse(text).op !== 'ack') {
       super.send(text);
     }
@@ -102,7 +102,7 @@ FORGET = """() => {
   Object.assign(window.noted, { frames: [], work_ms: [], frames_in: 0, bytes: 0 });
 }"""
 
-# Patches as the feeder would send them if it did not put any together: of five experiments each.
+# Patches as the reader would send them if it did not put any together: of five experiments each.
 MAKE_UP = """perSecond => {
   const { noted } = window;
   const { id, data } = noted.list;

@@ -1,11 +1,11 @@
-"""What the feeder costs: the first version of a long list, and its CPU while much happens.
+"""What the reader costs: the first version of a long list, and its CPU while much happens.
 
     python -m tests.benchmarks.reader [EXPERIMENTS] [TRIALS_OF_EACH]
 
 A real master has 1,000 experiments of 10 trials and one agent of 8 GPUs that reports what it is
 told to: it stands in for ranks and devices. Eight trials train; each of 100 reports a second says
 how far one of them is, and what its loss was. Five tabs follow experiments, slots, usage and a
-page each. The feeder's CPU is that of the process, in percent of a core.
+page each. The reader's CPU is that of the process, in percent of a core.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from tests.integration.master_support import (
     make_text_chunk,
     master_process,
 )
-from tests.reader_pages import FeederProcess, Page, feeder_process
+from tests.processes import DetHome
+from tests.reader_pages import Page, ReaderOfMaster
 
 SLOTS = 8
 UPDATES_PER_S = 100
@@ -130,7 +131,7 @@ class Gpus(FakeAgent):
 @contextmanager
 def busy_master(num_experiments: int, num_trials: int) -> Iterator[Gpus]:
     """Run a master with that many experiments, of which few are not over."""
-    home = Path(tempfile.mkdtemp(prefix="det-feeder-"))
+    home = Path(tempfile.mkdtemp(prefix="det-reader-"))
     os.environ[paths.HOME_VARIABLE] = str(home)
     with master_process(home) as master:
         info = master.start()
@@ -156,9 +157,9 @@ def busy_master(num_experiments: int, num_trials: int) -> Iterator[Gpus]:
         client.session.close()
 
 
-def measure_first(feeder: FeederProcess, what: str) -> None:
+def measure_first(reader: ReaderOfMaster, what: str) -> None:
     """Print how long the first version takes, and its bytes."""
-    with feeder.page() as page:
+    with reader.page() as page:
         started, before = time.perf_counter(), page.num_bytes
         page.follow(1, "experiments")
         rows = page.last(1)["rows"]
@@ -168,47 +169,47 @@ def measure_first(feeder: FeederProcess, what: str) -> None:
 
 
 def measure_load(
-    feeder: FeederProcess, agent: Gpus, what: str, documents: list[str], *, updates: int, hz: int
+    reader: ReaderOfMaster, agent: Gpus, what: str, documents: list[str], *, updates: int, hz: int
 ) -> dict[str, Any]:
-    """Print the feeder's CPU, and what a tab gets, while much happens."""
-    process = psutil.Process(feeder.process.pid)
+    """Print the reader's CPU, and what a tab gets, while much happens."""
+    process = psutil.Process(reader.process.pid)
     master = psutil.Process(json.loads(paths.master_file().read_text())["pid"])
     with ExitStack() as stack:
-        pages = [stack.enter_context(feeder.page()) for _ in range(5)]
+        pages = [stack.enter_context(reader.page()) for _ in range(5)]
         stopped = threading.Event()
-        readers = []
+        looking = []
         for page in pages:
             for number, name in enumerate(documents, start=1):
                 args: dict[str, dict[str, Any]] = {
                     "experiment": {"experiment_id": 1}, "usage": {"period_s": 1 / (hz or 1)},
                 }  # fmt: skip
                 page.follow(number, name, **args.get(name, {}))
-            readers.append(threading.Thread(target=read, args=(page, stopped)))
-        for reader in readers:
-            reader.start()
+            looking.append(threading.Thread(target=read, args=(page, stopped)))
+        for thread in looking:
+            thread.start()
         time.sleep(3)
         num_before = [sum(map(len, page.frames.values())) for page in pages]
         bytes_before = pages[0].num_bytes
-        of_feeder, of_master = sum(process.cpu_times()[:2]), sum(master.cpu_times()[:2])
+        of_reader, of_master = sum(process.cpu_times()[:2]), sum(master.cpu_times()[:2])
         started = time.perf_counter()
         done = report(agent, updates, hz)
         took = time.perf_counter() - started
-        of_feeder = (sum(process.cpu_times()[:2]) - of_feeder) / took * 100
+        of_reader = (sum(process.cpu_times()[:2]) - of_reader) / took * 100
         of_master = (sum(master.cpu_times()[:2]) - of_master) / took * 100
         num_frames = sum(map(len, pages[0].frames.values())) - num_before[0]
         rate = (pages[0].num_bytes - bytes_before) / took
         memory = process.memory_info().rss / 2**20
         stopped.set()
-        for reader in readers:
-            reader.join()
+        for thread in looking:
+            thread.join()
     print(
-        f"{what:30} {done / took:4.0f} updates/s  feeder {of_feeder:5.1f} %  "
+        f"{what:30} {done / took:4.0f} updates/s  reader {of_reader:5.1f} %  "
         f"master {of_master:5.1f} %  {num_frames / took:5.1f} patches/s and "
         f"{rate / 1000:7.1f} kB/s to a tab, {memory:.0f} MB"
     )
     return {
         "what": what,
-        "feeder": of_feeder,
+        "reader": of_reader,
         "master": of_master,
         "patches_per_s": num_frames / took,
     }
@@ -241,21 +242,21 @@ def main() -> None:
     """Measure everything."""
     numbers = [int(word) for word in sys.argv[1:]]
     with busy_master(*(numbers or [1000, 10])) as agent:
-        with feeder_process() as feeder:
-            measure_first(feeder, "cold")
-            measure_first(feeder, "warm")
-            loads = [
-                measure_load(feeder, agent, what, documents.split(), updates=updates, hz=hz)
-                for what, documents, updates, hz in (
-                    ("nothing happens", "experiments cluster", 0, 0),
-                    ("list, slots, trials", "experiments cluster trials", UPDATES_PER_S, 0),
-                    ("a page", "experiments cluster experiment", UPDATES_PER_S, 0),
-                    ("usage", "cluster usage", 0, HZ),
-                    ("all of it", "experiments cluster trials experiment usage",
-                     UPDATES_PER_S, HZ),
-                )
-            ]  # fmt: skip
-        print(json.dumps({"feeder": loads}))
+        reader = ReaderOfMaster(DetHome(Path(os.environ[paths.HOME_VARIABLE])))
+        measure_first(reader, "cold")
+        measure_first(reader, "warm")
+        loads = [
+            measure_load(reader, agent, what, documents.split(), updates=updates, hz=hz)
+            for what, documents, updates, hz in (
+                ("nothing happens", "experiments cluster", 0, 0),
+                ("list, slots, trials", "experiments cluster trials", UPDATES_PER_S, 0),
+                ("a page", "experiments cluster experiment", UPDATES_PER_S, 0),
+                ("usage", "cluster usage", 0, HZ),
+                ("all of it", "experiments cluster trials experiment usage",
+                 UPDATES_PER_S, HZ),
+            )
+        ]  # fmt: skip
+        print(json.dumps({"reader": loads}))
 
 
 if __name__ == "__main__":

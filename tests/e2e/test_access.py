@@ -26,27 +26,28 @@ from det_jupyter.client.environment import with_environment
 from det_jupyter.contract.host.blobs import BlobStore
 from tests.another_user import as_another_user
 from tests.processes import DetHome, processes_of, socket_folders
-from tests.reader_pages import feeder_process
+from tests.reader_pages import ReaderOfMaster
 from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can play another user")
 
 SECRET_NAME, SECRET = "DET_TEST_SECRET", "value-that-is-in-one-file-only"
-FEEDERS_TOKEN = "token-that-the-feeder-has-from-a-pipe"
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 # What each program may listen to, and what it answers without credentials. gloo's ports accept
 # connections: docs/security.md has what follows.
+OF_READER = "HTTP/1.1 404"  # its only route needs the token
 PORTS = {
-    "det_jupyter.master": {"127.0.0.1": "HTTP/1.1 401", "::": ""},  # the second one is for TLS
-    "det_jupyter.reader": {"127.0.0.1": "HTTP/1.1 404"},  # its only route needs a token
-    "rank": {"127.0.0.1": ""},
+    # It holds the reader's, and does not accept there; the one for all interfaces is for TLS.
+    "det_jupyter.master": {"127.0.0.1": {"HTTP/1.1 401", OF_READER}, "::": {""}},
+    "det_jupyter.reader": {"127.0.0.1": {OF_READER}},
+    "rank": {"127.0.0.1": {""}},
 }
 
 
 @dataclass
 class Lived:
-    """A home in which a trial of two ranks trains, whose master listens to agents too; a feeder.
+    """A home in which a trial of two ranks trains, a page is open, and agents may connect.
 
     The routes of Jupyter Server's extension, in whose process it has no port of its own, are a
     matrix in tests/integration/server/test_server_who.py; those of agents in test_agent_routes.py.
@@ -65,13 +66,12 @@ class Lived:
         return {
             "the master's token": self.client.session.info.token,
             "the agent's token": self.agents_token,
-            "the feeder's token": FEEDERS_TOKEN,
             "the value of a variable": SECRET,
         }
 
 
 def program_of(process: psutil.Process) -> str:
-    found = re.search(r"det_jupyter\.(master|agent|front\.pages)\b", " ".join(process.cmdline()))
+    found = re.search(r"det_jupyter\.(master|agent|reader)\b", " ".join(process.cmdline()))
     return found[0] if found else "rank"
 
 
@@ -89,7 +89,7 @@ def lived(home: DetHome, temporary: Path) -> Iterator[Lived]:
     experiment = create(client, config, capsule)
     try:
         wait_for_steps(experiment, 5)
-        with feeder_process(token=FEEDERS_TOKEN):
+        with ReaderOfMaster(home).page():
             yield Lived(home, client, credentials["token"], temporary)
         assert not experiment.view.state.is_terminal
     finally:
@@ -126,15 +126,14 @@ def assert_all_refused(lived: Lived, status: int, headers: dict[str, str]) -> No
 
 
 def test_only_known_ports_are_open_and_answer_nothing_to_strangers(lived: Lived) -> None:
-    found: dict[str, set[str]] = {}
+    found: dict[str, dict[str, set[str]]] = {}
     for pid, program in lived.processes().items():
         for each in psutil.Process(pid).net_connections("tcp"):
             if each.status == psutil.CONN_LISTEN:
-                assert each.laddr.ip in PORTS.get(program, {}), (program, each.laddr)
-                found.setdefault(program, set()).add(each.laddr.ip)
                 status = answer_of(each.laddr.port)[: len("HTTP/1.1 401")]
-                assert status == PORTS[program][each.laddr.ip], (program, each.laddr)
-    assert found == {program: set(addresses) for program, addresses in PORTS.items()}
+                answers = found.setdefault(program, {}).setdefault(each.laddr.ip, set())
+                answers.add(status)
+    assert found == PORTS
 
 
 def answer_of(port: int) -> str:
@@ -159,9 +158,8 @@ def test_secrets_are_in_files_of_the_user_alone_and_in_no_log_or_command(lived: 
                 assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, (name, path)
                 places[name].add(path.relative_to(lived.home.path).parts[1])
     assert places == {
-        "the master's token": {"master.json"},
+        "the master's token": {"master.json"},  # the reader has it from a pipe
         "the agent's token": set(),  # the master has a digest of it
-        "the feeder's token": set(),  # it came over a pipe
         "the value of a variable": {"blobs"},
     }
     for pid in lived.processes():

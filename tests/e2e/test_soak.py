@@ -30,7 +30,7 @@ DAMAGES = ELEVEN | MORE
 FAULTS = [
     Fault("rank", "SIGSTOP"),
     Fault("client", "SIGTERM"),
-    Fault("feeder", "SIGKILL"),
+    Fault("reader", "SIGKILL"),
     Fault("server", "SIGKILL"),
     Fault("master", "SIGTERM"),
     Fault("loader", "SIGKILL"),

@@ -331,11 +331,13 @@ class MasterProcess:
         """Variables of processes that belong to it."""
         return os.environ | {paths.HOME_VARIABLE: str(self.home)}
 
-    def start(self, **variables: str) -> MasterInfo:
+    def start(
+        self, main: str = "det_jupyter.master.__main__:main", **variables: str
+    ) -> MasterInfo:
         """Start it and wait until it serves."""
         source = fork_source("det_jupyter.master.__main__", "det_jupyter.master.serve")
         self._process = source.start(
-            "det_jupyter.master.__main__:main",
+            main,
             argv=["master", "serve", "--no-agent"],
             environment=self.environ | variables,
         )

@@ -35,12 +35,12 @@ PROGRAMS = {
 # Benchmarks that are not run here, and why.
 NOT_HERE = {
     "ddp_scaling": "trains real models on all cores for minutes",
-    "feeder": "has fixed times: a minute",
     "lab": "starts JupyterLab with a history of experiments: minutes",
     "hang_doctor": "waits for hangs: minutes",
     "integrations": "needs the libraries of `make test-integrations`",
     "loop_overhead": "tests/integration/test_loop_overhead.py",
     "machines": "needs network namespaces",
+    "reader": "has fixed times: a minute",
     "profiler_overhead": "tests/unit/test_profiler_overhead.py has its parts; needs minutes",
     "scheduler_scale": "half a minute of all cores with --quick",
     "series_history": "stores hours of samples: minutes",

@@ -246,9 +246,9 @@ def test_programs_without_their_locks_are_ended_too(
     found = [[("agent", Program(7)), ("fork server", Program(8, is_alive=False))], []]
     monkeypatch.setattr(stopping, "programs_of", lambda folder: found.pop(0) if found else [])
     assert stopping.end_everything() == ["the agent (pid 7)"]
-    left = [("fork server", Program(8, ends=False)), ("feeder", Program(9, ends=False))]
+    left = [("fork server", Program(8, ends=False)), ("master", Program(9, ends=False))]
     monkeypatch.setattr(stopping, "programs_of", lambda folder: left)
-    with pytest.raises(DetError, match=r"the fork server \(pid 8\), the feeder \(pid 9\)"):
+    with pytest.raises(DetError, match=r"the fork server \(pid 8\), the master \(pid 9\)"):
         stopping.end_everything()
 
 

@@ -1,4 +1,4 @@
-"""The feeder with a real master and real trials: what a page gets, whatever becomes of either."""
+"""The reader of a real master with real trials: what a page gets, whatever becomes of either."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import psutil
 import pytest
 from tornado.web import RequestHandler
-from websocket import WebSocketBadStatusException, create_connection
+from websocket import (
+    WebSocketBadStatusException,
+    WebSocketConnectionClosedException,
+    create_connection,
+)
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client
-from det_jupyter.connection import find_master
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound
-from det_jupyter.master.stopping import end_everything
-from det_jupyter.reader.server import Feeder, make_application
-from tests.processes import DetHome, det_home, wait_until
-from tests.reader_pages import FeederProcess, Page, feeder_process
+from det_jupyter.reader.server import Reader, make_application
+from tests.processes import DetHome, det_home
+from tests.reader_pages import Page, ReaderOfMaster
 from tests.trials import slow, small_config, submit, wait_for_steps
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    path = tmp_path_factory.mktemp("feeder") / "home"
+    path = tmp_path_factory.mktemp("reader") / "home"
     with det_home(path, {CPU_SLOTS_VARIABLE: "2"}) as home:
         yield home
 
@@ -44,14 +45,13 @@ def client(home: DetHome) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def feeder(client: Client) -> Iterator[FeederProcess]:
-    with feeder_process() as process:
-        yield process
+def reader(client: Client, home: DetHome) -> ReaderOfMaster:
+    return ReaderOfMaster(home)
 
 
 @pytest.fixture
-def page(feeder: FeederProcess) -> Iterator[Page]:
-    with feeder.page() as page:
+def page(reader: ReaderOfMaster) -> Iterator[Page]:
+    with reader.page() as page:
         yield page
 
 
@@ -71,38 +71,38 @@ def test_the_first_frame_says_who_speaks(page: Page) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Authorization: Bearer wrong", "Authorization: secret"])
-def test_without_the_token_a_socket_is_refused(feeder: FeederProcess, header: str) -> None:
-    url = f"ws://127.0.0.1:{feeder.port}/socket"
+def test_without_the_token_a_socket_is_refused(reader: ReaderOfMaster, header: str) -> None:
+    url = f"ws://127.0.0.1:{reader.port}/socket"
     with pytest.raises(WebSocketBadStatusException, match="403"):
         create_connection(url, header=[header] if header else [], suppress_origin=True)
 
 
-def test_no_route_is_served_without_the_token(feeder: FeederProcess) -> None:
+def test_no_route_is_served_without_the_token(reader: ReaderOfMaster) -> None:
     """By the application's own routes, with every verb."""
-    application = make_application(cast(Feeder, None))
+    application = make_application(cast(Reader, None))
     rules = [rule for router in application.default_router.rules for rule in router.target.rules]
     paths = [rule.matcher._path for rule in rules]
     assert paths == ["/socket"]
-    with httpx.Client(base_url=f"http://127.0.0.1:{feeder.port}", trust_env=False) as http:
+    with httpx.Client(base_url=f"http://127.0.0.1:{reader.port}", trust_env=False) as http:
         for verb in RequestHandler.SUPPORTED_METHODS:
             for path, status in ((paths[0], 403), ("/", 404), ("/socket/x", 404)):
                 answer = http.request(verb, path)
                 assert (answer.status_code, answer.content) == (status, b""), (verb, path)
 
 
-def test_a_browser_is_refused_though_it_had_the_token(feeder: FeederProcess) -> None:
+def test_a_browser_is_refused_though_it_had_the_token(reader: ReaderOfMaster) -> None:
     with pytest.raises(WebSocketBadStatusException, match="403"):
-        create_connection(f"ws://127.0.0.1:{feeder.port}/socket", origin="http://evil.example",
-                          header=["Authorization: Bearer secret"])  # fmt: skip
+        create_connection(f"ws://127.0.0.1:{reader.port}/socket", origin="http://evil.example",
+                          header=[f"Authorization: Bearer {reader.token}"])  # fmt: skip
 
 
 @contextmanager
-def crowd_at(feeder: FeederProcess, size: int) -> Iterator[list[socket.socket]]:
+def crowd_at(reader: ReaderOfMaster, size: int) -> Iterator[list[socket.socket]]:
     """Connect so often, and send a part of a request."""
     crowd: list[socket.socket] = []
     try:
         for _ in range(size):
-            crowd.append(socket.create_connection(("127.0.0.1", feeder.port)))
+            crowd.append(socket.create_connection(("127.0.0.1", reader.port)))
             crowd[-1].send(b"GET /socket HTTP/1.1\r\nHost: x\r\n")
         yield crowd
     finally:
@@ -110,30 +110,30 @@ def crowd_at(feeder: FeederProcess, size: int) -> Iterator[list[socket.socket]]:
             one.close()
 
 
-def test_half_open_connections_of_others_do_not_fill_the_feeder(
-    feeder: FeederProcess, page: Page
+def test_half_open_connections_of_others_do_not_fill_the_reader(
+    reader: ReaderOfMaster, page: Page
 ) -> None:
-    process = psutil.Process(feeder.process.pid)
+    process = psutil.Process(reader.process.pid)
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
-    with crowd_at(feeder, 1000):
+    with crowd_at(reader, 1000):
         assert process.num_fds() < 400
-        with feeder.page() as newcomer:
+        with reader.page() as newcomer:
             assert newcomer.hello["op"] == "hello"
         page.send(op="ping")  # one that was there before is still served
         page.until(lambda: page.num_pongs)
 
 
-def test_without_a_file_for_another_connection_the_feeder_pauses(
-    feeder: FeederProcess, page: Page
+def test_without_a_file_for_another_connection_the_reader_pauses(
+    reader: ReaderOfMaster, page: Page
 ) -> None:
-    process = psutil.Process(feeder.process.pid)
+    process = psutil.Process(reader.process.pid)
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (process.num_fds(), 400))
-    with crowd_at(feeder, 1):
+    with crowd_at(reader, 1):
         cpu_s = sum(process.cpu_times()[:2])
         page.drain(1.5)
         assert sum(process.cpu_times()[:2]) - cpu_s < 0.75  # it does not try again and again
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
-        with feeder.page() as newcomer:
+        with reader.page() as newcomer:
             assert newcomer.hello["op"] == "hello"
 
 
@@ -190,17 +190,17 @@ def test_a_trial_is_in_every_document_until_it_is_over(client: Client, page: Pag
 
 
 def test_a_page_that_was_cut_off_gets_what_it_lacks(
-    client: Client, feeder: FeederProcess, page: Page
+    client: Client, reader: ReaderOfMaster, page: Page
 ) -> None:
     page.follow(1, "experiments")  # as the server's own follower does
     old = submit(client, small_config())
     old.wait()
-    with feeder.page() as cut:
+    with reader.page() as cut:
         cut.follow(1, "experiments")
         cut.until(lambda: lines_of(cut).get(old.id, {}).get("status") == "completed")
     new = submit(client, small_config())
     new.wait()
-    with feeder.page() as again:
+    with reader.page() as again:
         assert again.hello["instance"] == cut.hello["instance"]
         again.follow(1, "experiments", has=cut)
         again.until(lambda: lines_of(again).get(new.id, {}).get("status") == "completed")
@@ -208,9 +208,9 @@ def test_a_page_that_was_cut_off_gets_what_it_lacks(
 
 
 def test_a_page_that_does_not_acknowledge_is_not_flooded(
-    client: Client, feeder: FeederProcess
+    client: Client, reader: ReaderOfMaster
 ) -> None:
-    with feeder.page(acks=False) as page:
+    with reader.page(acks=False) as page:
         trial = submit(client, slow(0.01))
         page.follow(1, "experiments")
         page.follow(2, "experiment", experiment_id=trial.id)
@@ -224,7 +224,7 @@ def test_a_page_that_does_not_acknowledge_is_not_flooded(
 
 
 def test_questions_are_answered_and_changes_need_leave(
-    client: Client, feeder: FeederProcess, page: Page
+    client: Client, reader: ReaderOfMaster, page: Page
 ) -> None:
     trial = submit(client, slow(0.05))
     wait_for_steps(trial, 2)
@@ -233,7 +233,7 @@ def test_questions_are_answered_and_changes_need_leave(
     assert "name: small" in answer["data"]["yaml"]
     assert "there is no question" in page.ask(2, trial.id, "nothing")["error"]
     assert "there is no experiment 999" in page.ask(3, 999, "config")["error"]
-    with feeder.page(may_write=False) as guest:
+    with reader.page(may_write=False) as guest:
         for number, kind in enumerate(("command", "change", "profile")):
             said = guest.ask(number, trial.id, kind, command="kill")
             assert said["error"].startswith("you may look at experiments")
@@ -291,65 +291,57 @@ def test_what_is_over_and_goes_on_is_followed_again(client: Client, page: Page) 
     page.until(lambda: page.last(1)["summary"] == ["step 90"])
 
 
-def test_documents_go_on_after_the_master_was_killed(home: DetHome, page: Page) -> None:
+def test_a_reader_that_was_killed_is_started_again_and_costs_no_trial_anything(
+    client: Client, reader: ReaderOfMaster
+) -> None:
+    trial = submit(client, slow(0.02))
+    wait_for_steps(trial, 2)
+    with reader.page() as page:
+        page.follow(1, "experiment", experiment_id=trial.id)
+        page.last(1)
+        killed = reader.process
+        killed.kill()
+        with pytest.raises((WebSocketConnectionClosedException, ConnectionError)):
+            page.drain(600)
+    with reader.page() as again:
+        assert again.hello["instance"] != page.hello["instance"]
+        again.follow(1, "experiment", experiment_id=trial.id)
+        again.until(lambda: again.last(1)["status"] == "completed")
+    assert reader.process.pid != killed.pid
+    assert trial.view.trials[0].restarts == 0
+
+
+def test_documents_are_made_while_the_master_does_not_answer(
+    home: DetHome, client: Client, reader: ReaderOfMaster, page: Page
+) -> None:
+    trial = submit(client, small_config())
+    trial.wait()
+    page.follow(1, "experiments")
+    page.last(1)
+    home.master().suspend()
+    try:
+        with reader.page() as other:
+            other.follow(1, "experiment", experiment_id=trial.id)
+            assert other.last(1)["status"] == "completed"
+            other.follow(2, "experiments")
+            assert str(trial.id) in other.last(2)["rows"]
+    finally:
+        home.master().resume()
+
+
+def test_a_reader_ends_with_its_master_and_the_next_master_has_another(
+    home: DetHome, reader: ReaderOfMaster, page: Page
+) -> None:
     client = home.client()
     trial = submit(client, slow(0.05))
-    page.follow(1, "experiments")
-    page.follow(2, "experiment", experiment_id=trial.id)
-    page.until(lambda: page.last(2)["summary"])
-    before = page.last(2)["summary"]
+    page.follow(1, "experiment", experiment_id=trial.id)
+    page.until(lambda: page.last(1)["summary"])
+    before, process = page.last(1)["summary"], reader.process
     home.master().send_signal(signal.SIGKILL)
-    page.until(lambda: page.last(2)["summary"] != before)
-    page.until(lambda: lines_of(page)[trial.id]["status"] == "completed")
-    page.until(lambda: [said["state"] for said in page.masters][-1:] in ([], ["running"]))
-    client.session.close()
-
-
-def test_a_stopped_master_is_not_revived_and_a_frozen_one_is_said_to_be(
-    home: DetHome, page: Page
-) -> None:
-    process = home.master()
-    page.follow(1, "cluster")
-    page.last(1)
-    process.suspend()
-    page.until(lambda: page.masters)
-    said = page.masters[-1]
-    assert (said["state"], said["command"]) == ("silent", f"kill -CONT {process.pid}")
-    process.resume()
-    page.until(lambda: page.masters[-1]["state"] == "running")
-    home.stop()
     process.wait()
-    page.until(lambda: page.masters[-1]["state"] == "stopped")
-    assert page.masters[-1]["problem"] == ""
-    assert "no det_jupyter master runs" in page.ask(1, 1, "config")["error"]
-    page.drain(1.5)
-    assert find_master() is None
-    client = home.client()
-    page.until(lambda: page.masters[-1]["state"] == "running")
-    submit(client, slow(0.05))
-    page.until(lambda: page.last(1)["num_slots_used"] > 0)
+    client.experiment(trial.id)  # starts the next master
+    with reader.page() as again:
+        again.follow(1, "experiment", experiment_id=trial.id)
+        again.until(lambda: again.last(1)["summary"] != before)
+        again.until(lambda: again.last(1)["status"] == "completed")
     client.session.close()
-
-
-@pytest.mark.usefixtures("light_torch")
-def test_a_feeder_may_start_the_master_at_first_and_ends_with_everything(tmp_path: Path) -> None:
-    with (
-        det_home(tmp_path / "home", {CPU_SLOTS_VARIABLE: "1"}),
-        feeder_process(start_master=True) as feeder,
-        feeder.page() as page,
-    ):
-        if page.hello["master"]["state"] != "running":
-            page.until(lambda: page.masters and page.masters[-1]["state"] == "running")
-        page.follow(1, "cluster")
-        assert page.last(1)["num_slots"] in (0, 1)
-        wait_until(find_master, "the master runs")
-        assert end_everything()[0] == "the master"
-        assert feeder.process.wait() == 0
-
-
-def test_a_feeder_ends_with_its_standard_input() -> None:
-    with feeder_process() as feeder:
-        process = psutil.Process(feeder.process.pid)
-        assert feeder.process.stdin is not None
-        feeder.process.stdin.close()
-        process.wait()

@@ -16,12 +16,10 @@ import pytest
 from det_jupyter.client import boards
 from det_jupyter.client.boards import start_board
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.locks import holder_of
-from det_jupyter.contract.host.run_processes import FEEDER, viewers_of
+from det_jupyter.contract.host.run_processes import viewers_of
 from det_jupyter.contract.host.tensorboards import Board
 from tests.integration.master_support import MasterProcess
 from tests.processes import find, processes_of, wait_until
-from tests.reader_pages import feeder_process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -77,7 +75,7 @@ def test_viewers_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> No
         folder.mkdir(parents=True)
     with (
         running(*BOARD, "1", "--foreground", folder=folders[0]) as board,
-        running("-m", "det_jupyter.reader", folder=folders[0]) as feeder,
+        running("-m", "det_jupyter.reader", folder=folders[0]) as reader,
         running(*BOARD, "1", "--foreground", folder=folders[1]) as of_another_home,
         running(*BOARD, "1", "--foreground", folder=tmp_path) as of_the_user,
         running("-m", "tensorboard.main", folder=folders[0]) as of_the_user_too,
@@ -86,23 +84,19 @@ def test_viewers_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> No
         command = MasterProcess(homes[0])
         assert command.run("stop", "--everything") == (
             0,
-            f"Ended: TensorBoard (pid {board.pid}), what feeds pages of JupyterLab "
-            f"(pid {feeder.pid}). Nothing runs now.\n",
+            f"Ended: TensorBoard (pid {board.pid}), the reader (pid {reader.pid}). "
+            "Nothing runs now.\n",
         )
-        assert (board.wait(), feeder.wait()) == (-signal.SIGTERM, -signal.SIGTERM)
+        assert (board.wait(), reader.wait()) == (-signal.SIGTERM, -signal.SIGTERM)
         spared = (of_another_home, of_the_user, of_the_user_too)
         assert [process.poll() for process in spared] == [None, None, None]
 
 
-def test_viewers_work_in_the_folder_by_which_they_are_found(
+def test_a_board_works_in_the_folder_by_which_it_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     data = paths.data_dir()
-    with feeder_process() as feeder:
-        pid = feeder.process.pid
-        wait_until(lambda: holder_of(paths.feeder_lock(pid)), "the feeder has its lock")
-        assert [(name, found.pid) for name, found in viewers_of(data)] == [(FEEDER, pid)]
     begun = list[tuple[str, bool]]()
 
     def look(process: subprocess.Popen[bytes], board: Board) -> None:

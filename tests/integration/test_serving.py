@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -32,6 +33,7 @@ from tests.integration.master_support import (
     bench_with_trial,
     gang_exited,
 )
+from tests.integration.reader_stand_in import ask, command_of
 from tests.processes import wait_until
 
 
@@ -126,6 +128,8 @@ def test_a_master_announces_itself_and_what_it_has_announced_goes_with_it() -> N
         assert stat.S_IMODE(paths.master_file().stat().st_mode) == 0o600
         assert (found.pid, found.version, found.protocol) == (os.getpid(), __version__, PROTOCOL)
         assert found.url.startswith("http://127.0.0.1:")
+        assert found.reader_url.startswith("http://127.0.0.1:")
+        assert found.reader_url != found.url
         assert found.data_dir == str(paths.data_dir())
         assert found.process.is_alive
         assert session.get("/status")["problems"] == []
@@ -164,6 +168,20 @@ def test_an_idle_master_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.IDLE_VARIABLE, "0.00001")
     play(lambda session: None, stops=False)
     assert "idle for 1e-05 hours" in (paths.log_dir() / "master.log").read_text()
+
+
+def test_a_master_whose_reader_runs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.IDLE_VARIABLE, "0.00003")  # 0.1 s
+    monkeypatch.setattr(module, "READER", command_of("usual"))
+
+    def scene(session: Session) -> None:
+        pid = ask(session.info.reader_url)["pid"]
+        time.sleep(0.5)
+        assert ask(session.info.reader_url)["pid"] == pid
+        os.kill(pid, signal.SIGTERM)  # what is left to do is to wait
+
+    play(scene, stops=False)
+    assert "idle for 3e-05 hours" in (paths.log_dir() / "master.log").read_text()
 
 
 def test_checkpoints_go_to_the_folder_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,16 +95,16 @@ def cut_after_a_ping(ui: LabPage) -> bool:
     return ui.status.get_attribute("data-det-link") == "cut"
 
 
-def test_the_feeder_is_killed(watched: tuple[LabPage, Experiment], home: DetHome) -> None:
+def test_the_reader_is_killed(watched: tuple[LabPage, Experiment], home: DetHome) -> None:
     ui, experiment = watched
-    feeder = find(home.path, "det_jupyter.reader")
-    assert feeder is not None
-    feeder.kill()
-    wait_until_gone(feeder.pid)
+    reader = find(home.path, "det_jupyter.reader")
+    assert reader is not None
+    reader.kill()
+    wait_until_gone(reader.pid)
     wait_until(
         lambda: (
             (again := find(home.path, "det_jupyter.reader")) is not None
-            and again.pid != feeder.pid
+            and again.pid != reader.pid
         ),
         "another one runs",
     )
@@ -163,10 +163,7 @@ def test_a_master_of_another_version_is_said_with_the_command(
     note = home.path / "runtime" / "master.json"
     before = note.read_text()
     changed = json.loads(before) | {"protocol": 1, "version": "0.0.1"}
-    feeder = find(home.path, "det_jupyter.reader")
-    assert feeder is not None
-    note.write_text(json.dumps(changed))
-    feeder.kill()
+    note.write_text(json.dumps(changed))  # the reader serves on, and the page says what is wrong
     try:
         expect(ui.status).to_have_attribute("data-det-link", "mismatch")
         banner = ui.sidebar.node.locator(".jp-DetLinkBanner")

@@ -27,7 +27,7 @@ from tests.processes import processes_below
 
 ROLES = (
     "master", "agent", "agent elsewhere", "lease watch", "fork server", "rank", "loader",
-    "script", "server", "feeder", "client",
+    "script", "server", "reader", "client",
 )  # fmt: skip
 # What the processes of a role train; those of all other roles serve several experiments.
 _TRAINED = {
@@ -38,7 +38,7 @@ _TRAINED = {
 # How often each is hit: without agent or fork server, everything starts anew, which takes seconds.
 _OFTEN = {
     "master": 3, "agent": 1, "agent elsewhere": 1, "lease watch": 1, "fork server": 1, "rank": 6,
-    "loader": 5, "script": 2, "server": 2, "feeder": 2, "client": 3,
+    "loader": 5, "script": 2, "server": 2, "reader": 2, "client": 3,
 }  # fmt: skip
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 _WEIGHTS = dict(zip(SIGNALS, (5, 2, 3), strict=True))
@@ -50,7 +50,7 @@ _MODULES = {
     "det_jupyter.master": "master",
     "det_jupyter.agent": "agent",
     "det_jupyter.agent.runs.lease_watch": "lease watch",
-    "det_jupyter.reader": "feeder",
+    "det_jupyter.reader": "reader",
     "jupyter_server": "server",
     "det_jupyter": "client",
 }

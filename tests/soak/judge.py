@@ -247,7 +247,8 @@ KEPT: dict[str, str] = {
     r"data/code/[0-9a-f]+/": "unpacked from blobs, and again if it is missing",
     r"data/agents/[a-z.-]+": "without them no agent elsewhere connects, so no trial ends there",
     r"data/logs/(agent\.log|master\.(log|out)|zygote-[0-9a-f]+\.out)(\.\d+)?": "for people",
-    r"runtime/(master\.json|(agent|master)\.sockets|feeder-\d+\.lock)": "of living processes",
+    r"data/logs/reader\.log(\.\d+)?": "for people, too",
+    r"runtime/(master\.json|(agent|master)\.sockets)": "of living processes",
 }
 _KEPT = re.compile("|".join(KEPT))
 CHECKPOINTS = "data/checkpoints/"

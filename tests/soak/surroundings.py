@@ -1,4 +1,4 @@
-"""What is around a master: a Jupyter Server with its feeder and a page, waiting clients, agents of
+"""What is around a master: a Jupyter Server with a page, waiting clients, agents of
 other computers.
 """
 
@@ -157,7 +157,7 @@ class Elsewhere:
 
 
 class Onlooker:
-    """A thread with a page that is opened again when server or feeder are killed."""
+    """A thread with a page that is opened again when server or reader are killed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -64,6 +64,9 @@ TABLES: dict[str, dict[str, str]] = {
         "seq": "a state takes the numbers of the last row only",
         "last_experiment_id": JUDGED, "last_trial_id": JUDGED,
     },
+    "facts": {
+        "id": "there is one row", "json": "of clusters and disks as they are now",
+    },
     "quarantine": dict.fromkeys(
         ("id", "at", "experiment_id", "source", "content", "error"), _NO_ROWS
     ),

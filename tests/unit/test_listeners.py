@@ -18,7 +18,7 @@ NO_SOCKETS = {"inspect.signature(evaluate)", "signature", "self._samples"}  # th
 TLS = "TLS, and a token of each agent or a secret of each gang"
 FOLDER = "a socket in a 0700 folder"
 PLACES = {
-    "master/serve.py": "the master's token (http/guard.py)",
+    "master/serve.py": "the master's token (http/guard.py, reader/server.py)",
     "master/http/server.py": "what it serves has a guard (guard.py, agent_listener.py)",
     "master/service/consoles.py": FOLDER,
     "contract/host/tls_listener.py": TLS,
@@ -27,8 +27,7 @@ PLACES = {
     "agent/tunnel/part.py": "a socket in a 0700 folder; a port that the ranks' proofs guard",
     "agent/tunnel/peers.py": "every connection is closed: it is a check whether ports are open",
     "core/ranks/gathering.py": "both sides prove that they have the secret of the gang",
-    "reader/__main__.py": "the feeder's token (reader/server.py)",
-    "reader/server.py": "the feeder's token",
+    "reader/server.py": "the master's token",
     "rank/rendezvous.py": "ranks prove that they have the secret of the gang (see known gaps)",
 }
 

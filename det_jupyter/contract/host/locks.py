@@ -1,4 +1,4 @@
-"""Lock files: master, agent and feeders each hold one until they exit.
+"""Lock files: master and agent each hold one until they exit.
 
 The file contains the identity of its holder (processes.py), so that `det master stop --everything`
 ends that process and not a later one with the same pid. Standard library only, on Linux: a master
@@ -33,33 +33,18 @@ def take_lock(
         should_give_up: Called while another process has the lock; if it returns True, the rest of
             the timeout is not waited for.
     """
-    descriptor = _lock(path, os.O_RDWR | os.O_CREAT, timeout_s, should_give_up)
+    descriptor = _lock(path, timeout_s, should_give_up)
     if descriptor is not None:
         _write_holder(descriptor)
     return descriptor
 
 
-def remove_lock(path: Path, *, timeout_s: float) -> bool:
-    """Delete a lock file unless a process holds it; return whether it no longer exists."""
-    try:
-        descriptor = _lock(path, os.O_RDWR, timeout_s)
-    except FileNotFoundError:
-        return True
-    if descriptor is None:
-        return False
-    path.unlink()  # we hold it, so no other process does
-    os.close(descriptor)
-    return True
-
-
-def _lock(
-    path: Path, flags: int, timeout_s: float, should_give_up: Callable[[], bool] = lambda: False
-) -> int | None:
+def _lock(path: Path, timeout_s: float, should_give_up: Callable[[], bool]) -> int | None:
     import fcntl  # not on Windows, where only the training library runs
 
     deadline = time.monotonic() + timeout_s
     while True:
-        descriptor = open_own(path, flags)
+        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

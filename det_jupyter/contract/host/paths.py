@@ -1,6 +1,6 @@
 """The paths of our files. Folders have mode 0700, files 0600.
 
-    runtime_dir()   master.json feeder-PID.lock consoles/            may be deleted at a reboot
+    runtime_dir()   master.json agent.sockets consoles/              may be deleted at a reboot
     data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ *.yaml
 
 Lock files are in the same folder as what they protect: no second master can open the database.
@@ -67,7 +67,7 @@ def _folder(kind: Literal["data", "runtime"]) -> Path:
 
 
 def log_dir() -> Path:
-    """Return the folder of the logs of master, agent and zygotes."""
+    """Return the folder of the logs of master, agent, reader and zygotes."""
     return _private(data_dir() / "logs")
 
 
@@ -79,6 +79,11 @@ def master_output() -> Path:
 def agent_log() -> Path:
     """Return the file with the agent's log and what it prints."""
     return log_dir() / "agent.log"
+
+
+def reader_log() -> Path:
+    """Return the file with the reader's log and what it prints."""
+    return log_dir() / "reader.log"
 
 
 def master_file() -> Path:
@@ -112,16 +117,6 @@ def agent_lock() -> Path:
 def agent_sockets() -> Path:
     """Return the file with the path of the folder of the agent's sockets."""
     return runtime_dir() / "agent.sockets"
-
-
-def feeder_lock(pid: int) -> Path:
-    """Return the lock file of the feeder of the Jupyter Server with this pid."""
-    return runtime_dir() / f"feeder-{pid}.lock"
-
-
-def feeder_locks() -> list[Path]:
-    """Return the lock files of all feeders, also of those that have exited."""
-    return sorted(runtime_dir().glob("feeder-*.lock"))
 
 
 def pools_file() -> Path:

@@ -1,6 +1,7 @@
 """Finds the processes of a run or of a home, whatever their parents and process groups are by now.
 
-    master, agent, fork server, viewers   what they run, and their working folder: the home's data
+    master, agent, fork server, reader,
+    TensorBoard                           what they run, and their working folder: the home's data
     a program that was started            its environment has the run's folder (RUN_VARIABLE)
     a fork of a rank, without exec        it has mapped the rank's control page
 
@@ -22,7 +23,6 @@ import psutil
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 
-FEEDER = "what feeds pages of JupyterLab"
 _POLL_S = 0.01
 _DELETED = " (deleted)"  # after a path in /proc
 _PROGRAMS = {
@@ -30,10 +30,10 @@ _PROGRAMS = {
     "agent": ("-m", "det_jupyter.agent"),
     "fork server": ("-m", "det_jupyter.rank.zygote"),
 }
-# They may run without a master, and have files by which they are found while the home has files.
+# A TensorBoard may run without a master. A reader ends with its master, unless it is frozen.
 _VIEWERS = {
     "TensorBoard": ("-m", "det_jupyter", "tensorboard", "start"),
-    FEEDER: ("-m", "det_jupyter.reader"),
+    "the reader": ("-m", "det_jupyter.reader"),
 }
 
 
@@ -112,7 +112,7 @@ def programs_of(data: Path) -> list[tuple[str, Process]]:
 
 
 def viewers_of(data: Path) -> list[tuple[str, Process]]:
-    """Return the TensorBoards in the background, then the feeders, as `programs_of` does."""
+    """Return the TensorBoards in the background, then the readers, as `programs_of` does."""
     return _running_in(data, _VIEWERS)
 
 

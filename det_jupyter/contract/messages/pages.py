@@ -1,26 +1,32 @@
-"""Frames between a page of JupyterLab and the feeder: one WebSocket per tab, many documents.
+"""Frames between a page of JupyterLab and the reader: one WebSocket per tab, many documents.
 
-    page -> feeder     {"op": "follow", "id": 7, "document": "experiment", "args": {...},
+    page -> reader     {"op": "follow", "id": 7, "document": "experiment", "args": {...},
                         "version": 12}
                        {"op": "ack", "id": 7, "version": 13}
                        {"op": "leave", "id": 7}
                        {"op": "ask", "id": 8, "experiment_id": 3, "question": {...}}
                        {"op": "ping"}
-    feeder -> page     {"op": "hello", "instance": ..., "version": ..., "protocol": ..., ...}
-                       {"op": "master", "state": "running", "problem": "", "command": ""}
+    reader -> page     {"op": "hello", "instance": ..., "version": ..., "protocol": ..., ...}
                        {"op": "document", "id": 7, "version": 12, "data": {...}}
                        {"op": "patch", "id": 7, "since": 12, "version": 13, "data": [...]}
                        {"op": "error", "id": 7, "error": "..."}     no more of the document
                        {"op": "answer", "id": 8, "error": "", "data": {...}}
                        {"op": "pong"}                         the answer to a ping
+    server -> page     {"op": "master", "state": "stopped", "problem": "", "command": ""}
 
 The page chooses `id`, which is unique in its socket; it is null in the error about an invalid
 frame. A patch has the changes from version `since` to `version` (JSON Patch, RFC 6902;
 contract/documents/patches.py). Versions ascend, with gaps. After a lost connection a page follows
-the document again with the version it has: it gets a patch if the feeder has kept the changes
+the document again with the version it has: it gets a patch if the reader has kept the changes
 since, and else the whole. A version is valid if `instance` is the same as before: a restarted
-feeder has a new one. At most `MOST_UNACKED` versions of a document are unacknowledged; later ones
+reader has a new one. At most `MOST_UNACKED` versions of a document are unacknowledged; later ones
 are merged until an `ack` arrives, so a slow page gets fewer patches, and never outdated ones.
+
+Jupyter Server relays the frames, and says what a reader cannot: a frame `master` when the state of
+the master has changed. The reader is the master's, so without a master there is none. Then the
+server greets a page itself, with an empty `instance`; it answers pings, and questions with an
+error. Other frames it drops: when there is a reader, its `hello` comes in the same socket, and a
+page follows its documents again.
 
 A frame with long lists of numbers is binary, and contains them as float64 columns. Other frames
 are text (contract/documents/codec.py; tests/fixtures/frames.json has frames of both kinds):
@@ -47,23 +53,21 @@ Before it opens a socket, a page requests `GET det-jupyter/info`, the handshake:
      "may_write": true,         whether it lets this user change anything
      "may": {"experiments": ["read", "write", "execute"], "cluster": [...], "logs": [...],
              "templates": [...], "kernels": [...]},
-     "master": {"state": "running", "version": "0.1.0", "problem": "", "command": ""},
-     "feeder": {"state": "running", "problem": ""}}
+     "master": {"state": "running", "version": "0.1.0", "problem": "", "command": ""}}
 
 A master is `running`, `starting`, `stopped` (`POST det-jupyter/master/start` starts it, and
 answers with the `master` of the handshake), `mismatch`: of another version, or `silent`: its
 process runs and does not answer. `problem` is a sentence with the problem and its remedy,
 `command` the command line in it; both are empty if there is no problem, or if the state alone is
-clear. `hello` has the `version`, `protocol` and `master` of the handshake, and `instance`. A
-feeder is `off`, `starting`, `running`, or has `ended`, and is started again at the next socket.
+clear. `hello` has the `version`, `protocol` and `master` of the handshake, and `instance`.
 
 A request that is refused, by the master or by the extension, is answered with {"error": the name
 of a class of errors.py, "problems": [{"path", "text", ...}]}: pages show `path: text`. A socket is
-refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has
-ended, 1013 it cannot be started now (open again, later each time).
+refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the reader has
+ended, 1013 it cannot be reached now (open again, later each time).
 
 The questions are those of `reader/answers/answering.py`; those that change something need
-`may_write`. A feeder, which has the experiment's state, answers two more:
+`may_write`. A reader, which has the experiment's state, answers two more:
 
     {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
                                           (`reader/answers/answering.py`); may_write
@@ -98,13 +102,6 @@ class MasterState(Wire):
     command: str = ""
 
 
-class FeederState(Wire):
-    """The state of the feeder process: the field `feeder` of a Handshake."""
-
-    state: str
-    problem: str
-
-
 class Handshake(Wire):
     """The answer to `GET det-jupyter/info`."""
 
@@ -114,7 +111,6 @@ class Handshake(Wire):
     may_write: bool
     may: dict[str, list[str]]
     master: MasterState
-    feeder: FeederState
 
 
 class Hello(Wire):

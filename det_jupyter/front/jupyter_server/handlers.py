@@ -18,7 +18,6 @@ from det_jupyter._version import __version__
 from det_jupyter.config.first_configuration import draft
 from det_jupyter.contract.messages.pages import (
     PAGE_PROTOCOL,
-    FeederState,
     FirstConfiguration,
     Handshake,
     MasterState,
@@ -26,7 +25,6 @@ from det_jupyter.contract.messages.pages import (
 from det_jupyter.contract.trial.source_needs import needs_of
 from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError, Problem, http_status
-from det_jupyter.front.jupyter_server.feeder_process import FeederProcess
 from det_jupyter.front.jupyter_server.master_lookup import MasterLookup
 from det_jupyter.front.jupyter_server.routes import ACTIONS, PREFIX, RESOURCES
 
@@ -118,12 +116,12 @@ async def allowed_actions(handler: JupyterHandler) -> dict[str, list[str]]:
 class Info(Endpoint):
     """`GET info`: the handshake of a page, for all logged-in users."""
 
-    def initialize(self, master: MasterLookup, feeder: FeederProcess) -> None:
-        self._master, self._feeder = master, feeder
+    def initialize(self, master: MasterLookup) -> None:
+        self._master = master
 
     @authenticated
     async def get(self) -> None:
-        """Answer with versions, the states of master and feeder, and the user's permissions."""
+        """Answer with versions, the state of the master, and the user's permissions."""
         may, state = await asyncio.gather(allowed_actions(self), self._master.state())
         if not (may["experiments"] or may["cluster"]):
             state = MasterState(state=state.state)
@@ -134,7 +132,6 @@ class Info(Endpoint):
             may_write="write" in may["experiments"],
             may=may,
             master=state,
-            feeder=FeederState(state=self._feeder.state, problem=self._feeder.problem),
         )
         self.finish(json.dumps(answer.model_dump()))
 

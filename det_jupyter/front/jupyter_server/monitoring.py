@@ -1,7 +1,11 @@
-"""Jupyter events and Prometheus gauges, made from the feeder's documents.
+"""Jupyter events and Prometheus gauges, made from the reader's documents.
 
-It follows them over a read-only socket, as a page does. Events are emitted for changes of an
-experiment's status, which are few, and not for samples: each subscriber receives all events.
+It follows them over a read-only socket, as a page does: from the first page that has a reader
+until some time after the last one, and for as long as an experiment runs or waits. A reader ends
+by itself when nobody has a socket to it, and while one runs its master does not end by itself.
+
+Events are emitted for changes of an experiment's status, which are few, and not for samples: each
+subscriber receives all events.
 """
 
 from __future__ import annotations
@@ -9,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +25,9 @@ from tornado.websocket import WebSocketClosedError
 
 from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.contract.documents.patches import Document, apply_changes
+from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.errors import DetError
-from det_jupyter.front.jupyter_server.feeder_process import Address
-from det_jupyter.front.jupyter_server.relay import open_socket
+from det_jupyter.front.jupyter_server.reader_sockets import ReaderSocket, ReaderSockets
 
 logger = logging.getLogger(__name__)
 
@@ -44,41 +49,87 @@ _FOLLOWED: dict[int, tuple[str, dict[str, Any]]] = {
 }
 _EVENTS_AT_ONCE = 10  # before other tasks of the server run
 _PAUSE_S = 0.2  # between versions
-_MAX_FRAME_BYTES = 64 * 1024 * 1024
+_AGAIN_S = 1.0  # until the next try, without a reader
+_LINGER_S = 900.0  # it follows for so long after the last page, if nothing runs or waits
+_CHECK_S = 30.0  # between looks whether somebody needs it
 
 
 class Monitor:
-    """Follows feeders, one after the other.
+    """Follows readers, one after the other, while that is needed.
 
     Args:
         emit: Emits a Jupyter event with this data.
+        find_master: Returns the running master.
+        readers: Opens the sockets.
+        is_needed: Whether a page is open.
     """
 
-    def __init__(self, emit: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(
+        self,
+        emit: Callable[[dict[str, Any]], object],
+        *,
+        find_master: Callable[[], Awaitable[MasterInfo]],
+        readers: ReaderSockets,
+        is_needed: Callable[[], bool],
+    ) -> None:
         self._emit = emit
+        self._find_master = find_master
+        self._readers = readers
+        self._is_needed = is_needed
+        self._task: asyncio.Task[None] | None = None
         self._statuses: dict[int, str] | None = None  # by experiment; None before the first list
         self.is_busy = False  # whether an experiment runs or waits
         self.is_following = False
 
-    async def follow(self, address: Address) -> None:
-        """Follow a feeder until its process ends."""
+    def begin(self) -> None:
+        """Follow readers from now on, if it does not yet; a page has one."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._follow_while_needed())
+
+    async def close(self) -> None:
+        """End following."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _follow_while_needed(self) -> None:
+        following = asyncio.create_task(self._follow_readers())
+        needed_at = time.monotonic()
         try:
-            socket = await open_socket(address, may_write=False, most_bytes=_MAX_FRAME_BYTES)
-        except (DetError, TimeoutError):
-            return
+            while time.monotonic() - needed_at < _LINGER_S and not following.done():
+                await asyncio.wait([following], timeout=_CHECK_S)
+                if self._is_needed() or self.is_busy:
+                    needed_at = time.monotonic()
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    async def _follow_readers(self) -> None:
+        while True:
+            try:
+                info = await self._find_master()
+                async with self._readers.open(info, may_write=False) as socket:
+                    await self.follow(socket)
+            except DetError as error:
+                logger.debug("no reader is followed: %s", error)
+            except WebSocketClosedError:  # the reader was killed; the master logs that
+                pass
+            except Exception:  # the task's boundary: the next reader may be followed
+                logger.exception("following a reader")
+            await asyncio.sleep(_AGAIN_S)
+
+    async def follow(self, socket: ReaderSocket) -> None:
+        """Follow a reader until its socket ends."""
         try:
             documents: dict[int, Document] = {}
             for number in _FOLLOWED:
-                await socket.write_message(_request(number))
+                await socket.write(_request(number))
             self.is_following = True
-            while (message := await socket.read_message()) is not None:
+            while (message := await socket.read()) is not None:
                 frame = unpack(message)
                 if frame["op"] in ("document", "patch"):
-                    await socket.write_message(await self._answer_to(frame, documents))
-        except WebSocketClosedError:  # the feeder was killed; feeder_process.py logs that
-            return
+                    await socket.write(await self._answer_to(frame, documents))
         finally:
-            socket.close()
             self.is_following = self.is_busy = False
             _EXPERIMENTS.clear()
             _SLOTS.set(0)
@@ -94,7 +145,7 @@ class Monitor:
             logger.warning("a patch of %s does not fit: %s", _FOLLOWED[number][0], error)
             documents.pop(number, None)
             return _request(number)
-        await asyncio.sleep(_PAUSE_S)  # the feeder merges what happens meanwhile
+        await asyncio.sleep(_PAUSE_S)  # the reader merges what happens meanwhile
         return json.dumps({"op": "ack", "id": number, "version": frame["version"]})
 
     async def accept(self, frame: dict[str, Any], documents: dict[int, Document]) -> None:

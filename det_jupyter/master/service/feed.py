@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -131,15 +131,22 @@ class Feed:
 
 
 class CommitSignal:
-    """Wakes the tasks that wait for the next commit."""
+    """Wakes the tasks that wait for the next commit, and calls functions at each."""
 
     def __init__(self) -> None:
         self._committed = asyncio.Event()
+        self._calls: list[Callable[[], None]] = []
         self.is_closed = False
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function at each commit from now on. It must be quick, and not raise."""
+        self._calls.append(function)
 
     def notify(self) -> None:
         self._committed.set()
         self._committed = asyncio.Event()
+        for function in self._calls:
+            function()
 
     def close(self) -> None:
         """Wake all waiting tasks for the last time, which ends the streams."""

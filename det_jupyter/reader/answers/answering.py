@@ -272,7 +272,7 @@ def callback_answer(client: Client, experiment_id: int, question: Question) -> C
 def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
     """Return the present state in the forms that a notebook stores, by MIME type."""
     live = fetch(client, experiment_id)
-    importance = KnownImportance(partial(client.importance, experiment_id))
+    importance = KnownImportance(lambda: client.importance(experiment_id))
     if live.experiment.state.is_terminal:
         importance.refresh(live.experiment)
     state = build_view_state(

@@ -11,11 +11,6 @@ export interface IMasterState {
   command: string;
 }
 
-export interface IFeederState {
-  state: string;
-  problem: string;
-}
-
 export interface IHandshake {
   version: string;
   protocol: number;
@@ -23,7 +18,6 @@ export interface IHandshake {
   may_write: boolean;
   may: Record<string, string[]>;
   master: IMasterState;
-  feeder: IFeederState;
 }
 
 export interface IHello {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ _LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
 from pytest_jupyter.jupyter_server import *  # noqa: E402, F403
 
 resource.setrlimit(resource.RLIMIT_NOFILE, _LIMITS)  # importing it sets 4096, for all our tests
-
-STAND_IN = [sys.executable, "-m", "tests.integration.server.feeder_stand_in"]
 
 
 class Permissions(Authorizer):
@@ -59,7 +56,7 @@ def jp_server_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, det_options: dict[str, Any], is_strict: bool
 ) -> Config:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "det"))
-    options = {"feeder_command": STAND_IN, "start_master": False, **det_options}
+    options = {"start_master": False, **det_options}
     return Config(
         {
             "ServerApp": {

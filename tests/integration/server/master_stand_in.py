@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -94,14 +97,35 @@ def master_stand_in(token: str = "of-the-master") -> Iterator[StandIn]:
 
 
 def announce(
-    port: int, token: str = "", *, pid: int | None = None, protocol: int = PROTOCOL
+    port: int,
+    token: str = "",
+    *,
+    pid: int | None = None,
+    protocol: int = PROTOCOL,
+    reader_url: str = "http://127.0.0.1:1",
 ) -> MasterInfo:
     """Write the file that says where the master is."""
     pid = pid or os.getpid()
     info = MasterInfo(
         url=f"http://127.0.0.1:{port}", token=token, pid=pid, started_at=1.0,
         birth=birth_of(pid) or "", version="9.9.9", protocol=protocol, python="python",
-        data_dir="/",
+        data_dir="/", reader_url=reader_url,
     )  # fmt: skip
     paths.write_private(paths.master_file(), info.model_dump_json())
     return info
+
+
+@contextmanager
+def frozen_process() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that is stopped."""
+    process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 19)"])
+    try:
+        while True:
+            with open(f"/proc/{process.pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "T":
+                    break
+            time.sleep(0.01)
+        yield process
+    finally:
+        process.kill()
+        process.wait()

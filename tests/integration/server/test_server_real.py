@@ -1,10 +1,9 @@
-"""The server with a real feeder and a real master."""
+"""The server with a real master and its reader."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import pytest
 from tornado.websocket import WebSocketClientConnection
 
 from det_jupyter._version import __version__
+from det_jupyter.front.jupyter_server import reader_sockets
 from tests.integration.server.support import Client, heard
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome, det_home, find
 from tests.waiting import until
-
-FEEDER = [sys.executable, "-m", "det_jupyter.reader"]
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def home(tmp_path: Path) -> Iterator[DetHome]:
 
 @pytest.fixture(autouse=True)
 def jp_server_cleanup(home: DetHome, jp_server_cleanup: None) -> None:
-    """Have the server and its feeder end before the home."""
+    """Have the server end before the home."""
 
 
 async def document_of(socket: WebSocketClientConnection, number: int) -> Any:
@@ -40,7 +38,6 @@ async def document_of(socket: WebSocketClientConnection, number: int) -> Any:
             return frame["data"]
 
 
-@pytest.mark.parametrize("det_options", [{"feeder_command": FEEDER}])
 async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
     home: DetHome, client: Client, extension: Any
 ) -> None:
@@ -54,15 +51,79 @@ async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
     socket = await client.socket()
     hello = await heard(socket)
     assert (hello["op"], hello["version"]) == ("hello", __version__)
+    assert hello["instance"] != ""
     follow = {"op": "follow", "id": 1, "document": "experiments", "args": {}}
     await socket.write_message(json.dumps(follow))
     assert await document_of(socket, 1) == {"rows": {}}
     await until(lambda: extension._monitor.is_following, "the server follows, too")
     stopped = await client.ask("api/master/stop", "POST", body={"everything": True})
     assert stopped.status == 200
-    frame = await heard(socket)
-    while frame["op"] != "master" or frame["state"] != "stopped":
-        frame = await heard(socket)
-    assert (await client.ask("info")).data["master"]["state"] == "stopped"
+    while await heard(socket) is not None:
+        pass
+    assert socket.close_code == 1012, "the reader ends with its master"
+    while (state := (await client.ask("info")).data["master"]["state"]) == "running":
+        await asyncio.sleep(0.05)  # its agent ends
+    assert state == "stopped"
     assert (await client.ask("api/experiments")).status == 503
-    socket.close()
+    again = await client.socket()
+    hello = await heard(again)
+    assert (hello["instance"], hello["master"]["state"]) == ("", "stopped")
+    await client.ask("master/start", "POST")
+    hello = await next_hello(again)
+    assert (hello["instance"] != "", hello["master"]["state"]) == (True, "running")
+    await again.write_message(json.dumps(follow))
+    assert await document_of(again, 1) == {"rows": {}}
+    again.close()
+
+
+async def next_hello(socket: WebSocketClientConnection) -> dict[str, Any]:
+    """Return the next greeting."""
+    while True:
+        frame = await heard(socket)
+        assert isinstance(frame, dict), frame
+        if frame["op"] == "hello":
+            return frame
+
+
+@pytest.mark.parametrize("det_options", [{"start_master": True}])
+async def test_the_first_page_starts_the_master_and_one_that_was_killed_is_started_again(
+    home: DetHome, client: Client
+) -> None:
+    socket = await client.socket()
+    hello = await next_hello(socket)
+    assert (hello["instance"], hello["master"]["state"]) == ("", "starting")
+    hello = await next_hello(socket)
+    assert (hello["instance"] != "", hello["master"]["state"]) == (True, "running")
+    home.master().kill()
+    while await heard(socket) is not None:
+        pass
+    assert socket.close_code == 1012
+    again = await client.socket()  # as a page does; its master starts, or is there again
+    after = await next_hello(again)
+    while after["instance"] == "":
+        assert after["master"]["state"] == "starting"
+        after = await next_hello(again)
+    assert after["instance"] != hello["instance"]
+    assert after["master"]["state"] == "running"
+    again.close()
+
+
+async def test_a_reader_that_is_stopped_is_replaced_by_its_master(
+    home: DetHome, client: Client, extension: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.ask("master/start", "POST")
+    socket = await client.socket()
+    hello = await next_hello(socket)
+    await until(lambda: extension._monitor.is_following, "the server follows, too")
+    monkeypatch.setattr(reader_sockets, "_ANSWER_S", 0.5)
+    stuck = find(home.path, "det_jupyter.reader")
+    assert stuck is not None
+    stuck.suspend()
+    other = await client.socket()
+    assert await heard(other) is None
+    assert (other.close_code, "does not answer" in (other.close_reason or "")) == (1013, True)
+    assert await heard(socket) is None
+    again = await client.socket()
+    assert (await next_hello(again))["instance"] != hello["instance"]
+    assert not stuck.is_running()
+    again.close()

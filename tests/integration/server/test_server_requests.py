@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,12 @@ from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import PROTOCOL
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
-from tests.integration.server.master_stand_in import announce, master_stand_in, reply
+from tests.integration.server.master_stand_in import (
+    announce,
+    frozen_process,
+    master_stand_in,
+    reply,
+)
 from tests.integration.server.support import Client
 from tests.problems import refusal, sentences_of
 from tests.waiting import until
@@ -176,7 +177,6 @@ async def test_without_a_master_it_is_said_and_pages_can_start_one(client: Clien
     info = (await client.ask("info")).data
     assert (info["version"], info["protocol"]) == (__version__, PAGE_PROTOCOL)
     assert info["master"]["state"] == "stopped"
-    assert info["feeder"] == {"state": "off", "problem": ""}
 
 
 async def test_a_master_of_another_version_is_named_with_the_command(client: Client) -> None:
@@ -231,21 +231,6 @@ async def test_a_folder_that_cannot_be_used_is_said(client: Client, tmp_path: Pa
         assert "cannot use the folder" in answer.problem
     master = (await client.ask("info")).data["master"]
     assert (master["state"], "cannot use" in master["problem"]) == ("stopped", True)
-
-
-@contextmanager
-def frozen_process() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 19)"])
-    try:
-        while True:
-            with open(f"/proc/{process.pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "T":
-                    break
-            time.sleep(0.01)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

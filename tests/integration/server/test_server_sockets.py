@@ -1,27 +1,47 @@
-"""A tab's socket: frames pass both ways, slow pages cost nothing, feeders come back."""
+"""A tab's socket: frames pass both ways, slow pages cost nothing, readers come back."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 import pytest
+from traitlets.config import Config
 
-from det_jupyter.front.jupyter_server import relay
+from det_jupyter._version import __version__
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.processes import birth_of
+from det_jupyter.contract.messages import PROTOCOL, MasterInfo
+from det_jupyter.contract.messages.pages import ABSENT, PAGE_PROTOCOL
+from det_jupyter.front.jupyter_server import monitoring, reader_sockets
 from det_jupyter.front.jupyter_server.monitoring import SCHEMA_ID
-from tests.integration.server.conftest import STAND_IN
+from tests.integration.server.master_stand_in import announce, frozen_process
+from tests.integration.server.reader_stand_in import ReaderStandIn, reader_stand_in
 from tests.integration.server.support import Client, do, heard
 from tests.waiting import until
 
 FLOOD_BYTES = 200_000_000
 
 
-async def test_text_and_binary_frames_pass_both_ways(client: Client) -> None:
+@pytest.fixture
+def reader(jp_server_config: Config) -> Iterator[ReaderStandIn]:
+    """A reader of a master that is announced."""
+    with reader_stand_in() as reader:
+        yield reader
+
+
+def announce_again(info: MasterInfo, **changes: Any) -> None:
+    """Change the file that says where the master is."""
+    paths.write_private(paths.master_file(), info.model_copy(update=changes).model_dump_json())
+
+
+async def test_text_and_binary_frames_pass_both_ways(
+    client: Client, reader: ReaderStandIn
+) -> None:
     socket = await client.socket()
     assert (await heard(socket))["op"] == "hello"
     await do(socket, "echo", text="für dich ✓", id=3)
@@ -32,15 +52,14 @@ async def test_text_and_binary_frames_pass_both_ways(client: Client) -> None:
     socket.close()
 
 
-async def test_the_feeder_is_started_at_the_first_tab_and_shared(
-    client: Client, extension: Any
+async def test_tabs_have_sockets_of_their_own_to_one_reader(
+    client: Client, extension: Any, reader: ReaderStandIn
 ) -> None:
-    assert extension._feeder.state == "off"
     first, second = await asyncio.gather(client.socket(), client.socket())
     await asyncio.gather(heard(first), heard(second))
-    children = [" ".join(child.cmdline()) for child in psutil.Process().children()]
-    assert sum("feeder_stand_in" in line for line in children) == 1
-    assert (await client.ask("info")).data["feeder"]["state"] == "running"
+    await until(lambda: extension._monitor.is_following, "the server follows, too")
+    await do(second, "sockets")
+    assert await heard(second) == {"sockets": 3}
     first.close()
     await do(second, "echo", text="still there")
     assert (await heard(second))["text"] == "still there"
@@ -49,8 +68,8 @@ async def test_the_feeder_is_started_at_the_first_tab_and_shared(
 
 
 @pytest.mark.parametrize(("write", "flag"), [(True, "1"), (False, "0")])
-async def test_the_feeder_learns_whether_the_user_may_change_anything(
-    client: Client, allow: Callable[..., None], write: bool, flag: str
+async def test_the_reader_learns_whether_the_user_may_change_anything(
+    client: Client, reader: ReaderStandIn, allow: Callable[..., None], write: bool, flag: str
 ) -> None:
     read = ("read", "det_jupyter:experiments")
     allow(read, *([("write", "det_jupyter:experiments")] if write else []))
@@ -63,8 +82,8 @@ async def test_the_feeder_learns_whether_the_user_may_change_anything(
     socket.close()
 
 
-async def test_what_a_user_may_not_see_does_not_reach_the_feeder(
-    client: Client, allow: Callable[..., None]
+async def test_what_a_user_may_not_see_does_not_reach_the_reader(
+    client: Client, reader: ReaderStandIn, allow: Callable[..., None]
 ) -> None:
     allow(("read", "det_jupyter:experiments"))
     socket = await client.socket()
@@ -83,8 +102,10 @@ async def test_what_a_user_may_not_see_does_not_reach_the_feeder(
     socket.close()
 
 
-async def test_a_page_that_does_not_read_is_waited_for(client: Client, extension: Any) -> None:
-    """What the feeder can send ahead is what lies in the buffers of the system."""
+async def test_a_page_that_does_not_read_is_waited_for(
+    client: Client, reader: ReaderStandIn
+) -> None:
+    """What the reader can send ahead is what lies in the buffers of the system."""
     slow, other = await client.socket(), await client.socket()
     await heard(other)
     memory = psutil.Process().memory_info().rss
@@ -103,7 +124,9 @@ async def test_a_page_that_does_not_read_is_waited_for(client: Client, extension
 
 
 @pytest.mark.parametrize("det_options", [{"most_page_frame_bytes": 10_000}])
-async def test_a_frame_that_is_too_large_closes_the_pages_socket_only(client: Client) -> None:
+async def test_a_frame_that_is_too_large_closes_the_pages_socket_only(
+    client: Client, reader: ReaderStandIn
+) -> None:
     socket, other = await client.socket(), await client.socket()
     await heard(socket)
     await heard(other)
@@ -115,8 +138,10 @@ async def test_a_frame_that_is_too_large_closes_the_pages_socket_only(client: Cl
     other.close()
 
 
-@pytest.mark.parametrize("det_options", [{"most_feeder_frame_bytes": 10_000}])
-async def test_a_frame_of_the_feeder_that_is_too_large_ends_the_socket(client: Client) -> None:
+@pytest.mark.parametrize("det_options", [{"most_reader_frame_bytes": 10_000}])
+async def test_a_frame_of_the_reader_that_is_too_large_ends_the_socket(
+    client: Client, reader: ReaderStandIn
+) -> None:
     socket = await client.socket()
     await heard(socket)
     await do(socket, "send", bytes=10_001)
@@ -124,90 +149,207 @@ async def test_a_frame_of_the_feeder_that_is_too_large_ends_the_socket(client: C
     assert socket.close_code == 1012
 
 
-async def test_a_feeder_that_was_killed_is_started_again(client: Client, extension: Any) -> None:
+async def test_a_reader_that_was_killed_ends_the_socket_and_the_next_one_serves_again(
+    client: Client, reader: ReaderStandIn
+) -> None:
     socket = await client.socket()
     await heard(socket)
-    os.kill(extension._feeder._process.pid, signal.SIGKILL)
+    reader.kill()
     assert await heard(socket) is None
-    assert socket.close_code == 1012
-    await until(lambda: extension._feeder.state == "ended", "it is noticed")
-    assert "was killed by SIGKILL" in (await client.ask("info")).data["feeder"]["problem"]
+    assert (socket.close_code, socket.close_reason) == (1012, "the reader has ended")
+    reader.start()
     again = await client.socket()
-    assert (await heard(again))["op"] == "hello"
-    assert extension._feeder.state == "running"
+    assert (await heard(again))["instance"] == "stand-in"
     again.close()
 
 
-@pytest.mark.parametrize("det_options", [{"feeder_command": [*STAND_IN, "refuse"]}])
-async def test_a_feeder_that_does_not_start_is_tried_less_and_less(
-    client: Client, extension: Any
+async def test_what_a_page_says_while_its_reader_starts_is_passed_on_then(
+    client: Client, reader: ReaderStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(2):
-        socket = await client.socket()
-        assert await heard(socket) is None
-        assert socket.close_code == 1013
-    problem = (await client.ask("info")).data["feeder"]["problem"]
-    assert "no place for a feeder here" in problem
-    extension._feeder._num_failures = 6  # as after a while
+    monkeypatch.setattr(reader_sockets, "_ANSWER_S", 0.1)
+    reader.kill()
     socket = await client.socket()
-    assert await heard(socket) is None
-    socket = await client.socket()  # it is refused, and does not wait for the next start
-    assert await heard(socket) is None
-    assert "started again in" in (socket.close_reason or "")
-
-
-@pytest.mark.parametrize("det_options", [{"feeder_command": ["/nowhere/at/all"]}])
-async def test_a_feeder_whose_command_is_absent_is_refused_with_a_reason(client: Client) -> None:
-    socket = await client.socket()
-    assert await heard(socket) is None
-    assert (socket.close_code, "cannot be started" in (socket.close_reason or "")) == (1013, True)
-
-
-async def test_a_page_that_leaves_while_the_feeder_starts_leaves_nothing(
-    client: Client, extension: Any
-) -> None:
-    socket = await client.socket()
+    await do(socket, "echo", id=1)
+    await do(socket, "echo", id=2)
+    await asyncio.sleep(0.5)
+    assert reader.num_ended == 0, "it has time to start"
+    reader.start()
+    assert (await heard(socket))["op"] == "hello"
+    assert [(await heard(socket))["id"] for _ in range(2)] == [1, 2]
     socket.close()
-    await until(lambda: extension._feeder.state == "running", "it runs")
-    await until(lambda: not extension._tabs, "the tab is gone")
 
 
-@pytest.mark.parametrize("det_options", [{"feeder_idle_s": 0.4}])
-async def test_a_feeder_without_pages_ends_unless_an_experiment_runs(
+async def test_without_a_master_the_server_greets_and_the_reader_does_when_there_is_one(
     client: Client, extension: Any
+) -> None:
+    socket = await client.socket()
+    stopped = {"state": "stopped", "version": "", "problem": "", "command": ""}
+    assert await heard(socket) == {
+        "op": "hello", "instance": "", "version": __version__, "protocol": PAGE_PROTOCOL,
+        "master": stopped,
+    }  # fmt: skip
+    for frame in (
+        {"op": "follow", "id": 1, "document": "cluster", "args": {}},
+        {"op": "ask", "id": 2, "experiment_id": 3, "question": {"type": "config"}},
+        {"op": "ping"},
+    ):
+        await socket.write_message(json.dumps(frame))
+    await socket.write_message("no JSON")
+    await socket.write_message("[]")
+    assert await heard(socket) == {"op": "answer", "id": 2, "error": ABSENT}
+    assert await heard(socket) == {"op": "pong"}
+    with reader_stand_in(is_started=False) as reader:
+        await until(lambda: extension._watch.info, "the server connects, and waits")
+        await socket.write_message('{"op": "ping"}')
+        assert await heard(socket) == {"op": "pong"}
+        await do(socket, "echo", id=4)
+        reader.start()
+        assert (await heard(socket))["instance"] == "stand-in"
+        assert (await heard(socket))["id"] == 4
+        paths.master_file().unlink()
+        assert await heard(socket) == {"op": "master", **stopped}
+        await do(socket, "echo", id=5)
+        assert (await heard(socket))["id"] == 5
+    assert await heard(socket) is None
+    assert socket.close_code == 1012
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_page_is_told_what_becomes_of_the_master_while_its_reader_serves_on(
+    client: Client, reader: ReaderStandIn
+) -> None:
+    socket, other = await client.socket(), await client.socket()
+    await heard(socket)
+    await heard(other)
+    announce_again(reader.info, protocol=PROTOCOL + 1)
+    for each in (socket, other):
+        told = await heard(each)
+        assert (told["op"], told["state"]) == ("master", "mismatch")
+        assert "9.9.9" in told["problem"]
+        assert told["command"] in told["problem"]
+    await do(socket, "echo", id=1)
+    assert (await heard(socket))["id"] == 1
+    with frozen_process() as process:
+        announce_again(reader.info, pid=process.pid, birth=birth_of(process.pid))
+        told = await heard(socket)
+        assert (told["state"], told["command"]) == ("silent", f"kill -CONT {process.pid}")
+        late = await client.socket()
+        hello = await heard(late)
+        assert (hello["instance"], hello["master"]["state"]) == ("", "silent")
+        announce_again(reader.info)
+        assert (await heard(socket))["state"] == "running"
+        assert (await heard(late))["instance"] == "stand-in"
+    for each in (socket, other, late):
+        each.close()
+
+
+async def test_a_reader_that_does_not_answer_is_ended_by_its_master(
+    client: Client, reader: ReaderStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     socket = await client.socket()
     await heard(socket)
+    monkeypatch.setattr(reader_sockets, "_ANSWER_S", 0.5)
+    assert reader.process is not None
+    stuck = psutil.Process(reader.process.pid)
+    stuck.suspend()
+    other = await client.socket()
+    assert await heard(other) is None
+    assert (other.close_code, other.close_reason) == (
+        1013,
+        "the reader does not answer; it is ended, and another is started",
+    )
+    assert await heard(socket) is None
+    again = await client.socket()
+    assert (await heard(again))["instance"] == "stand-in"
+    assert (reader.num_ended, stuck.is_running()) == (1, False)
+    again.close()
+
+
+async def test_one_that_does_not_start_is_ended_once_whoever_waits(
+    client: Client, reader: ReaderStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.kill()
+    monkeypatch.setattr(reader, "start", lambda: None)
+    monkeypatch.setattr(reader_sockets, "_START_S", 0.5)
+    sockets = [await client.socket() for _ in range(3)]
+    assert [await heard(socket) for socket in sockets] == [None] * 3
+    assert {socket.close_code for socket in sockets} == {1013}
+    assert reader.num_ended == 1
+
+
+async def test_a_reader_that_cannot_be_reached_is_refused_with_a_reason(client: Client) -> None:
+    announce(1)
+    socket = await client.socket()
+    assert await heard(socket) is None
+    assert socket.close_code == 1013
+    assert (socket.close_reason or "").startswith("the reader cannot be reached (")
+
+
+async def test_a_page_that_leaves_while_its_reader_starts_leaves_nothing(
+    client: Client, extension: Any, reader: ReaderStandIn
+) -> None:
+    reader.kill()
+    socket = await client.socket()
+    await until(lambda: extension._watch.info, "it connects")
+    socket.close()
+    await until(lambda: not extension._tabs, "the tab is gone")
+    reader.start()
+    other = await client.socket()
+    await heard(other)
+    await until(lambda: extension._monitor.is_following, "the server follows, too")
+    said = None
+    while said != {"sockets": 2}:
+        await do(other, "sockets")
+        said = await heard(other)
+    other.close()
+
+
+async def test_the_server_follows_while_a_page_is_open_or_an_experiment_runs(
+    client: Client, extension: Any, reader: ReaderStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitoring, "_LINGER_S", 0.3)
+    monkeypatch.setattr(monitoring, "_CHECK_S", 0.05)
+    monitor = extension._monitor
+    socket = await client.socket()
+    await heard(socket)
+    await until(lambda: monitor.is_following, "the server follows, too")
     await asyncio.sleep(0.6)
-    assert extension._feeder.state == "running"
+    assert monitor.is_following
     await do(socket, "publish", document="experiments", data=listed(row(1, "running")))
-    await until(lambda: extension._monitor.is_busy, "the follower knows")
+    await until(lambda: monitor.is_busy, "the follower knows")
     socket.close()
     await asyncio.sleep(0.6)
-    assert extension._feeder.state == "running"
+    assert monitor.is_following
     socket = await client.socket()
     await heard(socket)
     completed = listed(row(1, "completed", ended_at=1.0))
     await do(socket, "publish", document="experiments", data=completed)
     socket.close()
-    await until(lambda: extension._feeder.state == "off", "it has ended")
+    await until(lambda: not monitor.is_following, "it has ended")
+    again = await client.socket()
+    await heard(again)
+    await until(lambda: monitor.is_following, "it follows again")
+    again.close()
 
 
-async def test_what_the_feeder_prints_goes_to_the_log_but_not_all_of_it(
-    client: Client, extension: Any, caplog: pytest.LogCaptureFixture
+async def test_the_next_reader_is_followed_again(
+    client: Client, extension: Any, reader: ReaderStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(monitoring, "_AGAIN_S", 0.05)
+    monitor = extension._monitor
     socket = await client.socket()
     await heard(socket)
-    await do(socket, "say", text="a word" + "!" * 100_000)
-    await do(socket, "say", text="\n".join(f"line {i}" for i in range(1000)))
-    await until(lambda: extension._feeder._last_line == "line 999", "all is read")
-    said = [record.getMessage() for record in caplog.records if "feeder:" in record.getMessage()]
-    assert 10 < len(said) < 200  # 60 a minute, and another minute may begin
-    assert max(map(len, said)) < 600
+    await until(lambda: monitor.is_following, "the server follows, too")
+    reader.kill()
+    await until(lambda: not monitor.is_following, "it is noticed")
+    reader.start()
+    await until(lambda: monitor.is_following, "it follows again")
     socket.close()
 
 
-async def test_state_changes_are_events_and_gauges(client: Client, extension: Any) -> None:
+async def test_state_changes_are_events_and_gauges(
+    client: Client, extension: Any, reader: ReaderStandIn
+) -> None:
     emitted: list[dict[str, Any]] = []
 
     async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
@@ -266,31 +408,8 @@ def listed(*rows: dict[str, Any]) -> dict[str, Any]:
     return {"rows": {str(row["id"]): row for row in rows}}
 
 
-async def test_a_feeder_that_does_not_answer_is_replaced(
-    client: Client, extension: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    socket = await client.socket()
-    await heard(socket)
-    (stuck,) = [child for child in psutil.Process().children() if "feeder_stand_in" in
-                " ".join(child.cmdline())]  # fmt: skip
-    monkeypatch.setattr(relay, "_CONNECT_S", 0.5)
-    stuck.suspend()
-    other = await client.socket()
-    assert await heard(other) is None
-    assert (other.close_code, other.close_reason) == (
-        1013,
-        "the feeder does not answer; it is ended, and another is started",
-    )
-    monkeypatch.undo()
-    again = await client.socket()
-    assert (await heard(again))["op"] == "hello"
-    assert not stuck.is_running()
-    for each in (socket, other, again):
-        each.close()
-
-
 async def test_tabs_that_close_while_much_is_on_its_way_leave_nothing(
-    client: Client, extension: Any
+    client: Client, extension: Any, reader: ReaderStandIn
 ) -> None:
     def lines() -> int:
         return len(psutil.Process().net_connections())
@@ -309,3 +428,31 @@ async def test_tabs_that_close_while_much_is_on_its_way_leave_nothing(
     await until(lambda: len(asyncio.all_tasks()) <= tasks, "their tasks have ended")
     await until(lambda: lines() <= num_lines, "their connections are closed")
     other.close()
+
+
+@pytest.mark.parametrize("state", ["none", "starts", "serves", "frozen"])
+async def test_a_server_that_stops_closes_all_sockets(
+    client: Client,
+    extension: Any,
+    reader: ReaderStandIn,
+    state: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if state == "none":
+        paths.master_file().unlink()
+    elif state == "starts":
+        reader.kill()
+    socket = await client.socket()
+    if state == "starts":
+        await until(lambda: extension._watch.info, "it connects")
+    else:
+        await heard(socket)
+    if state == "frozen":
+        await until(lambda: extension._monitor.is_following, "the server follows, too")
+        assert reader.process is not None
+        psutil.Process(reader.process.pid).suspend()
+    await extension.stop_extension()
+    assert await heard(socket) is None
+    assert socket.close_code == 1001
+    assert not extension._tabs
+    assert "not all of det_jupyter" not in caplog.text

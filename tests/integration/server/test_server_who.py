@@ -79,7 +79,7 @@ async def test_what_the_authorizer_denies_is_refused_and_says_what_is_missing(
         assert master.asked == []
         allow(*everything - {("read", "det_jupyter:experiments")})
         assert await client.socket_status(client.token) == 403
-        assert extension._feeder.state == "off"
+        assert extension._tabs == set()
 
 
 async def test_a_user_who_may_do_one_thing_may_do_just_that(

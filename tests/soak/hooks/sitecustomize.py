@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 _MODULES = {
     "det_jupyter.master": "master",
     "det_jupyter.agent": "agent",
-    "det_jupyter.reader": "feeder",
+    "det_jupyter.reader": "reader",
 }
 _FORKING = "det_jupyter.rank.zygote"
 _FORKED = ("fork server", "rank", "loader")

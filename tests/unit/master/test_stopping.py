@@ -26,20 +26,11 @@ def test_nothing_runs_in_a_new_home() -> None:
     assert stopping.end_everything() == []
 
 
-def test_a_feeder_that_does_not_end_is_named_and_keeps_its_lock() -> None:
-    lock = paths.feeder_lock(os.getpid())
-    held = take_lock(lock, timeout_s=0)
-    assert held is not None
-    paths.feeder_lock(1).touch()  # of one that was killed
-    with pytest.raises(DetError, match=rf"JupyterLab \(pid {os.getpid()}\).*repeat this command"):
+def test_a_reader_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process.of(os.getpid())
+    monkeypatch.setattr(stopping, "viewers_of", lambda data: [("the reader", process)])
+    with pytest.raises(DetError, match=rf"the reader \(pid {os.getpid()}\).*repeat this command"):
         stopping.end_everything()
-    assert paths.feeder_locks() == [lock]
-    lock.write_text("of a disk that is full")
-    with pytest.raises(DetError, match=f"JupyterLab .it holds {lock}"):
-        stopping.end_everything()
-    os.close(held)
-    assert stopping.end_everything() == []
-    assert paths.feeder_locks() == []
 
 
 def test_an_agent_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,26 +88,24 @@ def test_an_experiment_that_was_deleted_is_gone(world: World) -> None:
     world.tell(ExperimentDeleted(experiment_id=1))
     news = world.replica.read()
     assert (news.experiments, news.gone) == (set(), {1})
-    assert not world.replica.has(1)
     with pytest.raises(NotFound, match="no experiment 1"):
         world.replica.experiment(1)
 
 
-def test_what_was_not_read_yet_may_exist(world: World) -> None:
+def test_what_was_read_in_between_is_in_the_next_news(world: World) -> None:
     replica = world.replica
-    for ask in (replica.has, replica.experiment):
-        with pytest.raises(MasterUnreachable, match="is being read"):
-            ask(1)
-    replica.read()
-    assert not replica.has(1)
-    world.tell(submitted())
-    for ask in (replica.has, replica.experiment):
-        with pytest.raises(MasterUnreachable, match="is being read"):
-            ask(1)
-    replica.read()
-    assert replica.has(1)
+    with pytest.raises(MasterUnreachable, match="is being read"):
+        replica.experiment(1)
+    replica.advance()
+    with pytest.raises(NotFound, match="no experiment 1"):
+        replica.experiment(1)
+    world.tell(registered(4), submitted(), *running(), *completed(), exited())
+    replica.advance()
     assert replica.experiment(1).name == "digits"
-    assert not replica.has(2)
+    world.tell(submitted("other"), Delete(experiment_id=1), ExperimentDeleted(experiment_id=1))
+    replica.advance()
+    assert replica.read() == News(experiments={2}, trials={1, 2}, gone={1}, is_cluster=True)
+    assert replica.read() == News()
 
 
 def test_a_long_history_is_read_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ class LiveView:
         self._kept_at = 0.0  # on the monotonic clock
         self._made_at = 0.0  # when the newest state was made, monotonic too
         self._news = WaitingNews()
-        self._importance = KnownImportance(partial(client.importance, experiment_id))
+        self._importance = KnownImportance(lambda: client.importance(experiment_id))
         self._chosen_id: int | None = None  # the trial of a search that was chosen in the view
         self._follower: Follower | None = None
 

@@ -1,5 +1,5 @@
 /** Decodes frames: text is JSON, binary is JSON with columns (det_jupyter/contract/messages/pages.py). */
-import type { Incoming } from './feederframes.js';
+import type { Incoming } from './readerframes.js';
 
 const COLUMN = '$f64';
 const isLittleEndian = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;

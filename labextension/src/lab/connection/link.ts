@@ -136,7 +136,7 @@ export class Link implements ILink, IDisposable {
 
   private _onGreeted(hello: IHello): void {
     this._greetedAt = performance.now();
-    // The feeder is started anew at times, and may be of a version that was installed meanwhile.
+    // The reader is started anew at times, and may be of a version that was installed meanwhile.
     const trouble = handshakeTrouble(this._trans, { ...hello, may_read: true });
     if (trouble !== null) {
       this._fail(trouble);

@@ -1,6 +1,6 @@
 /** Questions without an answer yet; answers come in any order. */
 import type { ITrans } from '../../model/trans.js';
-import type { Outgoing } from './feederframes.js';
+import type { Outgoing } from './readerframes.js';
 
 const ANSWER_MS = 60_000;
 

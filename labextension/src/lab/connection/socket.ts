@@ -4,8 +4,9 @@
  *     closed --open()--> opening --hello--> open --cut--> closed        (link.ts opens it again)
  *
  * Documents outlive it: each is followed again after `hello`, with its version if that is still
- * valid. Questions do not: they are rejected when it is cut. Versions are acknowledged when they have
- * been shown, so that the feeder sends fewer to a slow page.
+ * valid. While no master runs, `hello` is the server's; the reader's comes later in the same socket.
+ * Questions do not outlive it: they are rejected when it is cut. Versions are acknowledged when they
+ * have been shown, so that the reader sends fewer to a slow page.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import type { ServerConnection } from '@jupyterlab/services';
@@ -16,11 +17,11 @@ import { patched } from '../../model/documents.js';
 import type { ITrans } from '../../model/trans.js';
 import type { IDocuments, IFollowed, ISocket } from '../tokens.js';
 import { decode } from './codec.js';
-import type { Incoming, IPatchFrame, Outgoing } from './feederframes.js';
+import type { Incoming, IPatchFrame, Outgoing } from './readerframes.js';
 import { Questions } from './pendingquestions.js';
 import type { IHello, IMasterState } from '../../model/answers.js';
 
-const HELLO_MS = 75_000; // a feeder may take 60 s to start
+const HELLO_MS = 75_000; // the server waits 60 s for a reader that starts (reader_sockets.py)
 const PING_MS = 15_000;
 
 /** Why a connection was lost: code and reason of a CloseEvent, or a constant below. */
@@ -237,9 +238,10 @@ export class Socket implements ISocket, IDisposable {
   }
 
   private _onHello(hello: IHello): void {
-    if (hello.instance !== this._instance) {
+    // The server's own has none: the reader may be there again with the versions that we have.
+    if (hello.instance !== '' && hello.instance !== this._instance) {
       this._instance = hello.instance;
-      this._followed.forEach(one => (one.version = 0)); // a new feeder counts from the beginning
+      this._followed.forEach(one => (one.version = 0)); // a new reader counts from the beginning
     }
     this._isGreeted = true;
     this._followed.forEach((one, id) => this._follow(id, one));
@@ -252,7 +254,7 @@ export class Socket implements ISocket, IDisposable {
 
   /**
    * A lost network is not reported by the browser: a connection without frames and answers to pings
-   * counts as cut. A feeder that does not support pings is not checked.
+   * counts as cut. A reader that does not support pings is not checked.
    */
   private _ping(): void {
     this._isAlive = false;

@@ -13,8 +13,8 @@ export interface ITrouble {
   command: string;
 }
 
-const FEEDER_ENDED = 1012; // close codes of det_jupyter/contract/messages/pages.py
-const FEEDER_FAILED = 1013;
+const READER_ENDED = 1012; // close codes of det_jupyter/contract/messages/pages.py
+const READER_FAILED = 1013;
 const ENABLE = 'jupyter server extension enable det_jupyter';
 
 /** The problem when `GET det-jupyter/info` has failed. */
@@ -76,18 +76,18 @@ export function lossTrouble(trans: ITrans, { code, reason }: ILoss, wasOpen: boo
 
 function wordsFor(trans: ITrans, code: number, reason: string, wasOpen: boolean): string {
   switch (code) {
-    case FEEDER_ENDED:
+    case READER_ENDED:
       return trans.__(
-        'The process that feeds this page has ended. Restarting it. What is shown may be out of date.'
+        'The process that makes what this page shows has ended. Reconnecting. What is shown may be out of date.'
       );
-    case FEEDER_FAILED:
+    case READER_FAILED:
       return trans.__(
-        'The process that feeds this page cannot be started now. Retrying. %1',
+        'The process that makes what this page shows cannot be reached now. Retrying. %1',
         reason || trans.__('The log of the Jupyter server says why.')
       );
     case LATE.code:
       return trans.__(
-        'The process that feeds this page does not answer. Retrying. The log of the Jupyter server may say why.'
+        'The process that makes what this page shows does not answer. Retrying. The log of the Jupyter server may say why.'
       );
     default:
       return wasOpen

@@ -130,7 +130,7 @@ function keyOf(shared: IDetJupyter, id: number): string {
 
 const loadTabs: LoadTabs = async () => (await import('../../alltabs.js')).makeTabs;
 
-/** Verbs are requests to the master; remedies are questions to the feeder, which has their data. */
+/** Verbs are requests to the master; remedies are questions to the reader, which has their data. */
 async function carryOut(shared: IDetJupyter, id: number, command: string): Promise<void> {
   await (VERBS.includes(command)
     ? shared.api.post(`api/experiments/${id}/${command}`)

@@ -1,7 +1,7 @@
 /** A Jupyter server that does what a test says: its sockets, and its answers to requests. */
 import type { ServerConnection } from '@jupyterlab/services';
 
-import type { Outgoing } from '../../../src/lab/connection/feederframes.js';
+import type { Outgoing } from '../../../src/lab/connection/readerframes.js';
 import { PROTOCOL, VERSION } from '../../../src/lab/connection/version.js';
 import type { IHandshake, IHello, IMasterState } from '../../../src/model/answers.js';
 
@@ -55,8 +55,7 @@ export const INFO: IHandshake = {
   may_read: true,
   may_write: true,
   may: {},
-  master: RUNNING,
-  feeder: { state: 'running', problem: '' }
+  master: RUNNING
 };
 
 export interface IServer {

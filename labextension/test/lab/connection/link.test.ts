@@ -115,7 +115,7 @@ it('a server that is older than the page: restart it', async () => {
   expect(shared.link.command).toBe(`pip install --upgrade det-jupyter==${VERSION}`);
 });
 
-it('a feeder of another version, started after an installation, is said', async () => {
+it('a reader of another version, started after an installation, is said', async () => {
   await connect();
   lastSocket(server).cut();
   await wait(500);
@@ -143,6 +143,18 @@ it('a master that is absent, of another version, or silent, and that comes', asy
   master({ state: 'starting' });
   expect(shared.link.state).toBe('connecting');
   master({});
+  expect(shared.link.state).toBe('up');
+});
+
+it('a server that greets without a master, and the reader that greets when one runs', async () => {
+  start();
+  await settle();
+  const socket = lastSocket(server);
+  socket.hello({ instance: '', master: { ...RUNNING, state: 'starting' } });
+  expect(shared.link).toMatchObject({ state: 'connecting', sentence: 'The master is starting.' });
+  socket.hello();
+  expect(shared.link.state).toBe('up');
+  await wait(60_000); // it has started in time
   expect(shared.link.state).toBe('up');
 });
 
@@ -201,7 +213,7 @@ it('a server that was upgraded while the connection was cut', async () => {
   expect(server.sockets).toHaveLength(1);
 });
 
-it('a WebSocket that a proxy does not let through, and a feeder that cannot start', async () => {
+it('a WebSocket that a proxy does not let through, and a reader that cannot be reached', async () => {
   start();
   await settle();
   lastSocket(server).cut();
@@ -209,7 +221,7 @@ it('a WebSocket that a proxy does not let through, and a feeder that cannot star
   expect(shared.link.sentence).toMatch(/a proxy may be in its way/);
   await wait(500);
   lastSocket(server).cut(1013, 'There is no memory.');
-  expect(shared.link.sentence).toMatch(/cannot be started now\. .* There is no memory\.$/);
+  expect(shared.link.sentence).toMatch(/cannot be reached now\. .* There is no memory\.$/);
   await wait(1000);
   await wait(75_000); // it is opened, and nobody says hello
   expect(shared.link.sentence).toMatch(/does not answer/);

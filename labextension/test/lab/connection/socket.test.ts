@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import { Socket } from '../../../src/lab/connection/socket.js';
 import { english } from '../../../src/model/trans.js';
-import { type FakeSocket, type IServer, fakeServer, lastSocket } from './fakes.js';
+import { type FakeSocket, type IServer, RUNNING, fakeServer, lastSocket } from './fakes.js';
 
 let server: IServer;
 let socket: Socket;
@@ -182,7 +182,7 @@ it('goes on after a cut with the version that it has', () => {
   ]);
 });
 
-it('begins anew with a feeder that was restarted, whose versions are others', () => {
+it('begins anew with a reader that was restarted, whose versions are others', () => {
   const seen = vi.fn();
   const fake = connected();
   socket.follow('cluster', {}, seen);
@@ -192,6 +192,44 @@ it('begins anew with a feeder that was restarted, whose versions are others', ()
   expect(again.taken()).toEqual([{ op: 'follow', id: 1, document: 'cluster', args: {} }]);
   again.say(whole(1, 1));
   expect(seen).toHaveBeenCalledTimes(2);
+});
+
+it('is greeted again in the same socket when there is a reader, and follows everything then', () => {
+  socket.open();
+  const fake = lastSocket(server);
+  fake.hello({ instance: '', master: { ...RUNNING, state: 'stopped' } });
+  const greeted = vi.fn<(instance: string) => void>();
+  socket.greeted.connect((_, hello) => greeted(hello.instance));
+  const seen = vi.fn();
+  socket.follow('cluster', {}, seen);
+  fake.taken();
+  fake.say({ op: 'pong' });
+  vi.advanceTimersByTime(14_000);
+  fake.hello({ instance: 'one' });
+  expect(greeted.mock.calls).toEqual([['one']]);
+  expect(fake.taken()).toEqual([{ op: 'follow', id: 1, document: 'cluster', args: {} }]);
+  fake.say(whole(1, 12));
+  expect(seen).toHaveBeenCalledOnce();
+  vi.advanceTimersByTime(14_000); // the first timer has ended with the second greeting
+  expect(fake.sent.filter(({ op }) => op === 'ping')).toEqual([]);
+  fake.say({ op: 'pong' });
+  vi.advanceTimersByTime(1000);
+  expect(fake.sent.filter(({ op }) => op === 'ping')).toHaveLength(1);
+  vi.advanceTimersByTime(15_000);
+  expect(lost).toEqual([1006]);
+});
+
+it('after a time without a reader it goes on with the version that the same reader knows', () => {
+  const fake = connected();
+  socket.follow('cluster', {}, () => undefined);
+  fake.say(whole(1, 12));
+  fake.cut();
+  const again = connected('');
+  again.taken();
+  again.hello({ instance: 'one' });
+  expect(again.taken()).toEqual([
+    { op: 'follow', id: 1, document: 'cluster', args: {}, version: 12 }
+  ]);
 });
 
 it('a document that is over says why, and is not followed again', () => {
@@ -252,7 +290,7 @@ it('a line on which nothing comes any more is taken for cut', () => {
   expect(fake.isClosed).toBe(true);
 });
 
-it('a feeder that knows no ping is left alone', () => {
+it('a reader that knows no ping is left alone', () => {
   connected();
   vi.advanceTimersByTime(300_000);
   expect(lost).toEqual([]);

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.locks import holder_of, remove_lock, take_lock
+from det_jupyter.contract.host.locks import holder_of, take_lock
 from det_jupyter.contract.host.processes import Process
 
 
@@ -74,18 +74,6 @@ def test_lock_is_of_the_file_that_is_there(
     assert os.path.samestat(os.fstat(held), path.stat())
     assert holder_of(path) is not None
     os.close(held)
-
-
-def test_lock_that_is_held_is_not_removed(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    held = take_lock(path, timeout_s=0)
-    assert held is not None
-    assert not remove_lock(path, timeout_s=0)
-    assert path.exists()
-    os.close(held)
-    assert remove_lock(path, timeout_s=0)
-    assert not path.exists()
-    assert remove_lock(path, timeout_s=0)
 
 
 def test_new_file_of_the_private_opener_is_the_user_s_alone(tmp_path: Path) -> None:

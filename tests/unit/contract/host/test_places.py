@@ -27,10 +27,7 @@ def test_files_of_master_and_user_have_their_places(home: Path) -> None:
     assert paths.console_file("1.1.1", 2) == runtime / "consoles" / "1.1.1-rank-2.json"
     assert stat.S_IMODE(paths.consoles_dir().stat().st_mode) == 0o700
     assert paths.master_file() == runtime / "master.json"
-    assert paths.feeder_lock(7) == runtime / "feeder-7.lock"
-    for pid in (9, 7):
-        paths.feeder_lock(pid).touch()
-    assert paths.feeder_locks() == [paths.feeder_lock(pid) for pid in (7, 9)]
+    assert paths.reader_log() == data / "logs" / "reader.log"
     files = [paths.pools_file(), paths.alerts_file(), paths.trackers_file()]
     assert [file.parent for file in files] == [data] * 3
     assert len({*files}) == 3

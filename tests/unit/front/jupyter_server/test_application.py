@@ -34,8 +34,8 @@ def test_a_server_stops_whatever_happens_as_the_extension_ends(
     monkeypatch.setattr(application, "_STOP_S", 0.01)
     app = DetJupyterApp()
     app.log = logging.getLogger("of the server")
-    app._feeder = SimpleNamespace(close=close)  # type: ignore[assignment]  # a stand-in
-    app._tasks = set()
+    app._monitor = SimpleNamespace(close=close)  # type: ignore[assignment]  # a stand-in
+    app._tabs = set()
 
     async def stop() -> None:
         await app.stop_extension()

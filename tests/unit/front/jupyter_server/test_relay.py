@@ -47,7 +47,7 @@ def test_what_a_frame_needs_is_asked_for(frame: dict[str, Any], needs: str) -> N
     ["", "no JSON", "[]", "3", "{}", '{"op": []}', b"\xff\x00", "[" * 100_000],
     ids=lambda text: repr(text[:10]),
 )
-def test_what_is_no_frame_is_left_to_the_feeder(text: str | bytes) -> None:
+def test_what_is_no_frame_is_left_to_the_reader(text: str | bytes) -> None:
     assert gate(logs=[]).refusal(text) == ""
 
 

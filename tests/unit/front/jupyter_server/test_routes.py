@@ -23,6 +23,7 @@ NOT_FOR_PAGES = {
     ("GET", "experiments/*/trackers"),  # of `det e sync`
     ("POST", "experiments/*/trackers"),
     ("GET", "agents/*/commands"),
+    ("POST", "agents/*/samples"),  # of the reader
     ("POST", "agents/*/reports"),
     ("GET", "agents/*/clock"),  # of agents elsewhere, from here
     ("POST", "agents/*/runs/*/start"),
@@ -48,6 +49,7 @@ NOT_FOR_PAGES = {
     ("POST", "disks/free"),
     ("GET", "experiments/*/room"),
     ("GET", "feed"),  # without an end; pages have the socket
+    ("POST", "reader/end"),  # of the server extension
 }
 
 

@@ -40,7 +40,6 @@ def seen(world: World, limit: int, experiment_id: int | None = None) -> ClusterV
     return cluster_view(
         world.machine,
         reasons_of(world.machine, world.now).of,
-        lambda agent_id: agent_id == "box",
         now=9.0,
         limit=limit,
         experiment_id=experiment_id,
@@ -66,7 +65,7 @@ def test_each_pool_has_its_agents_slots_and_rules(world: World) -> None:
         (pool.name, agent.id, agent.hostname, agent.pool, agent.connected, agent.problem)
         for pool in view.pools
         for agent in pool.agents
-    ] == [("default", "box", "box", "default", True, ""), ("big", "far", "far", "big", False, "")]
+    ] == [("default", "box", "box", "default", True, ""), ("big", "far", "far", "big", True, "")]
     assert [(agent.num_aux, agent.num_left_slots) for p in view.pools for agent in p.agents] == [
         (0, 0), (0, 0),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     SwitchSlots,
     Verdict,
 )
-from det_jupyter.master.machine.model.events import DevicesReported, NewsSetAside
+from det_jupyter.master.machine.model.events import AgentAway, DevicesReported, NewsSetAside
 from det_jupyter.master.machine.model.state import Agent
 from det_jupyter.master.views.experiment_views import agent_view, experiment_view
 from det_jupyter.master.views.forecast import measured_pace, places_for
@@ -106,17 +106,18 @@ def test_slots_of_an_agent_are_told_apart() -> None:
     }
     assert homes == {1: {"other"}, 2: {"box"}}
     agents = world.machine.state.agents
-    assert agent_view(agents["box"], world.machine.indexes, is_connected=True).used == {
+    assert agent_view(agents["box"], world.machine.indexes).used == {
         0: "2.2.1", 1: "2.2.1",
     }  # fmt: skip
     world.tell(*running("1.1.1", ranks=3))
-    status = agent_status(world.machine, agents["other"], lambda agent_id: agent_id == "other")
+    status = agent_status(world.machine, agents["other"])
     assert (status.connected, status.num_aux) == (True, 0)
     assert [(one.slot.id, one.state, one.rank, one.trial_id) for one in status.slots] == [
         (0, "used", 0, 1), (1, "used", 1, 1), (2, "used", 2, 1),
     ]  # fmt: skip
     world.tell(Cancel(experiment_id=1))
-    status = agent_status(world.machine, agents["other"], lambda agent_id: False)
+    world.tell(AgentAway(agent_id="other"))
+    status = agent_status(world.machine, agents["other"])
     assert (status.connected, {one.state for one in status.slots}) == (False, {"leaving"})
 
 
@@ -130,7 +131,7 @@ def test_slots_that_are_free_disabled_occupied_or_lost_are_told_apart() -> None:
     stranger = DeviceProcess(pid=5, command="python", user="me", memory_bytes=0)
     world.tell(DevicesReported(agent_id="box", processes={1: [stranger], 2: [stranger]},
                lost={1: LOST, 3: LOST}))  # fmt: skip
-    status = agent_status(world.machine, world.machine.state.agents["box"], lambda _: True)
+    status = agent_status(world.machine, world.machine.state.agents["box"])
     assert [(one.state, len(one.processes)) for one in status.slots] == [
         ("free", 0), ("disabled", 1), ("occupied", 1), ("lost", 0),
     ]  # fmt: skip
@@ -141,9 +142,9 @@ def test_a_trial_without_slots_is_counted_on_its_agent() -> None:
     world = World()
     world.tell(registered(slots=2), submitted(slots=0))
     box = world.machine.state.agents["box"]
-    status = agent_status(world.machine, box, lambda _: True)
+    status = agent_status(world.machine, box)
     assert (status.num_aux, [one.state for one in status.slots]) == (1, ["free", "free"])
-    assert agent_view(box, world.machine.indexes, is_connected=True).used == {}
+    assert agent_view(box, world.machine.indexes).used == {}
 
 
 def test_jobs_are_listed_with_what_is_ahead_of_them() -> None:

@@ -1,4 +1,4 @@
-/** Types of frames between this page and the feeder; det_jupyter/contract/messages/pages.py documents them. */
+/** Types of frames between this page and the reader; det_jupyter/contract/messages/pages.py documents them. */
 import type { IHello, IMasterState } from '../../model/answers.js';
 import type { Patch } from '../../model/documents.js';
 

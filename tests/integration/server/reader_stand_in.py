@@ -1,0 +1,190 @@
+"""A reader for tests of the relay: it keeps the protocol of messages/pages.py, and obeys `do`.
+
+{"op": "do", "what": "headers"}                 answers with the headers of the socket
+{"op": "do", "what": "echo", ...}               answers with the frame
+{"op": "do", "what": "send", "bytes": n}        sends one binary frame
+{"op": "do", "what": "flood", "bytes": n}       sends text frames until it has sent so many bytes
+{"op": "do", "what": "sent"}                    says how many bytes it has sent
+{"op": "do", "what": "sockets"}                 says how many sockets it has
+{"op": "do", "what": "publish", "document", "data"}   sends a document to all its followers
+
+`python -m tests.integration.server.reader_stand_in` is started as a master starts its reader, and
+`reader_stand_in` stands for that master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from det_jupyter.contract.messages import MasterInfo
+from tests.integration.server.master_stand_in import announce, master_stand_in, reply
+
+_FRAME = "x" * 65536
+_sockets: set[Socket] = set()
+_sent = 0
+
+
+class Socket(WebSocketHandler):
+    """One socket."""
+
+    def initialize(self, token: str) -> None:
+        self._token = token
+
+    async def prepare(self) -> None:
+        if self.request.headers.get("Authorization") != f"Bearer {self._token}":
+            self.set_status(401)
+            self.finish()
+
+    async def open(self) -> None:
+        _sockets.add(self)
+        self.followed: dict[str, int] = {}
+        await self.write_message({"op": "hello", "instance": "stand-in"})
+
+    async def on_message(self, message: str | bytes) -> None:
+        if isinstance(message, bytes):
+            await self.write_message(message, binary=True)
+            return
+        frame = json.loads(message)
+        if frame["op"] == "follow":
+            self.followed[frame["document"]] = frame["id"]
+        elif frame["op"] == "do":
+            await self._do(frame)
+
+    async def _do(self, frame: dict[str, Any]) -> None:
+        match frame["what"]:
+            case "headers":
+                await self.write_message(json.dumps(dict(self.request.headers)))
+            case "echo":
+                await self.write_message(json.dumps(frame))
+            case "send":
+                await self.write_message(b"\x00" * frame["bytes"], binary=True)
+            case "sent":
+                await self.write_message(json.dumps({"sent": _sent}))
+            case "sockets":
+                await self.write_message(json.dumps({"sockets": len(_sockets)}))
+            case "flood":
+                asyncio.get_running_loop().create_task(self._flood(frame["bytes"]))
+            case "publish":
+                await _publish(frame["document"], frame["data"])
+                await self.write_message(json.dumps({"published": True}))
+
+    async def _flood(self, most_bytes: int) -> None:
+        global _sent
+        for _ in range(most_bytes // len(_FRAME)):
+            try:
+                await self.write_message(_FRAME)
+            except WebSocketClosedError:
+                return
+            _sent += len(_FRAME)
+
+    def on_close(self) -> None:
+        _sockets.discard(self)
+
+
+async def _publish(document: str, data: Any) -> None:
+    for each in list(_sockets):
+        if document in each.followed:
+            number = each.followed[document]
+            whole = {"op": "document", "id": number, "version": 1, "data": data}
+            await each.write_message(json.dumps(whole))
+
+
+async def main() -> None:
+    """Serve until the end of stdin."""
+    settings = json.loads(sys.stdin.readline())
+    listener = socket.socket(fileno=settings["socket"])
+    listener.setblocking(False)
+    application = Application([("/socket", Socket, {"token": settings["token"]})])
+    HTTPServer(application).add_sockets([listener])
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    await ended.wait()
+
+
+class ReaderStandIn:
+    """The reader of a master that is announced; connections wait until it is started.
+
+    The master stands for the real one: to end the reader it kills it, and starts it again.
+    """
+
+    def __init__(self, listener: socket.socket, info: MasterInfo) -> None:
+        self._listener = listener
+        self.info = info
+        self.process: subprocess.Popen[bytes] | None = None
+        self.num_ended = 0  # on request
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process."""
+        assert self.process is None
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.server.reader_stand_in"],
+            stdin=subprocess.PIPE,
+            pass_fds=(self._listener.fileno(),),
+        )
+        settings = {"token": self.info.token, "socket": self._listener.fileno()}
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(settings).encode() + b"\n")
+        self.process.stdin.flush()
+        return self.process
+
+    def kill(self) -> None:
+        """Kill the process, if there is one."""
+        if self.process is not None:
+            self.process.kill()
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            self.process.wait()
+            self.process = None
+
+    def take(self, request: BaseHTTPRequestHandler) -> None:
+        """Answer a request to the master."""
+        if request.path == "/api/v1/reader/end":
+            self.num_ended += 1
+            self.kill()
+            self.start()
+        reply(request, 200, {})
+
+
+@contextmanager
+def reader_stand_in(*, is_started: bool = True) -> Iterator[ReaderStandIn]:
+    """Have a master announced whose reader this is."""
+    with (
+        master_stand_in() as master,
+        socket.create_server(("127.0.0.1", 0), backlog=100) as listener,
+    ):
+        port = listener.getsockname()[1]
+        info = announce(
+            master.server.server_address[1], master.info.token,
+            reader_url=f"http://127.0.0.1:{port}",
+        )  # fmt: skip
+        reader = ReaderStandIn(listener, info)
+        master.answer = reader.take
+        try:
+            if is_started:
+                reader.start()
+            yield reader
+        finally:
+            reader.kill()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

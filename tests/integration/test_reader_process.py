@@ -1,0 +1,350 @@
+"""When the master starts the reader, and how it ends: with scripts for the reader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from websocket import WebSocketBadStatusException, create_connection
+
+from det_jupyter.contract.documents.codec import unpack
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import MasterInfo
+from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
+from det_jupyter.master import stopping
+from det_jupyter.master.background import reader_process
+from det_jupyter.master.background.reader_process import ReaderProcess
+from tests.integration import reader_stand_in
+from tests.integration.master_support import (
+    MasterProcess,
+    make_client,
+    master_process,
+)
+from tests.integration.reader_stand_in import ask, command_of
+from tests.processes import find, is_gone, wait_until, wait_until_gone
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(reader_process, "_PAUSES_S", (0.01, 0.02))
+    return tmp_path
+
+
+class Played:
+    """A supervised reader, and the port at which it is reached."""
+
+    def __init__(self, reader: ReaderProcess, url: str) -> None:
+        self.reader = reader
+        self.url = url
+
+    async def ask(self) -> dict[str, Any]:
+        """Return what a reader says."""
+        return await asyncio.to_thread(ask, self.url)
+
+    def connect(self) -> socket.socket:
+        """Connect, and wait for nothing."""
+        host, _, port = self.url.removeprefix("http://").partition(":")
+        return socket.create_connection((host, int(port)))
+
+
+def num_starts() -> int:
+    with suppress(FileNotFoundError):
+        return paths.reader_log().read_text().count("was started")
+    return 0
+
+
+def play(scene: Callable[[Played], Awaitable[None]], *command: str) -> None:
+    """Supervise a reader while a scene is played; no process is left after."""
+    began = {child.pid for child in psutil.Process().children()}
+
+    async def run(listener: socket.socket) -> None:
+        reader = ReaderProcess(listener, "the token", command or command_of("usual"))
+        running = asyncio.create_task(reader.run())
+        try:
+            host, port = listener.getsockname()
+            await scene(Played(reader, f"http://{host}:{port}"))
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        asyncio.run(run(listener))
+    assert {child.pid for child in psutil.Process().children()} <= began  # and none is a zombie
+
+
+def test_nothing_runs_until_someone_connects() -> None:
+    async def scene(played: Played) -> None:
+        played.reader.tell_commit()
+        await played.reader.kill()
+        await asyncio.sleep(0.1)
+        assert played.reader.idle_s == float("inf")
+        assert not paths.reader_log().exists()
+
+    play(scene)
+
+
+def test_who_connects_first_waits_for_the_start_and_others_meet_the_same_reader(
+    home: Path,
+) -> None:
+    async def scene(played: Played) -> None:
+        found = await asyncio.gather(*[played.ask() for _ in range(5)])
+        assert await played.ask() == found[0]
+        assert found == [found[0]] * 5
+        pid = found[0]["pid"]
+        assert found[0] == {
+            "pid": pid, "session": pid, "folder": str(home / "data"), "token": "the token",
+            "nodelay": True, "commits": 0,
+        }  # fmt: skip
+        line = psutil.Process(pid).cmdline()
+        assert "the token" not in " ".join(line)
+        assert played.reader.idle_s == 0
+
+    play(scene)
+    assert num_starts() == 1
+    assert stat.S_IMODE(paths.reader_log().stat().st_mode) == 0o600
+
+
+def test_each_commit_is_told() -> None:
+    async def scene(played: Played) -> None:
+        await played.ask()
+        for _ in range(3):
+            played.reader.tell_commit()
+        while (await played.ask())["commits"] < 3:
+            pass
+        assert (await played.ask())["commits"] == 3
+
+    play(scene)
+
+
+def test_commits_wait_for_no_reader_that_is_frozen_and_it_is_killed_on_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(played: Played) -> None:
+        frozen = (await played.ask())["pid"]
+        os.kill(frozen, signal.SIGSTOP)
+        for _ in range(100_000):  # more than a pipe holds
+            played.reader.tell_commit()
+        await played.reader.kill()
+        assert is_gone(frozen)
+        assert (await played.ask())["pid"] != frozen
+
+    play(scene)
+    assert "the reader did not answer: it was killed on request" in caplog.text
+
+
+def test_after_a_reader_was_killed_the_next_connection_starts_another(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_process, "_PAUSES_S", (0.0, 0.0))  # it ends soon, three times
+    caplog.set_level(logging.INFO)
+
+    async def scene(played: Played) -> None:
+        pids = []
+        for _ in range(3):
+            pids.append((await played.ask())["pid"])
+            os.kill(pids[-1], signal.SIGKILL)
+            await until(lambda: played.reader.idle_s > 0, "it has ended")
+            played.reader.tell_commit()
+        await asyncio.sleep(0.05)
+        assert num_starts() == len({*pids}) == 3  # and nobody has asked since
+
+    play(scene)
+    assert caplog.text.count("started the reader, pid=") == 3
+    assert caplog.text.count("WARNING") == caplog.text.count("was killed by SIGKILL") == 3
+
+
+def test_a_connection_that_is_closed_before_anyone_accepts_starts_one_reader() -> None:
+    async def scene(played: Played) -> None:
+        with closing(played.connect()):
+            pass
+        await until(num_starts, "it is started all the same")
+        pid = (await played.ask())["pid"]
+        await asyncio.sleep(0.1)
+        assert (await played.ask())["pid"] == pid
+        assert num_starts() == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("broken", "the reader has ended with exit status 1; see reader.log"),
+        ("leaving", "the reader has ended"),
+    ],
+)
+def test_a_reader_that_ends_before_it_accepts_is_not_started_for_ever(
+    kind: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scene(played: Played) -> None:
+        with pytest.raises(ConnectionError):
+            await played.ask()
+        assert num_starts() == 2  # a connection survives one failure
+        with closing(played.connect()):
+            pass
+        await until(lambda: num_starts() == 3, "it is started for who has gone")
+        await asyncio.sleep(0.3)
+        assert num_starts() == 3  # once
+
+    play(scene, *command_of(kind))
+    assert told in caplog.text
+
+
+def test_a_program_that_cannot_be_started_is_named_and_who_waits_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(played: Played) -> None:
+        with pytest.raises(ConnectionError):
+            await played.ask()
+
+    play(scene, "/nothing/here")
+    assert "the reader cannot be started" in caplog.text
+    assert "No such file or directory: '/nothing/here'" in caplog.text
+    assert num_starts() == 0
+
+
+def test_pauses_between_failures_grow_up_to_a_bound_and_begin_anew_after_a_long_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader_process, "_PAUSES_S", (0.2, 1.0))
+    ran_s = iter([1.0, 1.0, 1.0, 1.0, 30.0, 1.0])
+    pauses: list[float] = []
+    now = 0.0
+
+    async def scene() -> None:
+        async def run(reader: ReaderProcess) -> int:
+            nonlocal now
+            now += next(ran_s)
+            return 1
+
+        async def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 5:
+                raise asyncio.CancelledError
+
+        async def connection(reader: ReaderProcess) -> None:
+            pass
+
+        monkeypatch.setattr(ReaderProcess, "_run_program", run)
+        monkeypatch.setattr(ReaderProcess, "_connection", connection)
+        monkeypatch.setattr(reader_process, "asyncio", SimpleNamespace(sleep=pause))
+        clock = SimpleNamespace(monotonic=lambda: now)
+        monkeypatch.setattr(reader_process, "time", clock)
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            pytest.raises(asyncio.CancelledError),
+        ):
+            await ReaderProcess(listener, "t", ["x"]).run()
+
+    asyncio.run(scene())
+    assert pauses == [0.2, 0.4, 0.8, 1.0, 0.2]
+
+
+def test_a_reader_that_does_not_end_with_its_input_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader_process, "_END_S", 0.05)
+    pids: list[int] = []
+
+    async def scene(played: Played) -> None:
+        pids.append((await played.ask())["pid"])
+
+    play(scene, *command_of("stubborn"))
+    assert is_gone(pids[0])
+
+
+# with a whole master
+
+
+@pytest.fixture
+def master(home: Path) -> Iterator[MasterProcess]:
+    with master_process(home) as master:
+        yield master
+
+
+def start(master: MasterProcess) -> MasterInfo:
+    return master.start(f"{reader_stand_in.__name__}:serve_with_stand_in")
+
+
+def test_a_master_has_one_reader_while_someone_looks_and_ends_it(master: MasterProcess) -> None:
+    info = start(master)
+    assert info.reader_url.startswith("http://127.0.0.1:")
+    assert info.reader_url != info.url
+    with make_client(info) as http:
+        assert http.get("/status").status_code == 200
+        assert find(master.home, "det_jupyter.reader") is None
+        first = ask(info.reader_url)
+        assert first["token"] == info.token
+        before = first["commits"]
+        master.agent(info)
+        wait_until(lambda: ask(info.reader_url)["commits"] > before, "the commit is told")
+
+        os.kill(first["pid"], signal.SIGKILL)
+        wait_until_gone(first["pid"])
+        second = ask(info.reader_url)
+        assert second["pid"] != first["pid"]
+
+        os.kill(second["pid"], signal.SIGSTOP)
+        assert http.post("/reader/end").json() == {}
+        assert is_gone(second["pid"])
+        third = ask(info.reader_url)
+        assert third["pid"] != second["pid"]
+    assert master.end() == 0
+    assert is_gone(third["pid"])
+
+
+def test_the_readers_own_program_greets_who_has_the_masters_token(master: MasterProcess) -> None:
+    info = master.start()
+    header = [f"Authorization: Bearer {info.token}", "X-Det-May-Write: 0"]
+    url = f"{info.reader_url.replace('http', 'ws', 1)}/socket"
+    with closing(create_connection(url, header=header, suppress_origin=True)) as page:
+        hello = unpack(page.recv())
+        assert (hello["op"], hello["protocol"]) == ("hello", PAGE_PROTOCOL)
+        assert find(master.home, "det_jupyter.reader") is not None
+    with pytest.raises(WebSocketBadStatusException):
+        create_connection(url, header=["Authorization: Bearer wrong"], suppress_origin=True)
+    assert master.end() == 0
+
+
+def test_a_reader_ends_with_a_master_that_is_killed(master: MasterProcess) -> None:
+    pid = ask(start(master).reader_url)["pid"]
+    master.kill()
+    wait_until_gone(pid)
+
+
+def test_a_frozen_reader_of_a_master_that_was_killed_is_ended_with_everything(
+    master: MasterProcess,
+) -> None:
+    pid = ask(start(master).reader_url)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    master.kill()
+    assert not is_gone(pid)
+    assert stopping.end_everything() == [f"the reader (pid {pid})"]
+    assert is_gone(pid)
+
+
+def test_a_frozen_reader_does_not_keep_its_master_from_ending(master: MasterProcess) -> None:
+    pid = ask(start(master).reader_url)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    assert master.end() == 0
+    assert is_gone(pid)
+    assert time.monotonic() - began > 1.0  # it had its time to end by itself
