@@ -86,7 +86,7 @@ class Replica:
         self._store: Store | None = None
         self._machine = Machine()
         self._feed_seq = 0
-        self._news = News()  # since the last read that did not fail
+        self._news = News()  # that `read` has not returned yet
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
@@ -229,11 +229,7 @@ class Replica:
                 raise MasterUnreachable(f"the database cannot be read now: {error}") from error
 
     def experiment(self, experiment_id: int) -> ExperimentView:
-        """Return an experiment with its trials.
-
-        Raises:
-            NotFound: There is none of this number.
-        """
+        """Return an experiment with its trials."""
         with self.viewing() as views:
             return views.experiment(experiment_id)
 

@@ -174,12 +174,13 @@ def test_a_page_that_is_opened_at_once_waits_for_the_first_read(world: World) ->
     assert made["name"] == "digits"
 
 
-def test_what_was_submitted_just_now_is_there(world: World) -> None:
+def test_what_was_submitted_just_now_is_found(world: World) -> None:
     source = ExperimentSource(FollowedExperiment(world.replica, 1), None)
     source.start(lambda: None)
     world.replica.turn()
     world.tell(submitted())
     assert source.make() is not None
+    assert world.replica.read().experiments == {1}, "others hear of it all the same"
 
 
 def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(
@@ -193,7 +194,7 @@ def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(
     assert tab.num_stale
     with pytest.raises(NotFound, match="experiment 1 was deleted"):
         tab.update()
-    with pytest.raises(NotFound, match="there is no experiment 7"):
+    with pytest.raises(NotFound, match="no experiment 7"):
         FollowedExperiment(world.replica, 7).state(None)
 
 

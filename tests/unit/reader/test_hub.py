@@ -175,7 +175,9 @@ def test_documents_that_are_over_leave_room_for_others(
             )
             while len(said) < number:
                 await asyncio.sleep(0.01)
-        assert all(each["error"].startswith("there is no experiment 7") for each in said)
+        assert [each["error"] for each in said] == [
+            "there is no experiment 7; `list` shows those that are"
+        ] * 2
         assert hub.document("experiment", args) is not before, "it is not kept"
         tab.close()
 

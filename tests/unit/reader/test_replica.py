@@ -92,17 +92,19 @@ def test_an_experiment_that_was_deleted_is_gone(world: World) -> None:
         world.replica.experiment(1)
 
 
-def test_what_was_submitted_just_now_is_read_on_demand_and_is_news_later(world: World) -> None:
+def test_what_was_read_in_between_is_in_the_next_news(world: World) -> None:
     replica = world.replica
     with pytest.raises(MasterUnreachable, match="is being read"):
         replica.experiment(1)
-    replica.read()
-    world.tell(submitted())
-    with pytest.raises(NotFound):
+    replica.advance()
+    with pytest.raises(NotFound, match="no experiment 1"):
         replica.experiment(1)
+    world.tell(registered(4), submitted(), *running(), *completed(), exited())
     replica.advance()
     assert replica.experiment(1).name == "digits"
-    assert replica.read().experiments == {1}
+    world.tell(submitted("other"), Delete(experiment_id=1), ExperimentDeleted(experiment_id=1))
+    replica.advance()
+    assert replica.read() == News(experiments={2}, trials={1, 2}, gone={1}, is_cluster=True)
     assert replica.read() == News()
 
 
