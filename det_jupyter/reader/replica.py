@@ -149,7 +149,17 @@ class Replica:
         return news
 
     def advance(self) -> None:
-        """Bring the state up to date; what has changed is in the next news."""
+        """Bring the state up to date; what has changed is in the next news.
+
+        Raises:
+            MasterUnreachable: The database cannot be read now.
+        """
+        try:
+            self._advance()
+        except sqlite3.Error as error:
+            raise MasterUnreachable(f"the database cannot be read now: {error}") from error
+
+    def _advance(self) -> None:
         with self._lock:
             news = self._news
             store = self._opened(news)

@@ -20,7 +20,7 @@ from typing import Literal
 
 from det_jupyter.contract.messages import FeedItem
 from det_jupyter.master.service.database import delete_in_parts
-from det_jupyter.master.service.stored_rows import as_item, readable
+from det_jupyter.master.service.stored_rows import as_change_of_curves, as_item, readable
 
 _PAGE = 500  # items read at a time; other requests are served in between
 # Time, experiment, trial, first and last step, and the record as JSON.
@@ -127,7 +127,7 @@ class Feed:
             "ORDER BY seq",
             (experiment_id, number),
         )
-        return list(readable(rows, as_item))
+        return list(readable(rows, as_change_of_curves))
 
 
 class CommitSignal:

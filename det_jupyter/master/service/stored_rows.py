@@ -102,10 +102,23 @@ def _read_metrics(
 
 def _metrics_record(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
     trial_id, text = row
-    record: dict[str, Any] = from_json(text)
+    return trial_id, _checked(from_json(text))
+
+
+def as_change_of_curves(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
+    """Parse a row of the feed that has metrics, or after which step they were deleted."""
+    item = as_item(row)
+    if item.kind == "metrics":
+        _checked(item.data)
+    else:
+        int(item.data["steps_completed"])
+    return item
+
+
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
     if missing := _KEYS[record["kind"]] - record.keys():
         raise ValueError(f"got a record without {', '.join(sorted(missing))}")
-    return trial_id, record
+    return record
 
 
 def truncate_rows(

@@ -70,8 +70,11 @@ def experiment_view(
         message=_message(experiment),
         search=experiment.search_view,
         trials=[
-            known.get(trial.id)
-            or trial_view(state, trial, progress, sentence, None if i < num_older else verdict_of)
+            known_view
+            if (known_view := known.get(trial.id)) and (i >= num_older or not known_view.verdict)
+            else trial_view(
+                state, trial, progress, sentence, None if i < num_older else verdict_of
+            )
             for i, trial in enumerate(trials)
         ],
         trackers=list(trackers),

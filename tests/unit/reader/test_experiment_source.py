@@ -198,6 +198,19 @@ def test_an_experiment_that_was_there_is_deleted_and_another_does_not_exist(
         FollowedExperiment(world.replica, 7).state(None)
 
 
+def test_a_damaged_row_of_metrics_is_passed_over(world: World, tab: Tab) -> None:
+    world.tell(*running())
+    check(world, tab)
+    world.report(losses(1, 0.5))
+    with world.service.store.transaction():
+        world.service.store.feed.add_metrics(
+            [(1.0, 1, 1, 2, 2, '{"kind":"batch_metrics"}'), (1.0, 1, 1, 2, 2, '{"kind":"other"}')]
+        )
+    world.report(losses(2, 0.25))
+    check(world, tab)
+    assert points(tab)["loss"] == [1, 2]
+
+
 def test_news_of_others_make_no_version(world: World, tab: Tab) -> None:
     world.tell(*running(), submitted("other"))
     check(world, tab)
