@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi, type Mock } from 'vitest';
 
 import { ClusterSection } from '../src/cluster/clustersection.js';
-import type { ICluster, IPoolBars } from '../src/model/state.js';
+import type { ICluster, IPoolSlots } from '../src/model/state.js';
 import { SlotBars } from '../src/cluster/slotbars.js';
 import { english } from '../src/model/trans.js';
 import { WaitNote } from '../src/cluster/waits.js';
@@ -118,7 +118,7 @@ describe('slots and queue', () => {
 describe('bars of slots', () => {
   let bars: SlotBars;
 
-  function show(...pools: IPoolBars[]): void {
+  function show(...pools: IPoolSlots[]): void {
     bars.update(pools);
   }
 

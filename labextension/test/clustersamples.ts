@@ -1,32 +1,33 @@
 import type {
-  IAgentBars,
+  IAgentSlots,
   ICluster,
-  IPoolBars,
+  IPoolSlots,
   IQueueRow,
-  ISlotBar,
+  ISlot,
   IWait
 } from '../src/model/state.js';
 
-export function slot(id: number, changes: Partial<ISlotBar> = {}): ISlotBar {
+export function slot(id: number, changes: Partial<ISlot> = {}): ISlot {
   return {
     id,
+    device: 'NVIDIA H100',
     state: 'used',
     is_own: false,
     who: 'resnet',
     facts: [`slot ${id}`, 'in use', 'experiment 3 “resnet”'],
+    experiment_id: 3,
+    trial_id: 5,
+    rank: 0,
     ...changes
   };
 }
 
-export function agent(
-  id: string,
-  slots: ISlotBar[],
-  changes: Partial<IAgentBars> = {}
-): IAgentBars {
-  return { id, is_connected: true, note: '', slots, more: '', ...changes };
+export function agent(id: string, slots: ISlot[], changes: Partial<IAgentSlots> = {}): IAgentSlots {
+  const named = { id, hostname: id, pool: 'default', facts: [id] };
+  return { ...named, is_connected: true, note: '', slots, more: '', ...changes };
 }
 
-export function pool(agents: IAgentBars[], changes: Partial<IPoolBars> = {}): IPoolBars {
+export function pool(agents: IAgentSlots[], changes: Partial<IPoolSlots> = {}): IPoolSlots {
   return {
     name: 'default',
     rules: 'by priority',

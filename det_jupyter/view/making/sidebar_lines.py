@@ -13,7 +13,6 @@ from det_jupyter.contract.messages import (
     RankView,
     Series,
     SeriesPage,
-    SlotStatus,
     SlotView,
     State,
     TrialView,
@@ -24,23 +23,20 @@ from det_jupyter.contract.values.text import count, shortened
 from det_jupyter.view.making.experiment_facts import (
     finite,
     fraction,
-    slot_label,
     status_word,
     steps_of,
     trial_status,
 )
 from det_jupyter.view.making.experiment_view import build_action
-from det_jupyter.view.making.slot_bars import note_of, slot_bar
+from det_jupyter.view.making.slot_bars import build_agent
 from det_jupyter.view.making.trial_view import build_rank
 from det_jupyter.view.making.waits import MAX_SENTENCE, build_remedies, disk_sentence, summary
 from det_jupyter.view.model.sidebar import (
-    AgentLine,
     AgentUsage,
     ClusterState,
     DiskLine,
     ExperimentLine,
     RankLine,
-    SlotLine,
     SlotUsage,
     TrialLine,
     TrialList,
@@ -97,14 +93,15 @@ def build_cluster_state(
 ) -> ClusterState:
     """Return all slots, and the numbers of running and waiting experiments."""
     statuses = [row.status for row in rows if not row.state.is_terminal]
-    slots = [slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots]
-    lost = [(agent, pool.name) for pool in cluster.pools for agent in pool.lost]
-    lost.sort(key=lambda one: one[0].left_at or 0.0, reverse=True)
+    pools = cluster.pools
+    slots = [slot for pool in pools for agent in pool.agents for slot in agent.slots]
+    lost = [agent for pool in pools for agent in pool.lost]
+    lost.sort(key=lambda agent: agent.left_at or 0.0, reverse=True)
     num_more = max(0, len(lost) - _MOST_LOST)
     return ClusterState(
         agents=[
-            *(_agent(agent, pool.name, now) for pool in cluster.pools for agent in pool.agents),
-            *(_agent(agent, pool, now) for agent, pool in lost[:_MOST_LOST]),
+            *(build_agent(each, _NO_EXPERIMENT, now) for pool in pools for each in pool.agents),
+            *(build_agent(each, _NO_EXPERIMENT, now) for each in lost[:_MOST_LOST]),
         ],
         more_lost=f"{count(num_more, 'more agent')} left" if num_more else "",
         disks=[
@@ -120,42 +117,6 @@ def build_cluster_state(
         num_waiting=statuses.count("queued"),
         num_slots=len(slots),
         num_slots_used=sum(slot.experiment_id is not None for slot in slots),
-    )
-
-
-def _agent(agent: AgentStatus, pool: str, now: float) -> AgentLine:
-    return AgentLine(
-        id=agent.id,
-        hostname=shortened(agent.hostname),
-        pool=shortened(pool),
-        is_connected=agent.connected,
-        note="; ".join(filter(None, (note_of(agent, now), agent.problem))),
-        facts=_agent_facts(agent),
-        slots=[_slot(agent, slot, now) for slot in agent.slots],
-    )
-
-
-def _agent_facts(agent: AgentStatus) -> list[str]:
-    facts = [
-        agent.id,
-        f"computer {agent.hostname}" if agent.hostname else "",
-        f"address {agent.address}" if agent.address else "",
-        *(f"{name} {version}" for name, version in sorted(agent.versions.items()) if version),
-    ]
-    return [shortened(fact) for fact in facts if fact]
-
-
-def _slot(agent: AgentStatus, slot: SlotStatus, now: float) -> SlotLine:
-    bar = slot_bar(agent, slot, _NO_EXPERIMENT, now)
-    return SlotLine(
-        id=slot.slot.id,
-        device=shortened(slot_label(slot.slot)),
-        state=bar["state"],
-        who=bar["who"],
-        facts=bar["facts"],
-        experiment_id=slot.experiment_id,
-        trial_id=slot.trial_id,
-        rank=slot.rank,
     )
 
 

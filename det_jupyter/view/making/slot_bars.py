@@ -1,4 +1,4 @@
-"""Makes a bar for each slot of the pools. Pure.
+"""Makes agents with their slots, for views and the sidebar. Pure.
 
 The number of agents and slots in a view is limited: those that the experiment uses are drawn
 first, the rest is counted.
@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.values.text import count, experiment_title, short_time, shortened, size
 from det_jupyter.view.making.experiment_facts import slot_label
-from det_jupyter.view.model.slots_and_queue import AgentBars, PoolBars, SlotBar
+from det_jupyter.view.model.slots_and_queue import AgentSlots, PoolSlots, Slot
 
 MAX_AGENTS = 16
 MAX_BARS = 128
@@ -35,7 +35,7 @@ _STATE_WORDS = {
 _POLICIES = {"priority": "by priority", "fair_share": "fair share", "round_robin": "round robin"}
 
 
-def build_pools(pools: Sequence[PoolStatus], own_id: int, now: float) -> list[PoolBars]:
+def build_pools(pools: Sequence[PoolStatus], own_id: int, now: float) -> list[PoolSlots]:
     """Return the bars of all pools; those of experiment `own_id` are marked."""
     drawn = _drawn_agents(pools, own_id)
     return [_pool(pool, drawn, own_id, now) for pool in pools]
@@ -67,14 +67,18 @@ def _drawn_agents(pools: Sequence[PoolStatus], own_id: int) -> set[str]:
     return drawn
 
 
-def _pool(pool: PoolStatus, drawn: set[str], own_id: int, now: float) -> PoolBars:
+def _pool(pool: PoolStatus, drawn: set[str], own_id: int, now: float) -> PoolSlots:
     folded = [agent for agent in pool.agents if agent.id not in drawn]
     more = f"{count(len(folded), 'more agent')} with {counts_line(folded)}" if folded else ""
-    return PoolBars(
+    return PoolSlots(
         name=shortened(pool.name),
         rules=_rules(pool),
         counts=counts_line(pool.agents),
-        agents=[_agent(agent, own_id, now) for agent in pool.agents if agent.id in drawn],
+        agents=[
+            build_agent(agent, own_id, now, most=MAX_BARS_OF_AGENT)
+            for agent in pool.agents
+            if agent.id in drawn
+        ],
         more=more,
     )
 
@@ -88,21 +92,37 @@ def _rules(pool: PoolStatus) -> str:
     return ", ".join(parts)
 
 
-def _agent(agent: AgentStatus, own_id: int, now: float) -> AgentBars:
+def build_agent(
+    agent: AgentStatus, own_id: int, now: float, most: int | None = None
+) -> AgentSlots:
+    """Return an agent with its slots, at most so many; those of `own_id` are marked."""
     own_first = sorted(agent.slots, key=lambda slot: slot.experiment_id != own_id)
-    ids = {slot.slot.id for slot in own_first[:MAX_BARS_OF_AGENT]}
-    folded = own_first[MAX_BARS_OF_AGENT:]
+    ids = {slot.slot.id for slot in own_first[:most]}
+    folded = [] if most is None else own_first[most:]
     rest = agent.model_copy(update={"slots": folded})
-    return AgentBars(
-        id=shortened(agent.id),
+    return AgentSlots(
+        id=agent.id,
+        hostname=shortened(agent.hostname),
+        pool=shortened(agent.pool),
         is_connected=agent.connected,
-        note=note_of(agent, now),
-        slots=[slot_bar(agent, one, own_id, now) for one in agent.slots if one.slot.id in ids],
+        note="; ".join(filter(None, (_note(agent, now), agent.problem))),
+        facts=_agent_facts(agent),
+        slots=[_slot(agent, one, own_id, now) for one in agent.slots if one.slot.id in ids],
         more=f"and {counts_line([rest], 'more slot')}" if folded else "",
     )
 
 
-def note_of(agent: AgentStatus, now: float) -> str:
+def _agent_facts(agent: AgentStatus) -> list[str]:
+    facts = [
+        agent.id,
+        f"computer {agent.hostname}" if agent.hostname else "",
+        f"address {agent.address}" if agent.address else "",
+        *(f"{name} {version}" for name, version in sorted(agent.versions.items()) if version),
+    ]
+    return [shortened(fact) for fact in facts if fact]
+
+
+def _note(agent: AgentStatus, now: float) -> str:
     """Return the unusual facts of an agent, such as "not connected"; empty if none."""
     state = agent.state(now)
     parts = [] if state == "connected" else [state]
@@ -117,17 +137,21 @@ def note_of(agent: AgentStatus, now: float) -> str:
     return ", ".join(parts)
 
 
-def slot_bar(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> SlotBar:
-    """Return the bar of a slot, marked if experiment `own_id` holds it."""
+def _slot(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> Slot:
     is_own = slot.experiment_id == own_id
     is_gone = not agent.connected and slot.experiment_id is None
     more = ["its agent is not connected"] if is_gone else _facts(slot, now, is_own=is_own)
-    return SlotBar(
+    device = shortened(slot_label(slot.slot))
+    return Slot(
         id=slot.slot.id,
+        device=device,
         state="disabled" if is_gone else slot.state,
         is_own=is_own,
         who="not connected" if is_gone else _occupant(slot, is_own=is_own),
-        facts=[f"slot {slot.slot.id}", shortened(slot_label(slot.slot)), *more],
+        facts=[f"slot {slot.slot.id}", device, *more],
+        experiment_id=slot.experiment_id,
+        trial_id=slot.trial_id,
+        rank=slot.rank,
     )
 
 

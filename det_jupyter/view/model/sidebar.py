@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from det_jupyter.contract.messages import ListedExperiment
 from det_jupyter.contract.messages.status import AlarmKind
-from det_jupyter.view.model.slots_and_queue import Remedy, SlotState
+from det_jupyter.view.model.slots_and_queue import AgentSlots, Remedy
 from det_jupyter.view.model.status_looks import Action
 from det_jupyter.view.model.trial_state import Rank, TrialStatus
 
@@ -37,37 +37,6 @@ class ExperimentList(TypedDict):
     rows: dict[str, ExperimentLine]
 
 
-class SlotLine(TypedDict):
-    """A slot and its occupant; `experiment_id` and the others are None if no trial holds it."""
-
-    id: int
-    device: str
-    state: SlotState
-    who: str
-    facts: list[str]
-    experiment_id: int | None
-    trial_id: int | None
-    rank: int | None
-
-
-class AgentLine(TypedDict):
-    """An agent and its slots.
-
-    Args:
-        is_connected: Whether it is; one that has left has no slots.
-        note: Its state if it is not connected, and unusual facts.
-        facts: Its name, computer, address and versions.
-    """
-
-    id: str
-    hostname: str
-    pool: str
-    is_connected: bool
-    note: str
-    facts: list[str]
-    slots: list[SlotLine]
-
-
 class DiskLine(TypedDict):
     """A disk that is full, or will be soon; `key` is the same as long as it is the same disk."""
 
@@ -83,7 +52,7 @@ class ClusterState(TypedDict):
     that have left and are not listed; empty if there are none.
     """
 
-    agents: list[AgentLine]
+    agents: list[AgentSlots]
     more_lost: str
     disks: list[DiskLine]
     summary: str

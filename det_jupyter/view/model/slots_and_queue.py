@@ -13,40 +13,56 @@ from typing_extensions import TypedDict  # pydantic accepts no other before Pyth
 SlotState = Literal["free", "used", "leaving", "occupied", "lost", "disabled"]
 
 
-class SlotBar(TypedDict):
-    """One slot.
+class Slot(TypedDict):
+    """A slot and its occupant.
 
     Args:
         id: Its number on its agent.
+        device: What it is, in a few words.
         is_own: Whether the viewed experiment holds it.
         who: Its occupant in a few words, or its state: `free`, `disabled`.
         facts: All facts of it, each a few words.
+        experiment_id: None, as the next two, if no trial holds it.
     """
 
     id: int
+    device: str
     state: SlotState
     is_own: bool
     who: str
     facts: list[str]
+    experiment_id: int | None
+    trial_id: int | None
+    rank: int | None
 
 
-class AgentBars(TypedDict):
-    """An agent's slots. `note` has its unusual facts; `more` counts slots left out."""
+class AgentSlots(TypedDict):
+    """An agent and its slots.
+
+    Args:
+        is_connected: Whether it is; one that has left has no slots.
+        note: Its state if it is not connected, and unusual facts.
+        facts: Its name, computer, address and versions.
+        more: Counts slots left out.
+    """
 
     id: str
+    hostname: str
+    pool: str
     is_connected: bool
     note: str
-    slots: list[SlotBar]
+    facts: list[str]
+    slots: list[Slot]
     more: str
 
 
-class PoolBars(TypedDict):
+class PoolSlots(TypedDict):
     """A pool's agents. `rules` is its scheduling policy; `more` counts agents left out."""
 
     name: str
     rules: str
     counts: str
-    agents: list[AgentBars]
+    agents: list[AgentSlots]
     more: str
 
 
@@ -99,6 +115,6 @@ class Cluster(TypedDict):
 
     summary: str
     is_waiting: bool
-    pools: list[PoolBars]
+    pools: list[PoolSlots]
     queue: list[QueueRow]
     num_waiting: int

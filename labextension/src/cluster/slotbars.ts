@@ -1,5 +1,5 @@
 /** A bar for each slot, by agent: its occupant as shape, pattern and text. */
-import type { IAgentBars, IPoolBars, ISlotBar, SlotState } from '../model/state.js';
+import type { IAgentSlots, IPoolSlots, ISlot, SlotState } from '../model/state.js';
 import { focusedIn, h, rebuilder, setAttribute, setHidden } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import type { ITrans } from '../model/trans.js';
@@ -20,7 +20,7 @@ export class SlotBars {
   }
 
   /** Draw the bars and keep the focus. */
-  update(pools: IPoolBars[]): void {
+  update(pools: IPoolSlots[]): void {
     const held = focusedIn(this.node)?.getAttribute('data-slot');
     this._draw(pools);
     const bars = this._bars();
@@ -32,7 +32,7 @@ export class SlotBars {
     }
   }
 
-  private _pool(pool: IPoolBars, place: number, isAlone: boolean): HTMLElement {
+  private _pool(pool: IPoolSlots, place: number, isAlone: boolean): HTMLElement {
     const name = this._trans.__('Pool %1', pool.name);
     const head = h(
       'div.det-line',
@@ -49,7 +49,7 @@ export class SlotBars {
     );
   }
 
-  private _agent(agent: IAgentBars, key: string): HTMLElement {
+  private _agent(agent: IAgentSlots, key: string): HTMLElement {
     const bars = agent.slots.map(slot => h('li', {}, this._bar(slot, agent, key)));
     return h(
       'div.det-agent',
@@ -67,7 +67,7 @@ export class SlotBars {
     );
   }
 
-  private _bar(slot: ISlotBar, agent: IAgentBars, key: string): HTMLElement {
+  private _bar(slot: ISlot, agent: IAgentSlots, key: string): HTMLElement {
     const words: Partial<Record<SlotState, string>> = {
       leaving: this._trans.__('leaving'),
       occupied: this._trans.__('occupied'),
@@ -179,7 +179,7 @@ export class SlotBars {
 
   private readonly _tip = h('div.det-tip', { hidden: true, 'aria-hidden': 'true' });
   private readonly _facts = new WeakMap<HTMLElement, string[]>();
-  private readonly _draw = rebuilder(this.node, (pools: IPoolBars[]) => {
+  private readonly _draw = rebuilder(this.node, (pools: IPoolSlots[]) => {
     this._tip.hidden = true;
     return [...pools.map((pool, i) => this._pool(pool, i, pools.length === 1)), this._tip];
   });

@@ -18,27 +18,34 @@ export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' |
 
 export type AlarmKind = '' | 'diverged' | 'hangs' | 'waits for room';
 
-export interface ISlotBar {
+export interface ISlot {
   id: number;
+  device: string;
   state: SlotState;
   is_own: boolean;
   who: string;
   facts: string[];
+  experiment_id: number | null;
+  trial_id: number | null;
+  rank: number | null;
 }
 
-export interface IAgentBars {
+export interface IAgentSlots {
   id: string;
+  hostname: string;
+  pool: string;
   is_connected: boolean;
   note: string;
-  slots: ISlotBar[];
+  facts: string[];
+  slots: ISlot[];
   more: string;
 }
 
-export interface IPoolBars {
+export interface IPoolSlots {
   name: string;
   rules: string;
   counts: string;
-  agents: IAgentBars[];
+  agents: IAgentSlots[];
   more: string;
 }
 
@@ -70,7 +77,7 @@ export interface IQueueRow {
 export interface ICluster {
   summary: string;
   is_waiting: boolean;
-  pools: IPoolBars[];
+  pools: IPoolSlots[];
   queue: IQueueRow[];
   num_waiting: number;
 }
@@ -419,27 +426,6 @@ export interface IExperimentList {
   rows: Record<string, IExperimentLine>;
 }
 
-export interface ISlotLine {
-  id: number;
-  device: string;
-  state: SlotState;
-  who: string;
-  facts: string[];
-  experiment_id: number | null;
-  trial_id: number | null;
-  rank: number | null;
-}
-
-export interface IAgentLine {
-  id: string;
-  hostname: string;
-  pool: string;
-  is_connected: boolean;
-  note: string;
-  facts: string[];
-  slots: ISlotLine[];
-}
-
 export interface IDiskLine {
   key: string;
   is_full: boolean;
@@ -447,7 +433,7 @@ export interface IDiskLine {
 }
 
 export interface IClusterState {
-  agents: IAgentLine[];
+  agents: IAgentSlots[];
   more_lost: string;
   disks: IDiskLine[];
   summary: string;

@@ -2,7 +2,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog } from '@jupyterlab/apputils';
 
-import type { IAgentLine, ISlotLine } from '../../model/state.js';
+import type { IAgentSlots, ISlot } from '../../model/state.js';
 import { Commands, SLOT_ATTRIBUTE, type IDetJupyter } from '../tokens.js';
 import { ask, mayChange, type Args } from './requests.js';
 import { switchSlotIcon } from './shellicons.js';
@@ -13,8 +13,8 @@ interface IGiven {
 }
 
 interface IFound {
-  agent: IAgentLine;
-  slot: ISlotLine;
+  agent: IAgentSlots;
+  slot: ISlot;
 }
 
 export function addSwitchSlot(app: JupyterFrontEnd, det: IDetJupyter): void {
@@ -85,11 +85,11 @@ function foundBy(app: JupyterFrontEnd, det: IDetJupyter, args: Args): IFound[] {
   );
 }
 
-function slotKey(agent: IAgentLine, slot: ISlotLine): string {
+function slotKey(agent: IAgentSlots, slot: ISlot): string {
   return `${agent.id} ${slot.id}`;
 }
 
-function isPossible({ state }: ISlotLine, { enabled, drain }: Args): boolean {
+function isPossible({ state }: ISlot, { enabled, drain }: Args): boolean {
   if (enabled === true) {
     return state === 'disabled';
   }

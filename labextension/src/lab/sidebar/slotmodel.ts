@@ -1,9 +1,9 @@
 /** The state of slots: their occupants and utilization; independent of the DOM. */
 import type {
-  IAgentLine,
+  IAgentSlots,
   IAgentUsage,
   IClusterState,
-  ISlotLine,
+  ISlot,
   ISlotUsage,
   IUsage
 } from '../../model/state.js';
@@ -31,7 +31,7 @@ export class Usage {
   }
 }
 
-export function areTiles(agents: readonly IAgentLine[]): boolean {
+export function areTiles(agents: readonly IAgentSlots[]): boolean {
   return agents.reduce((sum, { slots }) => sum + slots.length, 0) > MOST_ROWS;
 }
 
@@ -39,7 +39,7 @@ export function areTiles(agents: readonly IAgentLine[]): boolean {
 export interface IGroup {
   who: string;
   experimentId: number | null;
-  slots: { agentId: string; slot: ISlotLine }[];
+  slots: { agentId: string; slot: ISlot }[];
 }
 
 /** The occupants of slots, those with the most slots first; free slots are in no group. */

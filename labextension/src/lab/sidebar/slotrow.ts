@@ -1,14 +1,14 @@
 /** One slot as a row, or as a tile where there are many. */
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { formatSize } from '../../model/format.js';
-import type { IAgentLine, ISlotLine, ISlotUsage } from '../../model/state.js';
+import type { IAgentSlots, ISlot, ISlotUsage } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE, SLOT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
 import { Bar, ChangingIcon, rowLabel, setCut } from './rowparts.js';
 
 export interface ISlotView {
   readonly node: HTMLElement;
-  update(slot: ISlotLine, agent: IAgentLine): void;
+  update(slot: ISlot, agent: IAgentSlots): void;
   sample(sample: ISlotUsage): void;
 }
 
@@ -32,7 +32,7 @@ export function memoryText({ used, total }: ISlotUsage): string {
 }
 
 /** Sets the attributes that rows and tiles have in common. */
-function describe(node: HTMLElement, slot: ISlotLine, agent: IAgentLine): void {
+function describe(node: HTMLElement, slot: ISlot, agent: IAgentSlots): void {
   const { facts, who, experiment_id: experiment, trial_id: trial } = slot;
   setAttribute(node, 'data-state', agent.is_connected ? slot.state : 'disabled');
   setAttribute(node, EXPERIMENT_ATTRIBUTE, experiment);
@@ -61,7 +61,7 @@ export class SlotRow implements ISlotView {
     );
   }
 
-  update(slot: ISlotLine, agent: IAgentLine): void {
+  update(slot: ISlot, agent: IAgentSlots): void {
     describe(this.node, slot, agent);
     this._shape.set(agent.is_connected ? slot.state : 'disabled');
     setText(this._id, String(slot.id));
@@ -70,7 +70,7 @@ export class SlotRow implements ISlotView {
   }
 
   /** Trial and rank; the process of another occupant; why it is lost; else the device. */
-  private _detailOf({ trial_id: trial, rank, state, device, facts }: ISlotLine): string {
+  private _detailOf({ trial_id: trial, rank, state, device, facts }: ISlot): string {
     const { _trans: trans } = this;
     if (state === 'occupied' || state === 'lost') {
       return facts.at(-1) ?? device;
@@ -112,7 +112,7 @@ export class SlotTile implements ISlotView {
     );
   }
 
-  update(slot: ISlotLine, agent: IAgentLine): void {
+  update(slot: ISlot, agent: IAgentSlots): void {
     describe(this.node, slot, agent);
     this._shape.set(agent.is_connected ? slot.state : 'disabled');
     setText(this._id, String(slot.id));

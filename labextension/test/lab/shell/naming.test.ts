@@ -12,6 +12,7 @@ import { metricsTable } from '../../../src/lab/shell/copies.js';
 import { Commands } from '../../../src/lab/tokens.js';
 import type { IExperimentLine } from '../../../src/model/state.js';
 import { FakeDet, line } from './fake.js';
+import { agent, slot } from '../../clustersamples.js';
 
 /** Experiments 3 to 5 in a list of which some are selected, and the menu is on one's row. */
 function start({ under = 3, selected = '' } = {}) {
@@ -156,17 +157,9 @@ test.each([
   ['disabled', ['Enable Slot']]
 ] as const)('the menu of a slot that is %s has %j', async (state, labels) => {
   const { commands, det } = start();
-  const slot = { id: 1, device: 'cpu', state, who: '', facts: [] };
-  const nobody = { experiment_id: null, trial_id: null, rank: null };
-  const agent = { id: 'box', hostname: 'box', pool: 'default', is_connected: true, note: '' };
   const counts = { summary: '', num_running: 0, num_waiting: 0, num_slots: 1, num_slots_used: 0 };
-  const slots = [{ ...slot, ...nobody }];
-  det.cluster.set({
-    agents: [{ ...agent, facts: [], slots }],
-    more_lost: '',
-    disks: [],
-    ...counts
-  });
+  const agents = [agent('box', [slot(1, { state })])];
+  det.cluster.set({ agents, more_lost: '', disks: [], ...counts });
   const all = [{ enabled: false }, { enabled: false, drain: true }, { enabled: true }];
   const offered = all.filter(args => commands.isVisible(Commands.switchSlot, { ...HERE, ...args }));
   expect(offered.map(args => commands.label(Commands.switchSlot, { ...HERE, ...args }))).toEqual(

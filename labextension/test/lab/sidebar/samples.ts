@@ -1,4 +1,4 @@
-import type { IExperimentLine, ISlotLine } from '../../../src/model/state.js';
+import type { IExperimentLine, ISlot } from '../../../src/model/state.js';
 
 export function line(id: number, changes: Partial<IExperimentLine> = {}): IExperimentLine {
   return {
@@ -40,11 +40,12 @@ export function rowsOf(...lines: IExperimentLine[]): Map<number, IExperimentLine
   return new Map(lines.map(one => [one.id, one]));
 }
 
-export function slot(id: number, changes: Partial<ISlotLine> = {}): ISlotLine {
+export function slot(id: number, changes: Partial<ISlot> = {}): ISlot {
   return {
     id,
     device: 'NVIDIA H100',
     state: 'free',
+    is_own: false,
     who: 'free',
     facts: [`slot ${id}`],
     experiment_id: null,

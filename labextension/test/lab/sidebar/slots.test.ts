@@ -6,15 +6,12 @@ import { areTiles, groupsOf, summed, Usage } from '../../../src/lab/sidebar/slot
 import { SlotsView } from '../../../src/lab/sidebar/slotlist.js';
 import { memoryText, percentText } from '../../../src/lab/sidebar/slotrow.js';
 import { toYaml } from '../../../src/lab/sidebar/yaml.js';
-import type { IAgentLine, IClusterState } from '../../../src/model/state.js';
+import type { IAgentSlots, IClusterState } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
+import { agent } from '../../clustersamples.js';
 import { slot } from './samples.js';
 
-function agent(id: string, slots: IAgentLine['slots']): IAgentLine {
-  return { id, hostname: id, pool: 'default', is_connected: true, note: '', facts: [id], slots };
-}
-
-function cluster(...agents: IAgentLine[]): IClusterState {
+function cluster(...agents: IAgentSlots[]): IClusterState {
   const numbers = { num_running: 0, num_waiting: 0, num_slots: 0, num_slots_used: 0 };
   return { agents, more_lost: '', disks: [], summary: '', ...numbers };
 }
