@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
     AddAgent,
     AddCluster,
     AgentCredentials,
-    AgentView,
+    AgentStatus,
     AlertsView,
     AlertTested,
     ChangeRequest,
@@ -294,9 +294,9 @@ class Client:
         """Have an agent take samples of its machine for half a minute."""
         self.session.post(f"/agents/{_quoted(agent_id)}/samples", repeatable=True)
 
-    def agents(self) -> list[AgentView]:
+    def agents(self) -> list[AgentStatus]:
         """Return the agents and their slots."""
-        return self._get_all(AgentView, "/agents")
+        return self._get_all(AgentStatus, "/agents")
 
     def cluster(
         self, *, limit: int | None = None, experiment_id: int | None = None

@@ -117,7 +117,8 @@ def _describe_status(status: dict[str, Any]) -> str:
     ]
     for agent in status["agents"]:
         away = "" if agent["connected"] else ", not connected"
-        slots, used = len(agent["slots"]), len(agent["used"])
+        slots = len(agent["slots"])
+        used = sum(slot["allocation_id"] is not None for slot in agent["slots"])
         lines.append(f"Agent {agent['id']}: {used} of {slots} slots in use{away}.")
         if agent["problem"] and away:
             lines.append(f"  {agent['problem']}.")

@@ -46,8 +46,8 @@ def run(client: Client, slots: int) -> list[RankView]:
 
 def test_slots_are_the_cuda_devices(home: DetHome) -> None:
     (agent,) = home.client().agents()
-    assert [slot.kind for slot in agent.slots] == ["cuda"] * NUM_DEVICES
-    assert all(slot.memory_bytes > 0 for slot in agent.slots)
+    assert [one.slot.kind for one in agent.slots] == ["cuda"] * NUM_DEVICES
+    assert all(one.slot.memory_bytes > 0 for one in agent.slots)
 
 
 def test_one_rank_trains_on_its_device(home: DetHome) -> None:

@@ -204,7 +204,8 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         command = agent.next_command()
         assert (command["kind"], command["plan"]["allocation_id"]) == ("start_gang", "1.1.1")
         (view,) = http.get("/agents").json()
-        assert (view["connected"], view["used"]) == (True, {"0": "1.1.1", "1": "1.1.1"})
+        assert view["connected"]
+        assert [slot["allocation_id"] for slot in view["slots"]] == ["1.1.1", "1.1.1"]
         assert http.post("/experiments/1/pause").json()["state"] == "PAUSING"
         assert agent.next_command()["kind"] == "signal_gang"
         assert http.post("/experiments/1/activate").json()["state"] == "ACTIVE"

@@ -217,7 +217,6 @@ from det_jupyter.contract.messages.trackers import (
 )
 from det_jupyter.contract.messages.verdicts import Cause, Verdict
 from det_jupyter.contract.messages.views import (
-    AgentView,
     Alarm,
     AllocationView,
     BracketView,

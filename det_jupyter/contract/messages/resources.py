@@ -61,6 +61,7 @@ class AgentStatus(Wire):
     problem: str = ""  # why it is not connected, and what to do, in a sentence
     cluster: str = ""  # the cluster that its computer is a node of, if it is one
     node: str = ""  # the node, as the cluster identifies it
+    pid: int = 0  # on its computer
     slots: list[SlotStatus]
     num_aux: int = 0  # trials without slots that run here
     is_remote: bool = False  # on another computer than the master
@@ -68,6 +69,19 @@ class AgentStatus(Wire):
     versions: dict[str, str] = {}  # of Python and torch, if it is on another computer
     left_at: float | None = None  # since when it is not connected or exits, UTC seconds
     num_left_slots: int = 0  # slots that it had, if it has exited
+
+    @property
+    def used(self) -> dict[int, str]:
+        """The allocations that hold its slots, by slot."""
+        held = ((slot.slot.id, slot.allocation_id) for slot in self.slots)
+        return {number: allocation for number, allocation in held if allocation is not None}
+
+    @property
+    def why_silent(self) -> str:
+        """Why its ranks cannot be reached; "" if it is connected."""
+        if self.connected:
+            return ""
+        return f"agent {self.id} is not connected" + (f" ({self.problem})" if self.problem else "")
 
     def state(self, now: float) -> str:
         """Return whether it is connected, or since when not, such as `left at 15:40`.

@@ -323,25 +323,6 @@ class FeedItem(Wire):
     data: dict[str, Any]
 
 
-class AgentView(Wire):
-    """An agent and its slots."""
-
-    id: str
-    hostname: str
-    pid: int
-    connected: bool
-    problem: str = ""  # why it is not connected, and what to do, in a sentence
-    slots: list[SlotView]
-    used: dict[int, str] = {}  # slot id -> allocation id
-
-    @property
-    def why_silent(self) -> str:
-        """Why its ranks cannot be reached; "" if it is connected."""
-        if self.connected:
-            return ""
-        return f"agent {self.id} is not connected" + (f" ({self.problem})" if self.problem else "")
-
-
 class MasterInfo(Wire):
     """The 0600 file about the running master; GET /api/v1/master returns it without the token.
 

@@ -19,7 +19,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.messages import AgentView, TrialView
+from det_jupyter.contract.messages import AgentStatus, TrialView
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import Conflict, MasterUnreachable
 
@@ -97,7 +97,7 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
 
 def why_unreachable(agent_id: str) -> str:
     """Return why no rank of an agent can be reached; "" if it is connected. Blocks."""
-    agents = [AgentView.model_validate(each) for each in _fetch("/agents")]
+    agents = [AgentStatus.model_validate(each) for each in _fetch("/agents")]
     return next((agent.why_silent for agent in agents if agent.id == agent_id), "")
 
 

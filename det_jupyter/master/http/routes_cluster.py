@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import (
-    AgentView,
+    AgentStatus,
     ClusterView,
     DiskStatus,
     ExperimentQuery,
@@ -58,7 +58,7 @@ class Status(Wire):
     """A master, its agents, and the experiments that are not over."""
 
     master: MasterInfo
-    agents: list[AgentView]
+    agents: list[AgentStatus]
     experiments: list[ActiveExperiment]
     num_experiments: int  # number of all experiments, also of those that are over
     problems: list[str] = []  # sentences on pools.yaml, agents and full disks
@@ -107,7 +107,7 @@ def master_routes(
         request_stop(body.everything)
         return JsonResponse(public)
 
-    @routes.get("/agents", response_model=list[AgentView])
+    @routes.get("/agents", response_model=list[AgentStatus])
     async def agents() -> Response:
         """Return the agents, and what runs in their slots."""
         return JsonResponse(service.views.agents())

@@ -9,7 +9,6 @@ import psutil
 
 from det_jupyter.contract.messages import (
     AgentStatus,
-    AgentView,
     ClusterView,
     ExperimentQuery,
     ExperimentRows,
@@ -25,7 +24,6 @@ from det_jupyter.master.service.publishing import ProgressCache
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiment_views import (
     Progress,
-    agent_view,
     experiment_view,
     trial_view,
 )
@@ -147,9 +145,10 @@ class Views:
         """Return an agent with its slots and their holders."""
         return agent_status(self._machine, self._machine.state.agents[agent_id])
 
-    def agents(self) -> list[AgentView]:
+    def agents(self) -> list[AgentStatus]:
+        """Return the agents that have not exited, with their slots and their holders."""
         return [
-            agent_view(agent, self._machine.indexes)
+            agent_status(self._machine, agent)
             for agent in sorted(
                 self._machine.state.agents.values(), key=lambda agent: by_name(agent.id)
             )

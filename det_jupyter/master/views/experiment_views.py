@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 from det_jupyter.contract.messages import (
-    AgentView,
     AllocationState,
     AllocationView,
     ExperimentView,
@@ -19,7 +18,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.indexes import Indexes
-from det_jupyter.master.machine.model.state import Agent, Experiment, MachineState, Trial
+from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.views.leaving_gangs import leaving_of
 from det_jupyter.searcher import ExitReason
 
@@ -147,15 +146,3 @@ def held_on(agent_id: str, indexes: Indexes) -> Iterator[tuple[Trial, Allocation
             for rank, (home, slot) in enumerate(zip(held.agent_ids, held.slots, strict=True)):
                 if home == agent_id:
                     yield trial, held, rank, slot
-
-
-def agent_view(agent: Agent, indexes: Indexes) -> AgentView:
-    return AgentView.built_from(
-        agent,
-        connected=not agent.is_away,
-        used={
-            slot.id: allocation.id
-            for _, allocation, _, slot in held_on(agent.id, indexes)
-            if slot.id >= 0
-        },
-    )

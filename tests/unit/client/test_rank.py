@@ -14,7 +14,7 @@ from det_jupyter.client import Client, ExecutionError, Trial
 from det_jupyter.client import rank as module
 from det_jupyter.client.rank import Rank, _result
 from det_jupyter.contract.messages import (
-    AgentView,
+    AgentStatus,
     AllocationState,
     AllocationView,
     State,
@@ -24,12 +24,12 @@ from det_jupyter.errors import Conflict
 from tests.unit.view.view_samples import allocation, trial
 
 
-def handle_on(view: TrialView, agents: Sequence[AgentView] = ()) -> Trial:
+def handle_on(view: TrialView, agents: Sequence[AgentStatus] = ()) -> Trial:
     class Master:
         def trial(self, trial_id: int) -> TrialView:
             return view
 
-        def agents(self) -> Sequence[AgentView]:
+        def agents(self) -> Sequence[AgentStatus]:
             return agents
 
     return Trial(cast("Client", Master()), view.id, experiment_of=str)
@@ -101,8 +101,14 @@ def test_rank_on_another_computer_that_cannot_be_reached_says_why(
 ) -> None:
     monkeypatch.setattr(module, "_KERNEL_UP_S", 0.05)
     monkeypatch.setattr(module, "_EXAMINED_S", 0.02)
-    agent = AgentView(
-        id="b", hostname="node-b", pid=1, connected=connected, problem=problem, slots=[]
+    agent = AgentStatus(
+        id="b",
+        hostname="node-b",
+        pid=1,
+        pool="default",
+        connected=connected,
+        problem=problem,
+        slots=[],
     )
     rank = handle_on(trial(allocation=elsewhere(tmp_path)), [agent]).ranks[0]
     assert repr(rank) == "Rank 0 of trial 1 (pid 4200 on node-b, cpu)"

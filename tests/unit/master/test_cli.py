@@ -142,7 +142,8 @@ def described(
 
 
 def agent(**changes: Any) -> dict[str, Any]:
-    whole = {"id": "box", "slots": [1, 2], "used": {"0": "1.1.1"}, "connected": True}
+    slots = [{"allocation_id": "1.1.1"}, {"allocation_id": None}]
+    whole = {"id": "box", "slots": slots, "connected": True}
     return whole | {"problem": ""} | changes
 
 
@@ -158,7 +159,9 @@ def test_an_idle_master_says_how_many_experiments_there_are(
 def test_what_runs_and_what_is_wrong_is_described(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    away = agent(id="other", used={}, connected=False, problem="it is frozen")
+    away = agent(
+        id="other", slots=[{"allocation_id": None}] * 2, connected=False, problem="it is frozen"
+    )
     back = agent(id="back", problem="it was frozen")
     experiment = {"id": 3, "name": "digits", "state": "RUNNING", "progress": 0.256}
     lines = described(

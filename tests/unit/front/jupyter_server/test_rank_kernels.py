@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.messages import AgentView, AllocationState, State, TrialView
+from det_jupyter.contract.messages import AgentStatus, AllocationState, State, TrialView
 from det_jupyter.errors import Conflict, MasterUnreachable
 from det_jupyter.front.jupyter_server import provisioner
 from det_jupyter.front.jupyter_server import rank_kernels as module
@@ -148,7 +148,9 @@ def find_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunningRa
 
 
 def has_agent(monkeypatch: pytest.MonkeyPatch, *, connected: bool) -> None:
-    agent = AgentView(id="right", hostname="node", pid=1, connected=connected, slots=[])
+    agent = AgentStatus(
+        id="right", hostname="node", pid=1, pool="default", connected=connected, slots=[]
+    )
     monkeypatch.setattr(module, "_fetch", lambda path: [agent.model_dump()])
 
 

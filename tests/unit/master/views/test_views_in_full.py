@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.master.machine.model.events import AgentAway, DevicesReported, NewsSetAside
 from det_jupyter.master.machine.model.state import Agent
-from det_jupyter.master.views.experiment_views import agent_view, experiment_view
+from det_jupyter.master.views.experiment_views import experiment_view
 from det_jupyter.master.views.forecast import measured_pace, places_for
 from det_jupyter.master.views.pool_views import agent_status, job_entries
 from tests.unit.master.machine_world import (
@@ -106,7 +106,7 @@ def test_slots_of_an_agent_are_told_apart() -> None:
     }
     assert homes == {1: {"other"}, 2: {"box"}}
     agents = world.machine.state.agents
-    assert agent_view(agents["box"], world.machine.indexes).used == {
+    assert agent_status(world.machine, agents["box"]).used == {
         0: "2.2.1", 1: "2.2.1",
     }  # fmt: skip
     world.tell(*running("1.1.1", ranks=3))
@@ -144,7 +144,7 @@ def test_a_trial_without_slots_is_counted_on_its_agent() -> None:
     box = world.machine.state.agents["box"]
     status = agent_status(world.machine, box)
     assert (status.num_aux, [one.state for one in status.slots]) == (1, ["free", "free"])
-    assert agent_view(box, world.machine.indexes).used == {}
+    assert status.used == {}
 
 
 def test_jobs_are_listed_with_what_is_ahead_of_them() -> None:
