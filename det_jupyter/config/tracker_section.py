@@ -61,7 +61,10 @@ def _mode(value: Any) -> Any:
 
 
 def is_tracking_uri(address: str) -> bool:
-    """Return whether it is an address of an MLflow, which adds a path of its own to it."""
+    """Return whether it can be the address of an MLflow server or database.
+
+    MLflow appends paths to the address of a server, so that has neither query nor fragment.
+    """
     return is_database(address) or (is_url(address) and not set("?#") & set(address))
 
 

@@ -127,7 +127,7 @@ class EventReading:
         self._events.clear()
 
     def flush(self) -> None:
-        """Write what there is."""
+        """Write records of the events that came so far."""
         self._write(len(self._events))
 
     def end(self) -> None:

@@ -48,7 +48,7 @@ class RunVerdict:
         """Return the verdict if it differs from the published one, else None.
 
         Args:
-            is_last: Whether the run has ended, so that the verdict is not awaited twice.
+            is_last: Whether the run has ended: then there is a verdict also on few measurements.
         """
         missing = self._window.missing()
         if not missing and not is_last and not self._is_known:

@@ -61,7 +61,11 @@ class SharedMemory:
         self.problems: dict[str, str] = {}  # by source: why it has no values
 
     def step(self, members: Members, now: float) -> dict[str, float]:
-        """Read one process if the pause is over; return the sum of a source that is complete."""
+        """Read the next process, if the pause since the last one is over.
+
+        Returns:
+            The sum over the processes of a source, if this was its last one; else nothing.
+        """
         if now < self._next_at:
             return {}
         began = self._cpu_time()

@@ -64,10 +64,10 @@ class CarriedGang:
             self.is_prepared.set()
 
     async def gather(self) -> None:
-        """Wait until all other parts are prepared.
+        """Wait until the other agents have prepared their ranks of the gang.
 
         Raises:
-            StartFailed: One is not in time; another attempt may succeed.
+            StartFailed: One has not within `PREPARED_S`; another attempt may succeed.
         """
         try:
             async with asyncio.timeout(PREPARED_S):

@@ -84,7 +84,7 @@ class _Replicas:
 
 
 def _wrap_compiled(loop: LoopTimings) -> None:
-    """Report calls of compiled modules, and that before torch warns of a global hook."""
+    """Report calls of compiled modules, before torch looks at hooks and warns of global ones."""
     from torch._dynamo import eval_frame
 
     compiled: Any = eval_frame.OptimizedModule

@@ -54,7 +54,10 @@ class RawBackward:
             self._hooked.register_post_accumulate_grad_hook(self._after_gradient)
 
     def before_ours(self) -> None:
-        """Call it before `context.backward`: raw gradients that were zeroed count no longer."""
+        """Forget raw gradients that were zeroed since. Called before `context.backward`.
+
+        Raw gradients are those of a call of `loss.backward()`.
+        """
         self._was_raw = self.has_raw_gradients()
 
     def has_raw_gradients(self) -> bool:

@@ -68,7 +68,10 @@ class Schedule:
 
 
 def is_due(units: TrainingUnits, period: Period, steps_completed: int) -> bool:
-    """Return whether a period ends after `steps_completed` batches, or the counts have it."""
+    """Return whether something is due after `steps_completed` batches.
+
+    It is at the end of each period, or, for Counts, at these counts of batches or epochs.
+    """
     if period is None or steps_completed == 0:
         return False
     if isinstance(period, Length):
