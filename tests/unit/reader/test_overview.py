@@ -13,7 +13,9 @@ from det_jupyter.contract.messages import Delete, ExperimentQuery, ExperimentRow
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master.machine.model.events import ExperimentDeleted
 from det_jupyter.reader import overview as module
+from det_jupyter.reader import replica as replicas
 from det_jupyter.reader.overview import Overview
+from det_jupyter.reader.replica import Replica
 from tests.unit.master.machine_world import completed, exited, registered, running, submitted
 from tests.unit.reader.reader_world import World, progress
 from tests.unit.reader.reader_world import world as open_world
@@ -72,6 +74,23 @@ class Page:
 
 
 SLOTS: tuple[set[int], set[int]] = (set(), set())
+
+
+def test_rows_are_made_at_once_if_the_replica_runs_already(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "_ESTIMATES_S", 600.0)
+    world.tell(submitted())
+    replica = Replica(world.path)
+    was_told = threading.Event()
+    leave_replica = replica.listeners.add(lambda news: was_told.set())
+    wait_until(was_told.is_set, "the replica has read, and nothing is committed after that")
+    overview = Overview(replica)
+    leave = overview.listeners.add(lambda changed, gone: None)
+    wait_until(lambda: overview.is_ready, "rows are made")
+    leave()
+    leave_replica()
+    replica._forget()
 
 
 def test_all_rows_are_made_once_and_then_those_that_change(world: World) -> None:
