@@ -48,6 +48,8 @@ class KnownImportance:
         num_ended = sum(trial.state.is_terminal for trial in view.trials)
         if num_ended == self._num_ended:
             return
+        if num_ended < self._num_ended:  # it was continued: later, as many are others
+            self._num_ended = -1
         if view.state.is_terminal and self._on_new is None:
             self._fetch(num_ended)
             return

@@ -120,6 +120,20 @@ def test_an_ended_search_gets_the_answer_about_all_trials_however_soon_it_has_en
     assert master.num_asked == 2
 
 
+def test_a_search_that_was_continued_is_asked_for_again() -> None:
+    master = Master()
+    master.may_answer.set()
+    importance = known(master)
+    ended = State.COMPLETED
+    importance.refresh(live(ended, ended, state=ended))
+    importance.refresh(live(ended, State.ACTIVE))
+    importance.refresh(live(ended, ended, state=ended))
+    assert importance.latest is not None
+    if importance._fetching is not None:
+        importance._fetching.join()
+    assert importance.latest.num_trials > 1
+
+
 def test_a_view_goes_on_without_an_answer() -> None:
     master = Master()
     master.is_there = False
