@@ -172,14 +172,14 @@ class Replica:
         news = self._news
         store = self._opened(news)
         before = self._machine.queue.version
-        # Between these are commits, of which the next read finds the rest: an item may be about
-        # an experiment whose event was not read yet.
+        # Between these are commits, of which the next read finds the rest.
         self._handle_events(store, news)
         self._read_feed(store, news)
         news.is_cluster |= self._machine.queue.version != before
-        named = news.experiments | news.gone
-        news.experiments = named & self._machine.state.experiments.keys()
-        news.gone = named - news.experiments
+        state, named = self._machine.state, news.experiments | news.gone
+        news.experiments = named & state.experiments.keys()
+        # Later numbers are in items whose events are not read yet: these are not gone.
+        news.gone = {n for n in named - news.experiments if n <= state.last_experiment_id}
         self.is_ready = True
 
     def _opened(self, news: News) -> Store:

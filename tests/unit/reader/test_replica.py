@@ -125,11 +125,22 @@ def test_an_experiment_whose_item_is_read_before_its_event_is_not_gone(
         world.tell(submitted())
 
     monkeypatch.setattr(Replica, "_handle_events", handle_and_submit)
-    replica.advance()
+    news = replica.read()
     assert 1 not in replica._machine.state.experiments
-    replica.advance()
+    assert (news.experiments, news.gone) == (set(), set())
     news = replica.read()
     assert (news.experiments, news.gone) == ({1}, set())
+
+
+def test_an_experiment_that_was_read_and_deleted_between_two_news_is_gone(world: World) -> None:
+    world.tell(registered(4), submitted(), *running(), *completed(), exited())
+    world.replica.read()
+    world.tell(Delete(experiment_id=1))
+    world.replica.advance()
+    world.tell(ExperimentDeleted(experiment_id=1))
+    world.replica.advance()
+    news = world.replica.read()
+    assert (news.experiments, news.gone) == (set(), {1})
 
 
 def test_a_state_that_may_be_half_changed_is_restored(
