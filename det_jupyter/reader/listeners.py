@@ -27,7 +27,11 @@ class Listeners(Generic[P]):
         with self._lock:
             self._all = [*self._all, listener]
             if len(self._all) == 1:
-                self._stop = self._start()
+                try:
+                    self._stop = self._start()
+                except BaseException:
+                    self._all = []  # else no later one would start it
+                    raise
 
         def remove() -> None:
             with self._lock:

@@ -40,7 +40,9 @@ class Overview:
 
     def _start(self) -> Callable[[], None]:
         self.is_ready, self.cluster = False, None  # they may be old
-        return self._replica.listeners.add(self._on_news)
+        leave = self._replica.listeners.add(self._on_news)
+        self._replica.wake()  # it may run for others, and has no news while nothing is committed
+        return leave
 
     def _on_news(self, news: News) -> None:
         try:

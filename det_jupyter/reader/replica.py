@@ -31,6 +31,7 @@ from det_jupyter.contract.messages import (
     ImportanceView,
 )
 from det_jupyter.contract.trial.captured import code_of
+from det_jupyter.contract.values.text import error_line
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
@@ -128,10 +129,8 @@ class Replica:
         """
         try:
             news = self.read()
-        except Exception:
+        except MasterUnreachable:
             logger.exception("the master's state could not be read; it is restored again")
-            self._forget()
-            self._committed.set()
             return False
         try:
             self.listeners.notify(news)
@@ -142,7 +141,11 @@ class Replica:
     # reading what was committed
 
     def read(self) -> News:
-        """Bring the state up to date, and return what has changed since the last call."""
+        """Bring the state up to date, and return what has changed since the last call.
+
+        Raises:
+            MasterUnreachable: See `advance`.
+        """
         with self._lock:
             self.advance()
             news, self._news = self._news, News()
@@ -152,26 +155,32 @@ class Replica:
         """Bring the state up to date; what has changed is in the next news.
 
         Raises:
-            MasterUnreachable: The database cannot be read now.
+            MasterUnreachable: It cannot be read now. It may be half changed, so it is restored
+                again, in the replica's thread.
         """
-        try:
-            self._advance()
-        except sqlite3.Error as error:
-            raise MasterUnreachable(f"the database cannot be read now: {error}") from error
+        with self._lock:
+            try:
+                self._advance()
+            except Exception as error:
+                self._forget()
+                self._committed.set()
+                raise MasterUnreachable(
+                    f"the state cannot be read now: {error_line(error)}"
+                ) from error
 
     def _advance(self) -> None:
-        with self._lock:
-            news = self._news
-            store = self._opened(news)
-            before = self._machine.queue.version
-            # Between these are commits, of which the next read finds the rest.
-            self._handle_events(store, news)
-            self._read_feed(store, news)
-            news.is_cluster |= self._machine.queue.version != before
-            known = self._machine.state.experiments
-            news.gone |= {number for number in news.experiments if number not in known}
-            news.experiments -= news.gone
-            self.is_ready = True
+        news = self._news
+        store = self._opened(news)
+        before = self._machine.queue.version
+        # Between these are commits, of which the next read finds the rest.
+        self._handle_events(store, news)
+        self._read_feed(store, news)
+        news.is_cluster |= self._machine.queue.version != before
+        state, named = self._machine.state, news.experiments | news.gone
+        news.experiments = named & state.experiments.keys()
+        # Later numbers are in items whose events are not read yet: these are not gone.
+        news.gone = {n for n in named - news.experiments if n <= state.last_experiment_id}
+        self.is_ready = True
 
     def _opened(self, news: News) -> Store:
         """Return the open database; at first, restore the newest snapshot."""
@@ -233,10 +242,8 @@ class Replica:
         with self._lock:
             if not self.is_ready:
                 raise MasterUnreachable("the state is being read")
-            try:
+            with _reading():
                 yield self.views
-            except sqlite3.Error as error:
-                raise MasterUnreachable(f"the database cannot be read now: {error}") from error
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         """Return an experiment with its trials."""
@@ -251,11 +258,16 @@ class Replica:
         return sorted(own, key=lambda one: (one.created_at, one.steps_completed))
 
     def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:
-        """Return the curves of an experiment, each thinned to `max_points`. Takes a while."""
+        """Return the curves of an experiment, each thinned to `max_points`. Takes a while.
+
+        Raises:
+            MasterUnreachable: The database cannot be read now.
+        """
         # numpy is imported when it is needed: a reader that only lists experiments has none.
         from det_jupyter.master.views.metric_curves import to_curves
 
-        return list(to_curves(read_metrics(self._path, experiment_id), max_points=max_points))
+        with _reading():
+            return list(to_curves(read_metrics(self._path, experiment_id), max_points=max_points))
 
     @property
     def last_item(self) -> int:
@@ -284,6 +296,15 @@ class Replica:
         with self._lock:
             samples = samples_of(self._machine.state, experiment_id)
         return find_importance(*samples)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise MasterUnreachable inside if the database cannot be read."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MasterUnreachable(f"the database cannot be read now: {error}") from error
 
 
 def _newest_readable(snapshots: list[str]) -> Machine:

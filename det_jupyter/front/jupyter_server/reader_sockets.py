@@ -142,7 +142,9 @@ class ReaderSockets:
             ) from None
         except (OSError, HTTPError, WebSocketError) as error:
             self._answered = None
-            raise DetError(f"the reader cannot be reached ({error})") from None
+            raise DetError(
+                f"the reader cannot be reached ({error}); reader.log may say why"
+            ) from None
 
     def _runs(self, info: MasterInfo) -> bool:
         """Return whether this master's reader runs, as far as we have seen."""

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _SOON_S = 10.0  # a program that ran for less has failed, whatever its exit status
 _PAUSES_S = (0.2, 10.0)  # the first and the longest before another start
+_MOST_REFUSED = 2048  # at once: others of this computer may connect as fast as they are refused
 _END_S = 1.0  # after the end of its stdin, SIGTERM and SIGKILL
 
 
@@ -157,7 +158,7 @@ class ReaderProcess:
 
     def _refuse_waiting(self) -> None:
         with suppress(OSError):  # none waits any more
-            while True:
+            for _ in range(_MOST_REFUSED):
                 self._listener.accept()[0].close()
 
 

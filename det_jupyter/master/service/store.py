@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
@@ -85,15 +85,6 @@ class Store:
     def transaction(self) -> AbstractContextManager[None]:
         """Commit what is written inside, or roll all of it back if an exception is raised."""
         return transaction(self._db)
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read one state of the database inside, whatever is committed meanwhile."""
-        self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.execute("COMMIT")
 
     def savepoint(self) -> AbstractContextManager[None]:
         """Within a transaction, roll back what is written inside if an exception is raised."""

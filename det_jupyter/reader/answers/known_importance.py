@@ -33,37 +33,50 @@ class KnownImportance:
         self._num_ended = -1
         self._fetched_at = -_PERIOD_S
         self._fetching: threading.Thread | None = None
+        self._is_fetching = False
         self.latest: ImportanceView | None = None
 
     def refresh(self, view: ExperimentView | None) -> None:
         """Fetch the importance in a thread if more trials have ended, every few seconds at most.
 
-        The first answer takes seconds, as Optuna is imported. Only for a search that has ended,
-        whose state is final, this waits for the answer, if there is no `on_new`.
+        The first answer takes seconds, as Optuna is imported. For a search that has ended, whose
+        state is final, it is fetched without a pause: nothing may have this called again. If there
+        is no `on_new`, this waits for that answer.
         """
         if view is None or view.search is None or len(view.trials) < 2:
             return
         num_ended = sum(trial.state.is_terminal for trial in view.trials)
         if num_ended == self._num_ended:
             return
+        if num_ended < self._num_ended:  # it was continued: later, as many are others
+            self._num_ended = -1
         if view.state.is_terminal and self._on_new is None:
             self._fetch(num_ended)
-        elif time.monotonic() > self._fetched_at + _PERIOD_S and (
-            self._fetching is None or not self._fetching.is_alive()
-        ):
-            self._fetched_at = time.monotonic()
+            return
+        is_due = view.state.is_terminal or time.monotonic() > self._fetched_at + _PERIOD_S
+        if is_due and not self._is_fetching:
+            self._is_fetching, self._fetched_at = True, time.monotonic()
             self._fetching = threading.Thread(
-                target=self._fetch, args=(num_ended,), name="det-importance", daemon=True
+                target=self._fetch_in_thread, args=(num_ended,), name="det-importance", daemon=True
             )
             self._fetching.start()
 
-    def _fetch(self, num_ended: int) -> None:
+    def _fetch_in_thread(self, num_ended: int) -> None:
+        try:
+            is_new = self._fetch(num_ended)
+        finally:
+            self._is_fetching = False
+        if is_new and self._on_new is not None:
+            self._on_new()  # which may have `refresh` called, so it comes last
+
+    def _fetch(self, num_ended: int) -> bool:
+        """Fetch the importance; return whether it is new."""
         try:
             answer = self._fetch_one()
         except DetError as error:  # a view is complete without it
             logger.info("no importance of hyperparameters: %s", error)
-            return
-        if num_ended > self._num_ended:  # a later request may have been answered first
-            self.latest, self._num_ended = answer, num_ended
-            if self._on_new is not None:
-                self._on_new()
+            return False
+        if num_ended <= self._num_ended:  # a later request was answered first
+            return False
+        self.latest, self._num_ended = answer, num_ended
+        return True

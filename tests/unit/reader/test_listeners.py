@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from det_jupyter.reader.listeners import Listeners
@@ -40,3 +42,23 @@ def test_one_that_raises_keeps_no_other_from_being_told() -> None:
     with pytest.raises(ValueError, match=r"^fault 7$"):
         listeners.notify(7)
     assert told == [7]
+
+
+def test_a_start_that_fails_is_tried_again_for_the_next() -> None:
+    errors = [RuntimeError("can't start new thread")]
+
+    def start() -> Callable[[], None]:
+        if errors:
+            raise errors.pop()
+        return told.clear
+
+    told: list[str] = []
+    listeners: Listeners[[]] = Listeners(start)
+    with pytest.raises(RuntimeError):
+        listeners.add(lambda: told.append("first"))
+    assert listeners.is_idle
+    leave = listeners.add(lambda: told.append("second"))
+    listeners.notify()
+    assert told == ["second"]
+    leave()
+    assert told == []

@@ -344,7 +344,7 @@ def test_what_is_gone_ends_with_a_sentence() -> None:
     assert run(act).num_ended == 1
 
 
-def test_a_mistake_of_ours_ends_the_document_and_not_the_feeder() -> None:
+def test_a_mistake_of_ours_ends_the_document_and_not_the_reader() -> None:
     async def act(source: Counter, document: LiveDocument) -> None:
         source.errors = [ZeroDivisionError("oh")]
         tab = Tab()

@@ -13,7 +13,9 @@ from det_jupyter.contract.messages import Delete, ExperimentQuery, ExperimentRow
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master.machine.model.events import ExperimentDeleted
 from det_jupyter.reader import overview as module
+from det_jupyter.reader import replica as replicas
 from det_jupyter.reader.overview import Overview
+from det_jupyter.reader.replica import Replica
 from tests.unit.master.machine_world import completed, exited, registered, running, submitted
 from tests.unit.reader.reader_world import World, progress
 from tests.unit.reader.reader_world import world as open_world
@@ -74,6 +76,23 @@ class Page:
 SLOTS: tuple[set[int], set[int]] = (set(), set())
 
 
+def test_rows_are_made_at_once_if_the_replica_runs_already(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "_ESTIMATES_S", 600.0)
+    world.tell(submitted())
+    replica = Replica(world.path)
+    was_told = threading.Event()
+    leave_replica = replica.listeners.add(lambda news: was_told.set())
+    wait_until(was_told.is_set, "the replica has read, and nothing is committed after that")
+    overview = Overview(replica)
+    leave = overview.listeners.add(lambda changed, gone: None)
+    wait_until(lambda: overview.is_ready, "rows are made")
+    leave()
+    leave_replica()
+    replica._forget()
+
+
 def test_all_rows_are_made_once_and_then_those_that_change(world: World) -> None:
     world.tell(registered(4), submitted(), submitted("other"), submitted("third"))
     page = Page(world)
@@ -121,7 +140,7 @@ def test_what_came_without_listeners_is_told_when_there_is_one(world: World) -> 
 def test_slots_are_read_some_time_after_they_were_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CLUSTER_PERIOD_S", 0.2)
+    monkeypatch.setattr(module, "_CLUSTER_PERIOD_S", 600.0)
     world.tell(registered(4))
     page = Page(world)
     page.turn()
@@ -130,7 +149,12 @@ def test_slots_are_read_some_time_after_they_were_read(
     world.tell(submitted(), submitted())
     assert page.turn() == [({1, 2}, set())], "slots were read just now"
     assert page.turn() == []
-    wait_until(woken.is_set, "the replica is woken")
+    timer = page.overview._timer
+    assert timer is not None
+    timer.cancel()
+    timer.function()  # as it does after 600 s
+    assert woken.is_set()
+    page.overview._cluster_not_before = 0.0
     assert page.turn() == [SLOTS]
     page.check()
 

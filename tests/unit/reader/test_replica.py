@@ -13,9 +13,13 @@ import pytest
 from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.messages import Archive, Delete, DiskStatus, Kill
 from det_jupyter.errors import MasterUnreachable, NotFound
-from det_jupyter.master.machine.model.events import ExperimentDeleted
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.model.commands import Command
+from det_jupyter.master.machine.model.events import Event, ExperimentDeleted
+from det_jupyter.master.machine.model.turn import HandlerFailed
 from det_jupyter.master.service import transaction as transactions
 from det_jupyter.master.service.facts import Facts
+from det_jupyter.master.service.store import Store
 from det_jupyter.reader import replica as module
 from det_jupyter.reader.replica import News, Replica
 from tests.unit.master.machine_world import (
@@ -106,6 +110,69 @@ def test_what_was_read_in_between_is_in_the_next_news(world: World) -> None:
     replica.advance()
     assert replica.read() == News(experiments={2}, trials={1, 2}, gone={1}, is_cluster=True)
     assert replica.read() == News()
+
+
+def test_an_experiment_whose_item_is_read_before_its_event_is_not_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = world.replica
+    replica.read()
+    handle = Replica._handle_events
+
+    def handle_and_submit(self: Replica, store: Store, news: News) -> None:
+        handle(self, store, news)
+        monkeypatch.undo()
+        world.tell(submitted())
+
+    monkeypatch.setattr(Replica, "_handle_events", handle_and_submit)
+    news = replica.read()
+    assert 1 not in replica._machine.state.experiments
+    assert (news.experiments, news.gone) == (set(), set())
+    news = replica.read()
+    assert (news.experiments, news.gone) == ({1}, set())
+
+
+def test_an_experiment_that_was_read_and_deleted_between_two_news_is_gone(world: World) -> None:
+    world.tell(registered(4), submitted(), *running(), *completed(), exited())
+    world.replica.read()
+    world.tell(Delete(experiment_id=1))
+    world.replica.advance()
+    world.tell(ExperimentDeleted(experiment_id=1))
+    world.replica.advance()
+    news = world.replica.read()
+    assert (news.experiments, news.gone) == (set(), {1})
+
+
+def test_a_state_that_may_be_half_changed_is_restored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.tell(registered(4), submitted())
+    replica = world.replica
+    replica.read()
+    world.tell(*running())
+    handle = Machine.handle
+
+    def handle_half(self: Machine, event: Event, now: float) -> list[Command]:
+        handle(self, event, now)
+        raise HandlerFailed("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Machine, "handle", handle_half)
+        with pytest.raises(MasterUnreachable, match="out of memory"):
+            replica.advance()
+    with pytest.raises(MasterUnreachable):
+        replica.experiment(1)
+    assert replica.read().experiments == {1}
+    assert replica._machine.dump() == world.service.machine.dump()
+
+
+def test_curves_that_cannot_be_read_now_are_read_later(world: World) -> None:
+    world.tell(submitted())
+    moved = world.path.rename(world.path.with_suffix(".moved"))
+    with pytest.raises(MasterUnreachable, match="cannot be read now: unable to open"):
+        world.replica.curves(1, max_points=10)
+    moved.rename(world.path)
+    assert world.replica.curves(1, max_points=10) == []
 
 
 def test_a_long_history_is_read_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,38 @@ def test_who_is_told_of_a_new_answer_does_not_wait_for_the_last_one() -> None:
     assert importance.latest is not None
 
 
+def test_an_ended_search_gets_the_answer_about_all_trials_however_soon_it_has_ended() -> None:
+    master = Master()
+    master.may_answer.set()
+    ended, is_whole = State.COMPLETED, threading.Event()
+
+    def refresh() -> None:  # a document is made again when it is told, and at no other time
+        importance.refresh(live(ended, ended, ended, state=ended))
+        if importance.latest is not None and importance.latest.num_trials > 1:
+            is_whole.set()
+
+    importance = KnownImportance(lambda: master.importance(7), refresh)
+    importance.refresh(live(ended, State.ACTIVE, State.ACTIVE))
+    assert is_whole.wait(600)
+    assert importance._fetching is not None
+    importance._fetching.join()
+    assert master.num_asked == 2
+
+
+def test_a_search_that_was_continued_is_asked_for_again() -> None:
+    master = Master()
+    master.may_answer.set()
+    importance = known(master)
+    ended = State.COMPLETED
+    importance.refresh(live(ended, ended, state=ended))
+    importance.refresh(live(ended, State.ACTIVE))
+    importance.refresh(live(ended, ended, state=ended))
+    assert importance.latest is not None
+    if importance._fetching is not None:
+        importance._fetching.join()
+    assert importance.latest.num_trials > 1
+
+
 def test_a_view_goes_on_without_an_answer() -> None:
     master = Master()
     master.is_there = False
