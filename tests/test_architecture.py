@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "connection": {"config"},
     "view": set(),
     "client": {"config", "connection", "diagnosis", "storage", "view"},
-    "front": {"client", "config", "connection", "master", "reader", "view"},
+    "front": {"client", "config", "connection", "master", "view"},
     "reader": {"client", "config", "connection", "master", "view"},
     "master": {
         "config", "connection", "diagnosis", "engine", "scheduler", "searcher", "storage",
@@ -100,7 +100,6 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "service", "views",
         },
     },
-    "reader": {"": {"answers"}, "answers": set()},
     "core": {"": {"ranks", "timings"}, "ranks": set(), "timings": set()},
     "scheduler": {"": set(), "reasons": {""}},
     "view": {

@@ -2,8 +2,8 @@
 
 The master starts it, and its end ends it.
 
-stdin     one line of JSON: {"token": ..., "socket": the file descriptor of the listening socket};
-          then a byte for each commit of the master; it ends when the master does
+stdin     one line of JSON: {"token": ..., "socket": the file descriptor of the listening socket,
+          "version": the master's}; then a byte for each commit; it ends when the master does
 stderr    the log
 """
 
@@ -22,6 +22,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.reader.server import BoundedServer, Reader, make_application
 
 IDLE_S = 300.0  # without a socket; the master starts another reader for the next one
+UNUSED_S = 30.0  # without any socket since the start: others may connect, without the token
 _MOST_LINE = 10_000  # bytes
 _LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -32,11 +33,13 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C of a terminal is not for it
     try:
         settings = json.loads(_first_line(sys.stdin.fileno()))
-        token, listener = str(settings["token"]), socket.socket(fileno=int(settings["socket"]))
+        token, version = str(settings["token"]), str(settings["version"])
+        listener = socket.socket(fileno=int(settings["socket"]))
     except (ValueError, KeyError, TypeError, OSError):
-        print('expected {"token": ..., "socket": ...} on standard input', file=sys.stderr)
+        expected = '{"token": ..., "socket": ..., "version": ...}'
+        print(f"expected {expected} on standard input", file=sys.stderr)
         return 2
-    asyncio.run(_serve(token, listener))
+    asyncio.run(_serve(token, version, listener))
     # Does not join threads, which may take seconds to answer a question.
     logging.shutdown()
     os._exit(0)
@@ -50,13 +53,13 @@ def _first_line(fd: int) -> bytes:
     return line
 
 
-async def _serve(token: str, listener: socket.socket) -> None:
-    reader = Reader(token, paths.data_dir() / "det.sqlite3")
+async def _serve(token: str, version: str, listener: socket.socket) -> None:
+    reader = Reader(token, paths.data_dir() / "det.sqlite3", version)
     listener.setblocking(False)
     server = BoundedServer(make_application(reader), waiting=reader.waiting)
     server.add_sockets([listener])
     ended = asyncio.create_task(_end_of_master(reader))
-    idle = asyncio.create_task(reader.wait_until_idle(IDLE_S))
+    idle = asyncio.create_task(reader.wait_until_idle(UNUSED_S, IDLE_S))
     await asyncio.wait({ended, idle}, return_when=asyncio.FIRST_COMPLETED)
     server.stop()
     reader.close()

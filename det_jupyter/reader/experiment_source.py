@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.contract.messages import ClusterView, Curves, ExperimentView, Reason, TrialView
 from det_jupyter.contract.messages.curves import most_points
 from det_jupyter.errors import NotFound
 from det_jupyter.master.service.current_views import Views
-from det_jupyter.reader.answers.known_importance import KnownImportance
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.replica import News, Replica
 from det_jupyter.view import ViewState, build_view_state

@@ -88,6 +88,7 @@ class Replica:
         self._machine = Machine()
         self._feed_seq = 0
         self._news = News()  # that `read` has not returned yet
+        self._logged = ""  # the error that was logged last, while it lasts
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
@@ -129,9 +130,12 @@ class Replica:
         """
         try:
             news = self.read()
-        except MasterUnreachable:
-            logger.exception("the master's state could not be read; it is restored again")
+        except MasterUnreachable as error:
+            if str(error) != self._logged:  # it may stay, and is tried each second
+                self._logged = str(error)
+                logger.exception("the master's state could not be read; it is restored again")
             return False
+        self._logged = ""
         try:
             self.listeners.notify(news)
         except Exception:

@@ -2,7 +2,7 @@
 
 Invalid frames are answered with errors.
 
-Questions are those of reader/answers/answering.py, and two more: `command` (a button) and `kept`.
+Questions are those of client/answers/answering.py, and two more: `command` (a button) and `kept`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, assert_never
 
 from det_jupyter.client import Client
-from det_jupyter.client.follow import fetch_cluster
-from det_jupyter.contract.documents.codec import pack, to_text
-from det_jupyter.contract.values.text import error_text
-from det_jupyter.errors import DetError, UsageError
-from det_jupyter.reader.answers.answering import (
+from det_jupyter.client.answers.answering import (
     ANSWERERS,
     Answerer,
     answer,
     carry_out_command,
     kept_answer,
 )
+from det_jupyter.client.follow import fetch_cluster
+from det_jupyter.contract.documents.codec import pack, to_text
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import DetError, UsageError
 from det_jupyter.reader.frames import Ack, Ask, Follow, Leave, Ping, args_of, parse
 from det_jupyter.reader.hub import Hub
 from det_jupyter.reader.live_document import Following, LiveDocument

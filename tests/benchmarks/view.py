@@ -23,11 +23,11 @@ from typing import Any
 from playwright.sync_api import Page
 
 from det_jupyter.client import Client
+from det_jupyter.client.answers.answering import series_answer
 from det_jupyter.client.follow import fetch
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import GangStarted, RankProcess, SeriesPage, SlotView
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
-from det_jupyter.reader.answers.answering import series_answer
 from det_jupyter.view import ViewState, build_view_state
 from tests.benchmarks import series_history
 from tests.benchmarks.quick import arguments

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.answers.answering import answer
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser
 from det_jupyter.front.verbs.grammar import Call, parse
-from det_jupyter.reader.answers.answering import answer
 from tests.processes import wait_until
 from tests.trials import slow, submit, wait_for_steps
 

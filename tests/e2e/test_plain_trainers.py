@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.answers.answering import answer
 from det_jupyter.contract.messages import State
 from det_jupyter.errors import NotFound
-from det_jupyter.reader.answers.answering import answer
 from tests.notebook_kernel import notebook
 
 pytestmark = [

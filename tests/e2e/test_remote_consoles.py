@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.answers.answering import answer
 from det_jupyter.client.rank import Rank
 from det_jupyter.errors import Conflict
-from det_jupyter.reader.answers.answering import answer
 from tests.e2e.test_remote_agents import Node, requests
 from tests.integration.console_support import Server, jupyter_server
 from tests.processes import DetHome, det_home, processes_below, wait_until

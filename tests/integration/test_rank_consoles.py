@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.answers.answering import answer
 from det_jupyter.front.jupyter_server.rank_kernels import spec_of
-from det_jupyter.reader.answers.answering import answer
 from tests.integration.console_support import Server, jupyter_server
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import slow, submit, wait_for_steps

@@ -88,6 +88,25 @@ def play(scene: Callable[[Played], Awaitable[None]], *command: str) -> None:
     assert {child.pid for child in psutil.Process().children()} <= began  # and none is a zombie
 
 
+@pytest.fixture(autouse=True)
+def readers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_process, "_UNUSED_S", 0.0)
+
+
+def test_a_reader_that_has_run_for_a_moment_counts_as_unused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader_process, "_UNUSED_S", 600.0)
+
+    async def scene(played: Played) -> None:
+        await played.ask()
+        assert played.reader.idle_s == float("inf")  # others may have connected, without the token
+        await played.reader.kill()
+        assert played.reader.idle_s == float("inf")
+
+    play(scene)
+
+
 def test_nothing_runs_until_someone_connects() -> None:
     async def scene(played: Played) -> None:
         played.reader.tell_commit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages.disks import RoomWait
@@ -332,7 +332,7 @@ class MasterInfo(Wire):
     model_config = ConfigDict(extra="ignore")
 
     url: str
-    token: str = ""
+    token: str = Field("", repr=False)
     pid: int
     started_at: float
     birth: str = ""

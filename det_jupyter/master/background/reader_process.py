@@ -9,8 +9,9 @@ The master has the listening socket for its whole life. The program inherits it 
     again, or it cannot be started   what waits is closed: those who asked may be gone, and would
                                      have it started for ever; those who are there connect again
 
-stdin            one line of JSON: {"token": ..., "socket": DESCRIPTOR}, then a byte for each
-                 commit. Its end ends the program, so it never outlives a master that is killed
+stdin            one line of JSON: {"token": ..., "socket": DESCRIPTOR, "version": ...}, then a
+                 byte for each commit. Its end ends the program, so it never outlives a master
+                 that is killed
 stdout, stderr   reader.log
 
 Its working folder is that of the data: `det master stop --everything` finds it by that.
@@ -29,6 +30,7 @@ from asyncio.subprocess import Process
 from collections.abc import Sequence
 from contextlib import suppress
 
+from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.contract.values.text import signal_name
@@ -38,6 +40,7 @@ logger = logging.getLogger(__name__)
 _SOON_S = 10.0  # a program that ran for less has failed, whatever its exit status
 _PAUSES_S = (0.2, 10.0)  # the first and the longest before another start
 _MOST_REFUSED = 2048  # at once: others of this computer may connect as fast as they are refused
+_UNUSED_S = 45.0  # a reader without a socket ends sooner
 _END_S = 1.0  # after the end of its stdin, SIGTERM and SIGKILL
 
 
@@ -58,12 +61,17 @@ class ReaderProcess:
         self._process: Process | None = None
         self._stdin: int | None = None
         self._is_unwanted = False
-        self._ended_at = -math.inf
+        self._began_at = self._used_at = -math.inf  # on the monotonic clock
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a reader ran; 0 while one runs."""
-        return 0.0 if self._process is not None else time.monotonic() - self._ended_at
+        """Seconds since a reader was used; 0 while one is.
+
+        One that no one with the token connects to ends soon, and counts as unused.
+        """
+        now = time.monotonic()
+        is_used = self._process is not None and now - self._began_at > _UNUSED_S
+        return 0.0 if is_used else now - self._used_at
 
     def tell_commit(self) -> None:
         """Wake the reader, if one runs. Called at each commit."""
@@ -115,9 +123,14 @@ class ReaderProcess:
         its_stdin, stdin = os.pipe()
         try:
             os.set_blocking(stdin, False)
-            settings = {"token": self._token, "socket": self._listener.fileno()}
+            settings = {
+                "token": self._token,
+                "socket": self._listener.fileno(),
+                "version": __version__,
+            }
             os.write(stdin, json.dumps(settings).encode() + b"\n")
             self._stdin = stdin
+            self._began_at = time.monotonic()
             try:
                 self._process = await self._start(its_stdin)
             finally:
@@ -129,7 +142,9 @@ class ReaderProcess:
             os.close(stdin)
             if self._process is not None:
                 await _end(self._process)
-                self._process, self._ended_at = None, time.monotonic()
+                self._process, now = None, time.monotonic()
+                if now - self._began_at > _UNUSED_S:
+                    self._used_at = now
 
     async def _start(self, stdin: int) -> Process:
         log = open_own(paths.reader_log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT)

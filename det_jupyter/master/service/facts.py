@@ -28,6 +28,25 @@ class Facts(Wire):
     unreachable: dict[int, Unreachable] = {}  # by row of `tracked` that waits for it
 
 
+def rounded(disk: DiskStatus) -> DiskStatus:
+    """Return a disk whose numbers have two digits, as all of them differ at each look."""
+    full_in_s = disk.full_in_s
+    return disk.model_copy(
+        update={
+            "free_bytes": int(_two_digits(disk.free_bytes)),
+            "free_files": None if disk.free_files is None else int(_two_digits(disk.free_files)),
+            "lost_bytes": int(_two_digits(disk.lost_bytes)),
+            "over_s": _two_digits(disk.over_s),
+            "full_in_s": None if full_in_s is None else _two_digits(full_in_s),
+            "writes": {number: int(_two_digits(size)) for number, size in disk.writes.items()},
+        }
+    )
+
+
+def _two_digits(number: float) -> float:
+    return float(f"{number:.1e}")
+
+
 class StoredFacts:
     """The table `facts`."""
 

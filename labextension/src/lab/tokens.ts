@@ -76,7 +76,7 @@ export interface ISocket {
     onVersion: (document: IDocuments[K]['document']) => void,
     onError?: (sentence: string) => void
   ): IFollowed<IDocuments[K]['args']>;
-  /** Send a question of det_jupyter/reader/answers/answering.py; rejects with a sentence. */
+  /** Send a question of det_jupyter/client/answers/answering.py; rejects with a sentence. */
   ask<T>(experimentId: number, type: string, fields: object): Promise<T>;
 }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from websocket import WebSocketBadStatusException, create_connection
 
+from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
@@ -38,7 +39,11 @@ class Started:
         self.process.stdin.flush()
 
     def greet(self) -> None:
-        line = {"token": "secret", "socket": self._listener.fileno()}
+        line = {
+            "token": "secret",
+            "socket": self._listener.fileno(),
+            "version": __version__,
+        }
         self.tell(json.dumps(line).encode() + b"\n")
 
     def open(self, token: str = "secret") -> Page:
@@ -125,7 +130,7 @@ def test_it_ends_by_a_signal_and_the_next_one_uses_the_same_socket(
         assert reader.process.wait() == 0
 
 
-EXPECTED = 'expected {"token": ..., "socket": ...} on standard input\n'
+EXPECTED = 'expected {"token": ..., "socket": ..., "version": ...} on standard input\n'
 
 
 def test_a_first_line_that_is_wrong_ends_it(start: Callable[[], Started]) -> None:
@@ -136,7 +141,16 @@ def test_a_first_line_that_is_wrong_ends_it(start: Callable[[], Started]) -> Non
 
 @pytest.mark.parametrize(
     "line",
-    ["", "{", "[]", '{"socket": 0}', '{"token": "a", "socket": 1000}', '"' * 20_000, "\xff"],
+    [
+        "",
+        "{",
+        "[]",
+        '{"socket": 0}',
+        '{"token": "a", "socket": 0}',
+        '{"token": "a", "socket": 1000, "version": "1"}',
+        '"' * 20_000,
+        "\xff",
+    ],
 )
 def test_who_starts_it_has_to_say_how(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -153,7 +167,7 @@ def test_who_starts_it_has_to_say_how(
 
 def test_an_input_that_is_a_file_is_at_its_end(service: Service, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        line = {"token": "secret", "socket": listener.fileno()}
+        line = {"token": "secret", "socket": listener.fileno(), "version": __version__}
         (tmp_path / "given").write_text(json.dumps(line) + "\n")
         with (tmp_path / "given").open() as given:
             done = subprocess.run(START, stdin=given, pass_fds=(listener.fileno(),), check=False)
@@ -167,7 +181,12 @@ def test_it_ends_when_nobody_was_there_for_a_while(service: Service) -> None:
     )
     (reading, writing) = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as listener, os.fdopen(writing, "wb", 0) as stdin:
-        stdin.write(json.dumps({"token": "a", "socket": listener.fileno()}).encode() + b"\n")
+        stdin.write(
+            json.dumps(
+                {"token": "a", "socket": listener.fileno(), "version": __version__}
+            ).encode()
+            + b"\n"
+        )
         command = [sys.executable, "-c", text]
         done = subprocess.run(command, stdin=reading, pass_fds=(listener.fileno(),), check=False)
         os.close(reading)

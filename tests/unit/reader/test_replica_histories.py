@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from pydantic import BaseModel
 
+from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.contract.documents.patches import Document, apply_changes, changes, plain
 from det_jupyter.contract.messages import Delete, ExperimentQuery
 from det_jupyter.errors import DetError, NotFound
@@ -25,7 +26,6 @@ from det_jupyter.master.machine.model.events import Event, ExperimentDeleted
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
-from det_jupyter.reader.answers.known_importance import KnownImportance
 from det_jupyter.reader.experiment_source import (
     QUEUE_FRONT,
     ExperimentSource,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client, Follower
+from det_jupyter.client.answers.answering import carry_out_command
+from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, front_end, metadata
-from det_jupyter.reader.answers.answering import carry_out_command
-from det_jupyter.reader.answers.known_importance import KnownImportance
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.live import LiveExperiment

@@ -20,12 +20,12 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.client import Client
+from det_jupyter.client.answers import answering
 from det_jupyter.contract.documents.patches import Document, changes, plain, size_of
 from det_jupyter.contract.messages.pages import TabsAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
 from det_jupyter.front.notebook.handles import front_end
-from det_jupyter.reader.answers import answering
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.view.model.view_state import ViewState

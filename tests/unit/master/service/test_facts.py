@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.messages import DiskStatus
-from det_jupyter.master.service.facts import Facts
+from det_jupyter.master.service.facts import Facts, rounded
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 
@@ -66,3 +66,21 @@ def test_the_master_stores_them_when_they_change(store: Store) -> None:
     service.store_facts()
     assert store.feed.last_seq == item.seq, "they are the same"
     assert service.views.cluster(limit=1, experiment_id=None).disks == [FULL]
+
+
+def test_a_disk_that_fills_slowly_is_the_same_fact() -> None:
+    disk = DiskStatus(
+        folder="/",
+        free_bytes=123_456_789,
+        total_bytes=10**12,
+        state="low",
+        lost_bytes=456_789,
+        over_s=598.7,
+        full_in_s=3210.5,
+        writes={7: 98_765},
+    )
+    later = disk.model_copy(update={"free_bytes": 123_300_000, "over_s": 599.9})
+    assert rounded(disk) == rounded(later)
+    assert rounded(disk).free_bytes == 120_000_000
+    assert rounded(disk).state == "low"
+    assert rounded(DiskStatus(folder="/", free_bytes=0, total_bytes=9)).full_in_s is None

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from jupyter_core.utils import ensure_event_loop
 
 from det_jupyter.client import Client, Experiment, Trial
+from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.client.boards import board_of
 from det_jupyter.client.follow import fetch
 from det_jupyter.client.rank import Rank
@@ -52,7 +53,6 @@ from det_jupyter.contract.trial.plain_trainers import describe_plain, with_callb
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
-from det_jupyter.reader.answers.known_importance import KnownImportance
 from det_jupyter.view import build_view_state
 from det_jupyter.view.forms.notebook_output import kept_forms
 from det_jupyter.view.model.status_looks import VERBS

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.client.answers.answering import answer
 from det_jupyter.contract.messages import (
     ChangeResources,
     CheckpointView,
@@ -27,7 +28,6 @@ from det_jupyter.contract.messages import (
 from det_jupyter.errors import NotFound
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from det_jupyter.front.notebook.handles.widget import ANSWERERS, answer_soon
-from det_jupyter.reader.answers.answering import answer
 from tests.unit.view.view_samples import experiment, trial
 
 ASKED = {"type": "logs", "request": 4, "trial_id": 3, "rank": 1, "level": "error", "search": "",

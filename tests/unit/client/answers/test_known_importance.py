@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.client.answers import known_importance
+from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.contract.messages import ExperimentView, ImportanceView, SearchView, State
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.reader.answers import known_importance
-from det_jupyter.reader.answers.known_importance import KnownImportance
 from tests.unit.view.view_samples import experiment, trial
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.client.answers import answering
+from det_jupyter.client.answers.answering import answer, carry_out_command
 from det_jupyter.client.rank import Rank
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.trial_orders import Trace, Traces
@@ -14,8 +16,6 @@ from det_jupyter.contract.host.tensorboards import Board
 from det_jupyter.contract.messages import Reason, Remedy, State, TraceView
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.errors import Conflict
-from det_jupyter.reader.answers import answering
-from det_jupyter.reader.answers.answering import answer, carry_out_command
 from tests.unit.client.test_experiment import Wired
 from tests.unit.view.view_samples import allocation, experiment, trial
 
