@@ -239,4 +239,4 @@ from det_jupyter.contract.messages.views import (
     TrialView,
     alarm_of,
 )
-from det_jupyter.contract.messages.wire import PROTOCOL, Wire
+from det_jupyter.contract.messages.wire import BACKGROUND, PROTOCOL, Wire
