@@ -161,10 +161,14 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _modules_close_what_they_open(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have an open socket or file fail the module that left it, not a later one."""
+    """Have an open socket or file fail the module that left it, not a later one.
+
+    What is left then stays mostly, as it was imported: it is not looked at again.
+    """
     yield
     if request.node.nodeid.startswith(REAL_PARTS):
         gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
