@@ -30,13 +30,12 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.daemons import spawn_master
 from det_jupyter.contract.host.locks import holder_of, is_locked
 from det_jupyter.contract.host.processes import is_frozen
-from det_jupyter.contract.messages import PROTOCOL, MasterInfo
+from det_jupyter.contract.messages import BACKGROUND, PROTOCOL, MasterInfo
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 
 logger = logging.getLogger(__name__)
 
 API = "/api/v1"
-BACKGROUND = "x-det-background"  # header of requests that no user has caused
 _SUCCESSOR_S = 10.0
 # Another master took over the port, or this one is ending: the request was not carried out.
 _RETRY_STATUS = (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)

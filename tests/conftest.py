@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 import det_jupyter
 from det_jupyter.contract.host import paths
@@ -27,10 +26,6 @@ NO_BYTECODE = sys.dont_write_bytecode
 # torch computes in one thread, here and in what tests start: on cores that others use too, several
 # spin until the last of them has had its turn ([m] 10 instead of 0.4 s CPU for 600 batches).
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded, which conftests do too
-
-# How long an example takes says more of the machine than of the code.
-settings.register_profile("det_jupyter", deadline=None)
-settings.load_profile("det_jupyter")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(det_jupyter.__file__).parent, quiet=2)
+    # Its asserts are rewritten, too: where that is stored once ([m] 2.3 s CPU in each process).
+    from hypothesis import settings
+
+    # How long an example takes says more of the machine than of the code.
+    settings.register_profile("det_jupyter", deadline=None)
+    settings.load_profile("det_jupyter")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -160,10 +161,14 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _modules_close_what_they_open(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have an open socket or file fail the module that left it, not a later one."""
+    """Have an open socket or file fail the module that left it, not a later one.
+
+    What is left then stays mostly, as it was imported: it is not looked at again.
+    """
     yield
     if request.node.nodeid.startswith(REAL_PARTS):
         gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from det_jupyter.core import DistributedContext
 from tests.integration.parallel_ranks import RankRunner
 
-pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="could not import 'transformers'"
+)
 
 
 def trained(rank: DistributedContext, folder: str, batch: int, window: int) -> dict[str, Any]:

@@ -29,8 +29,9 @@ SLOTS = 2
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all journeys: they need a browser, and may share a busy computer."""
     here = Path(__file__).parent
+    journeys = {path: here in path.parents for path in {item.path for item in items}}
     for item in items:
-        if here in item.path.parents:
+        if journeys[item.path]:
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"))
 

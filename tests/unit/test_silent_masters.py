@@ -16,6 +16,7 @@ from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.paths import write_private
 from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.messages import BACKGROUND
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound
 from tests.problems import refusal
 from tests.processes import at_home, wait_until
@@ -32,7 +33,7 @@ def test_a_user_asks_but_a_program_of_its_own_says_that_it_does() -> None:
     transport = httpx.MockTransport(answer)
     assert Session(info(1), transport=transport).get("/x", a=1, b=None, c="") == "a=1&c="
     Session(info(1), transport=transport, is_users=False).get("/x")
-    assert [headers.get(connection.BACKGROUND) for headers in asked] == [None, "1"]
+    assert [headers.get(BACKGROUND) for headers in asked] == [None, "1"]
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"error": "Conflict"}', b"{}"])

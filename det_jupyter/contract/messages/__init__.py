@@ -238,4 +238,4 @@ from det_jupyter.contract.messages.views import (
     TrialView,
     alarm_of,
 )
-from det_jupyter.contract.messages.wire import PROTOCOL, Wire
+from det_jupyter.contract.messages.wire import BACKGROUND, PROTOCOL, Wire

@@ -1,4 +1,4 @@
-"""The base class of all messages, and the version of the protocol."""
+"""The base class of all messages, the version of the protocol, and a header of requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict
 
 PROTOCOL = 19
+BACKGROUND = "x-det-background"  # header of requests that no user has caused
 
 
 class Wire(BaseModel):

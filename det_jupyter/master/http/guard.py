@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from det_jupyter.connection import BACKGROUND
+from det_jupyter.contract.messages import BACKGROUND
 from det_jupyter.master.http.responses import closing_refusal
 
 logger = logging.getLogger(__name__)

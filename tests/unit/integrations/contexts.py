@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib
 import os
 from collections.abc import Iterator
@@ -24,13 +25,17 @@ from det_jupyter.core.train import BestValidation
 def runs_of(library: str) -> Iterator[Any]:
     """Yield the module that trains with a library; skip the tests if it is not installed.
 
-    Imported now, not when tests are collected: it takes seconds, and sets variables.
+    Imported now, not when tests are collected: it takes seconds, and sets variables. It stays, so
+    it is spared from garbage collection: accelerate collects at the end of each training.
     """
     pytest.importorskip("torch")
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     environment = dict(os.environ)
-    yield importlib.import_module(f"tests.unit.integrations.{library}_runs")
+    runs = importlib.import_module(f"tests.unit.integrations.{library}_runs")
+    gc.collect()
+    gc.freeze()
+    yield runs
     os.environ.clear()
     os.environ.update(environment)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +29,10 @@ def lines_in(text: str) -> Iterator[str]:
 
 def messages(source: str) -> Iterator[str]:
     """Yield the texts in a module, as a shell's reader gets them; other values are 7."""
-    tree = ast.parse(source)
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+    nodes = [*ast.walk(ast.parse(source))]
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr)
               for part in node.values}  # fmt: skip
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             yield "".join(map(piece, node.values))
         elif isinstance(node, ast.Constant) and id(node) not in inside:
@@ -60,14 +60,14 @@ def problem_of(line: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "texts",
-    [
-        [text for path in SOURCES for text in messages(path.read_text(encoding="utf-8"))],
-        [FILE.read_text(encoding="utf-8")],
-    ],
+    ("files", "texts_of"),
+    [(SOURCES, messages), ([FILE], lambda text: iter([text]))],
     ids=["code", "answers"],
 )
-def test_lines_to_type_are_lines_of_the_command(texts: list[str]) -> None:
-    lines = {line for text in texts for line in lines_in(text)}
+def test_lines_to_type_are_lines_of_the_command(
+    files: list[Path], texts_of: Callable[[str], Iterator[str]]
+) -> None:
+    sources = [path.read_text(encoding="utf-8") for path in files]
+    lines = {line for source in sources for text in texts_of(source) for line in lines_in(text)}
     assert len(lines) > 3
     assert [problem for line in sorted(lines) if (problem := problem_of(line))] == []

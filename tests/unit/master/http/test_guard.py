@@ -11,7 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from det_jupyter.connection import BACKGROUND
+from det_jupyter.contract.messages import BACKGROUND
 from det_jupyter.master.http import guard
 from det_jupyter.master.http.guard import Guard
 

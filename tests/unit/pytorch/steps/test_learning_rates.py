@@ -86,19 +86,19 @@ def test_a_rate_that_is_a_tensor_stays_that_tensor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizers", "change", "problem"),
+    ("rates", "change", "problem"),
     [
         ([], {"lr": 1.0}, "wrapped no optimizer"),
-        ([optimizer(0.1)], {"lr": 1.0, "optimizer": 1}, "got 1, expected a number from 0 to 0"),
-        ([optimizer(0.1), optimizer(0.1)], {"lr": 1.0}, "has 2 optimizers; give the optimizer's"),
-        ([optimizer(0.1, 0.2)], {"lr": 1.0}, "different learning rates (0.1, 0.2)"),
-        ([optimizer(0.0)], {"lr": 1.0}, "learning rate is 0 now"),
-        ([optimizer(0.1, 0.2), optimizer(0.0)], {"lr_factor": 2.0}, ""),
+        ([[0.1]], {"lr": 1.0, "optimizer": 1}, "got 1, expected a number from 0 to 0"),
+        ([[0.1], [0.1]], {"lr": 1.0}, "has 2 optimizers; give the optimizer's"),
+        ([[0.1, 0.2]], {"lr": 1.0}, "different learning rates (0.1, 0.2)"),
+        ([[0.0]], {"lr": 1.0}, "learning rate is 0 now"),
+        ([[0.1, 0.2], [0.0]], {"lr_factor": 2.0}, ""),
         ([], {"min_validation_period": 7}, ""),
     ],
 )
 def test_what_is_ambiguous_or_impossible_is_refused(
-    optimizers: Any, change: Any, problem: str
+    rates: list[list[float]], change: Any, problem: str
 ) -> None:
-    found = find_rate_problem(optimizers, Change(**change))
+    found = find_rate_problem([optimizer(*each) for each in rates], Change(**change))
     assert problem in found if problem else not found

@@ -115,14 +115,17 @@ def every_state() -> list[ViewState]:
     ]
 
 
-@pytest.mark.parametrize("state", every_state(), ids=lambda state: state["status"])
+STATES = every_state()
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state["status"])
 def test_every_state_has_a_card_and_a_text_that_name_it(state: ViewState) -> None:
     card = Elements(render_html(state))
     assert state["status_word"] in card.text
     assert f"digits (experiment 7): {state['status_word'].lower()}" in render_plain(state)
 
 
-@pytest.mark.parametrize("state", every_state(), ids=lambda state: state["status"])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state["status"])
 def test_card_needs_nothing_from_outside(state: ViewState) -> None:
     html = render_html(state)
     card = Elements(html)
