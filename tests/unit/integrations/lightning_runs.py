@@ -78,6 +78,7 @@ def fit(
     module: L.LightningModule | None = None,
     logger: Any = False,
     window: int = 1,
+    log_every: int = 2,
     **arguments: Any,
 ) -> Any:
     L.seed_everything(5, verbose=False)
@@ -95,7 +96,7 @@ def fit(
             enable_checkpointing=bool(callbacks),
             enable_progress_bar=False,
             enable_model_summary=False,
-            log_every_n_steps=2,
+            log_every_n_steps=log_every,
             accumulate_grad_batches=window,
             limit_val_batches=limit_val_batches,
         )

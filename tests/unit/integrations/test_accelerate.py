@@ -110,6 +110,14 @@ def test_states_that_could_not_be_continued_are_refused(runs: Any, tmp_path: Pat
         next(tracker.batches(loader))
 
 
+def test_an_accelerator_gives_the_context_that_it_logs_to(runs: Any, tmp_path: Path) -> None:
+    with new_context(tmp_path) as context:
+        accelerator = runs.Accelerator(cpu=True, log_with=runs.DetTracker())
+        accelerator.init_trackers("test")
+        assert accelerator.get_tracker("det_jupyter", unwrap=True) is context
+        accelerator.end_training()
+
+
 def test_tracker_needs_a_context(runs: Any) -> None:
     core.set_current(None)
     with pytest.raises(DetError, match=r"DetTracker: .* inside of `with core\.init\(\)"):

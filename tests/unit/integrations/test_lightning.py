@@ -57,6 +57,15 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
     assert progress == [*((at, at / 16) for at in range(2, 17, 2)), (16, 1.0)]
 
 
+@pytest.mark.parametrize(("log_every", "reported"), [(0, 1), (1, 1), (3, 3), (99, 99)])
+def test_progress_is_reported_as_often_as_lightning_logs(
+    runs: Any, context: core.Context, log_every: int, reported: int
+) -> None:
+    runs.fit(context, log_every=log_every)  # 0: never
+    steps = [each.steps_completed for each in records(context, Progress)]
+    assert steps == [*range(reported, 17, reported), 16]  # and at the end
+
+
 def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     runs: Any, tmp_path: Path, context: core.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,6 +109,24 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     assert runs.torch.equal(runs.weights(made), runs.weights(undisturbed))
     assert runs.history(made) == runs.history(undisturbed)
     assert metrics(first) + metrics(second) == metrics(context)
+
+
+def test_progress_is_reported_once_a_second_between_logs(
+    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_jupyter.integrations.leaving._EXCHANGE_S", 0)  # after each step
+    made = runs.trainer(
+        context, tmp_path / "out", logging_strategy="no", eval_strategy="no", save_strategy="no"
+    )
+    (callback,) = [
+        each for each in made.callback_handler.callbacks if isinstance(each, runs.DetCallback)
+    ]
+    clock = SimpleNamespace(monotonic=lambda: 1000 + made.state.global_step / 4)
+    monkeypatch.setattr("det_jupyter.integrations.transformers.time", clock)
+    with context:
+        made.train(resume_from_checkpoint=callback.resume_from_checkpoint)
+    steps = [each.steps_completed for each in records(context, Progress)]
+    assert steps == [1, 5, 9, 13, 15]  # with the last one
 
 
 def test_pause_does_not_wait_long_for_a_log(
