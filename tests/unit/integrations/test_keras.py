@@ -178,6 +178,15 @@ def test_search_that_cannot_be_followed_is_refused(
         runs.fit(searched(context, unit, metric, (3, False)), epochs=epochs)
 
 
+def test_metric_that_is_not_validated_is_an_error_after_the_first_validation(
+    runs: Any, context: core.Context
+) -> None:
+    search = searched(context, "epochs", "val_accuracy", (4, True), first=3)
+    with pytest.raises(DetError, match=r"is val_accuracy, which .* it has logged: val_loss"):
+        runs.fit(search)
+    assert [at for group, at, _ in metrics(context) if group == "validation"] == [4]
+
+
 @pytest.mark.parametrize(
     ("arguments", "found", "steps"),
     [({}, "validations have: val_loss", 6), ({"validation_data": None}, "there is no", 16)],
