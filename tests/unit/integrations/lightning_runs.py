@@ -79,6 +79,7 @@ def fit(
     logger: Any = False,
     window: int = 1,
     log_every: int = 2,
+    max_epochs: int = NUM_EPOCHS,
     **arguments: Any,
 ) -> Any:
     L.seed_everything(5, verbose=False)
@@ -89,7 +90,7 @@ def fit(
             if isinstance(each, DetCallback) and "ckpt_path" not in arguments:
                 arguments["ckpt_path"] = each.ckpt_path
         trainer = L.Trainer(
-            max_epochs=NUM_EPOCHS,
+            max_epochs=max_epochs,
             callbacks=callbacks,
             accelerator="cpu",
             logger=logger,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,16 @@ def test_checkpoint_is_a_model_that_keras_loads(runs: Any, context: core.Context
     with context, context.checkpoint.restore_path(uuid) as folder:
         loaded = runs.keras.models.load_model(folder / "model.keras")
     assert (runs.weights(loaded) == runs.weights(model)).all()
+
+
+def test_beside_the_model_a_checkpoint_has_only_the_states_of_generators(
+    runs: Any, context: core.Context
+) -> None:
+    model = runs.fit(context, epochs=1)
+    with context.checkpoint.restore_path(records(context, CheckpointSaved)[0].uuid) as folder:
+        state = pickle.loads((folder / "state.pkl").read_bytes())
+    assert len(state["seeds"]) == 2  # of two layers; the weights are in the model's file
+    assert sum(each.size for each in state["seeds"]) < model.count_params()
 
 
 @pytest.mark.parametrize("left", [1, 2, 3])

@@ -138,6 +138,16 @@ def test_search_that_cannot_be_followed_is_refused(
         runs.fit(searched(context, unit, metric, (target, False)))
 
 
+def test_a_trainer_without_a_number_of_epochs_trains_as_far_as_the_search_asks(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    search = searched(context, "epochs", "val_loss", (2, False))
+    assert runs.fit(search, max_epochs=-1).global_step == 2 * runs.NUM_BATCHES
+    nothing = searched(new_context(tmp_path), "epochs", "val_loss", (2, False))
+    with pytest.raises(DetError, match=r"the Trainer trains 0 epochs, the search has 1 .*=N\)"):
+        runs.fit(nothing, max_epochs=0)
+
+
 def test_metric_that_is_not_validated_is_an_error_after_the_first_validation(
     runs: Any, context: core.Context
 ) -> None:
