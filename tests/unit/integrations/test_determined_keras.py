@@ -64,7 +64,7 @@ def test_without_a_period_a_checkpoint_is_saved_when_the_training_ends_or_is_pau
     assert fit(runs, paused, None, "a", checkpoint_epochs=0) == [0, 1]
     assert [each.steps_completed for each in saved(paused)] == [8]
 
-    stops = runs.keras.callbacks.LambdaCallback(
+    stops: Any = runs.keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: setattr(stops.model, "stop_training", epoch == 2)
     )
     assert fit(runs, ended, None, "a", [stops], checkpoint_epochs=0) == [0, 1, 2]
