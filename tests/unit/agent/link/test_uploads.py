@@ -188,6 +188,7 @@ def upload(uploads: OfRun, *lines: str) -> list[Record]:
         whole = chunk(*lines)
         while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
             await asyncio.sleep(0.01)
+        await asyncio.gather(*uploads._tasks.values())  # they remove files at last
         await uploads.close()
         return [parse_line(line) for line in sent.text.splitlines()]
 
