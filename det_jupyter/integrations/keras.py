@@ -195,7 +195,7 @@ class DetCallback(keras.callbacks.Callback):
 
     def _validated(self) -> dict[str, float]:
         """Return the metrics of the validation of the last epoch; {} if it had none."""
-        _, metrics = self._epochs[-1] if self._epochs else (0, {})
+        metrics = self._epochs[-1][1] if self._epochs else {}
         return {name: value for name, value in metrics.items() if _is_validated(name)}
 
     def _report(self, group: str, metrics: Mapping[str, Any]) -> None:

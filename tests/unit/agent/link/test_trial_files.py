@@ -28,6 +28,7 @@ class Master:
         self.files: dict[str, bytes] = {}
         self.parts: list[tuple[str, int, bytes]] = []
         self.status = 200
+        self.num_refused = 0
 
     def open_http(self, _: object) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), base_url="http://m")
@@ -36,6 +37,7 @@ class Master:
         assert request.url.path == "/api/v1/agents/b/runs/1.1.1/files"
         name, offset = request.url.params["name"], int(request.url.params["offset"])
         if self.status != 200:
+            self.num_refused += 1
             return httpx.Response(self.status)
         self.parts.append((name, offset, request.content))
         kept = self.files.get(name, b"")
@@ -166,6 +168,28 @@ def test_run_does_not_wait_for_files_that_the_master_does_not_take(
     master.status = status
     append(folder / "events.out.tfevents.1", b"ab")
     assert play(run, lambda _: end(run)).are_sent(run)
+
+
+def test_run_waits_for_files_that_the_master_may_take_soon(
+    run: Run, folder: Path, master: Master
+) -> None:
+    files = TrialFiles(CREDENTIALS, {run.id: run})
+    master.status = 507  # its disk is full
+    append(folder / "events.out.tfevents.1", b"ab")
+    end(run)
+
+    async def act() -> None:
+        task = asyncio.create_task(files.keep_sent())
+        while master.num_refused < 3:
+            await asyncio.sleep(0.01)
+        assert not files.are_sent(run)
+        master.status = 200
+        while not files.are_sent(run):
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(act())
+    assert master.files == {"events.out.tfevents.1": b"ab"}
 
 
 def test_file_that_the_master_lacks_is_sent_again_from_its_beginning(
