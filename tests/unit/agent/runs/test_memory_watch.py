@@ -147,6 +147,7 @@ def test_a_counted_kill_is_told_once_with_what_held_the_memory(tmp_path: Path) -
 def test_what_was_killed_before_a_gang_started_is_not_its_failure(tmp_path: Path) -> None:
     watched = watch(tmp_path)
     write(tmp_path, {"groups/a/memory.events": "oom_kill 5\n"})
+    note_kills(tmp_path, OF_COMPUTER)  # of another process with the pid
     watched.started()
     assert watched.look("1.1.1", 0, -9, {0: 7}).shortage is None
 
