@@ -104,8 +104,10 @@ def write(root: Path, files: dict[str, str]) -> None:
 def test_both_versions_of_control_groups_are_read(
     tmp_path: Path, cgroup: str, files: dict[str, str], killed: int | None, limit: int | None
 ) -> None:
-    write(tmp_path, files)
-    group = ControlGroup(cgroup, tmp_path)
+    root = tmp_path / "groups"
+    write(root, files)
+    write(tmp_path, {"memory.max": "1\n", "memory.events": "oom_kill 9\n"})  # of no group
+    group = ControlGroup(cgroup, root)
     assert (group.num_killed(), group.limit_bytes()) == (killed, limit)
 
 
