@@ -39,7 +39,7 @@ class Leaving:
         if state.global_step < self._due:
             return False
         distributed = self._context.distributed
-        found: tuple[int, int | None] = (0, None)
+        found = state.global_step, self.step  # of other ranks nobody reads it
         if distributed.is_chief:
             step_s, num = self._measure(state.global_step)
             # For about _EXCHANGE_S, but steps may become slower.

@@ -35,7 +35,7 @@ from det_jupyter.contract.messages import (
     RunReport,
     StartGang,
 )
-from det_jupyter.errors import AgentDismissed
+from det_jupyter.errors import AgentDismissed, MasterUnreachable
 from tests.integration.agent_support import FakeMaster, make_plan
 
 CREDENTIALS = AgentCredentials(agent="ray-1", url="https://10.0.0.1:7", certificate="", token="t")
@@ -239,6 +239,18 @@ def test_an_agent_elsewhere_that_is_dismissed_says_so_and_where(
     assert [(place["agent_id"], place["credentials"]) for place in asked] == [
         ("ray-1", CREDENTIALS)
     ]
+
+
+def test_an_agent_elsewhere_that_nobody_needs_ends_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def open_link(**_: Any) -> Any:
+        raise MasterUnreachable("gone")
+
+    monkeypatch.setattr(agent_service, "open_link", open_link)
+    given = options(fence_after_s=90.0, leave_after_s=0.0)
+    with fork_server() as first:
+        asyncio.run(run_agent(first, 0, given, CREDENTIALS.model_dump_json()))
 
 
 def test_an_agent_elsewhere_whose_port_is_taken_says_so() -> None:

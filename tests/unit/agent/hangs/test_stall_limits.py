@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from det_jupyter.agent.hangs.stall_watch import Look, OthersSample, StallWatch
+from det_jupyter.agent.hangs.stall_watch import Look, OthersSample, StallWatch, _others_move
 from tests.unit.agent.hangs.test_stall_watch import (
     SLEEPS,
     WAITS,
@@ -59,6 +59,21 @@ def test_what_just_moves_is_slow_and_what_moves_less_is_stalled(
     change: Change, moves: bool
 ) -> None:
     assert stalled(World().stands(20, change)) is not moves
+
+
+@pytest.mark.parametrize("gap_s", [0.5, 1.0, 4.0])
+def test_what_counts_as_movement_is_a_share_of_the_time_between_two_looks(gap_s: float) -> None:
+    before = OthersSample()
+    for grown, moves in (
+        ({"cpu_s": 0.11}, True),
+        ({"cpu_s": 0.09}, False),
+        ({"core_wait_s": 0.5}, True),
+        ({"core_wait_s": 0.49}, False),
+        ({"num_bytes": 1000}, True),
+        ({"num_bytes": 998}, False),
+    ):
+        after = replace(before, **{name: by * gap_s for name, by in grown.items()})
+        assert _others_move(before, after, gap_s) is moves, grown
 
 
 @pytest.mark.parametrize(

@@ -310,9 +310,9 @@ class Source(RunFiles):
             await self._prepare(http, run)
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize(("is_shared", "is_probed"), [(True, True), (False, False), (True, False)])
 def test_all_that_a_run_needs_is_fetched_before_it_starts(
-    folder: Path, tmp_path: Path, is_shared: bool
+    folder: Path, tmp_path: Path, is_shared: bool, is_probed: bool
 ) -> None:
     contents = [b"code", b"cells", b'{"values": {"TOKEN": "secret"}}']
     payload, sources, environment = [hashlib.sha256(each).hexdigest() for each in contents]
@@ -328,7 +328,7 @@ def test_all_that_a_run_needs_is_fetched_before_it_starts(
     probe.touch()
     start = RemoteStart(
         storage=str(tmp_path) if is_shared else None,
-        probe=probe.name if is_shared else "",
+        probe=probe.name if is_probed else "",  # "": the master could make none there
         checkpoints={"u1": {"state": 5}},
     )
 
@@ -353,7 +353,7 @@ def test_all_that_a_run_needs_is_fetched_before_it_starts(
     assert run.plan.warm_start == other  # that is where all computers see it
     assert GangPlan.model_validate_json(run.dir.plan.read_bytes()) == run.plan
     assert run.dir.wanted.exists() is not is_shared
-    assert probe.exists() is not is_shared
+    assert probe.exists() is not is_probed
 
 
 class Answers:

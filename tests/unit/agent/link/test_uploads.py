@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,12 +140,14 @@ class Master:
         self.inbox = CheckpointInbox(folder)
         self.runs = {"1.1.1"}
         self.is_reachable, self.cuts_uploads = True, False
+        self.on_request: Callable[[str], object] = lambda method: None
 
     def open_http(self, _: object) -> httpx.AsyncClient:
         transport = httpx.MockTransport(self._answer)
         return httpx.AsyncClient(transport=transport, base_url="http://m")
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.on_request(request.method)
         if not self.is_reachable or (request.method == "PUT" and self.cuts_uploads):
             raise httpx.WriteError("the network is down")
         parts = request.url.path.split("/")
