@@ -82,6 +82,21 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     assert [each.steps_completed for each in records(second, CheckpointSaved)] == [12, 16]
 
 
+def test_the_profiler_gets_a_step_for_each_batch_and_none_has_a_validation_in_it(
+    runs: Any, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(context.profiler, "step", lambda: events.append("step"))
+    validates = runs.keras.callbacks.LambdaCallback()
+    validates.on_test_batch_begin = lambda batch, logs=None: events.append("validation")
+    with context:
+        callbacks = [validates, runs.DetCallback()]
+    runs.fit(context, callbacks, epochs=2)
+    num = len(events) // 2 - runs.NUM_BATCHES
+    assert num > 0
+    assert events == 2 * [*runs.NUM_BATCHES * ["step"], *num * ["validation"]]
+
+
 def test_checkpoint_is_a_model_that_keras_loads(runs: Any, context: core.Context) -> None:
     model = runs.fit(context)
     uuid = records(context, CheckpointSaved)[-1].uuid

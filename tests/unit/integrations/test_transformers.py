@@ -247,6 +247,16 @@ def test_searcher_metric_that_is_not_evaluated_is_said_after_the_first_evaluatio
     assert records(context, Progress)[-1].steps_completed == 5
 
 
+def test_a_trial_that_goes_on_says_what_was_evaluated_in_the_run_before(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs.train(searched(context, "batches", "eval_loss", first=5), tmp_path / "out")
+    again = new_context(tmp_path / "storage", saved(context)[-1].uuid)
+    search = searched(again, "batches", "accuracy", (15, True), first=5)
+    with pytest.raises(DetError, match=r"metric is accuracy, .* it has logged: eval_loss$"):
+        runs.train(search, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("strategy", "found", "steps"),
     [

@@ -201,6 +201,33 @@ def test_refusal_of_a_file_is_the_answer_to_the_rank_that_has_requested_the_chec
     )
 
 
+def test_an_agent_that_ends_fetches_nothing_more_for_its_ranks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    run.dir.wanted.mkdir(parents=True)
+    (run.dir.wanted / "1.json").write_text('{"uuid": "u1", "is_saved": false}')
+    begun: list[str] = []
+
+    async def fetch(_: RunFiles, run: Run, uuid: str, *, is_saved: bool) -> None:
+        begun.append(uuid)
+        await asyncio.Event().wait()
+
+    async def serve() -> None:
+        serving = asyncio.create_task(RunFiles(CREDENTIALS).serve_ranks({run.id: run}))
+        while not begun:
+            await asyncio.sleep(0.01)
+        serving.cancel()
+        others = asyncio.all_tasks() - {asyncio.current_task(), serving}
+        await asyncio.wait({serving})
+        await asyncio.sleep(0)
+        assert [task.cancelled() for task in others] == [True]
+
+    monkeypatch.setattr(RunFiles, "_fetch_wanted", fetch)
+    asyncio.run(serve())
+    assert begun == ["u1"]
+
+
 def test_requests_are_looked_up_again_after_no_file_could_be_opened(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
