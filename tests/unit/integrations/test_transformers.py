@@ -129,6 +129,15 @@ def test_progress_is_reported_once_a_second_between_logs(
     assert steps == [1, 5, 9, 13, 15]  # with the last one
 
 
+def test_a_trial_that_has_trained_more_than_it_should_is_all_done(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs.train(context, tmp_path / "out", max_steps=10)
+    again = new_context(tmp_path / "storage", saved(context)[-1].uuid)
+    runs.train(again, tmp_path / "out", max_steps=5)
+    assert {each.fraction for each in records(again, Progress)} == {1.0}
+
+
 def test_pause_does_not_wait_long_for_a_log(
     runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
