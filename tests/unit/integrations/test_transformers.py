@@ -15,6 +15,7 @@ from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import (
     compared_at_the_end,
+    ending,
     metrics,
     new_context,
     notices,
@@ -218,6 +219,16 @@ def test_search_compares_a_trial_where_it_asks_to(
     compared = [per_unit * each for each in (first, *(target for target, _ in targets))]
     validated = [at for group, at, _ in metrics(context) if group == "validation"]
     assert validated == [each.steps_completed for each in saved(context)] == compared
+
+
+@pytest.mark.parametrize(("strategy", "evaluated"), [("epoch", [5, 7]), ("no", [])])
+def test_a_trial_that_evaluates_does_so_where_it_ends_too(
+    runs: Any, context: core.Context, tmp_path: Path, strategy: str, evaluated: list[int]
+) -> None:
+    ends = ending(context, "batches", "eval_loss", 7)
+    made = runs.train(ends, tmp_path / "out", eval_strategy=strategy)
+    assert made.state.global_step == 7
+    assert [at for group, at, _ in metrics(context) if group == "validation"] == evaluated
 
 
 def test_search_may_compare_by_any_of_several_data_sets(

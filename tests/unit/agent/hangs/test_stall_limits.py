@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,8 @@ def test_what_counts_as_movement_is_a_share_of_the_time_between_two_looks(gap_s:
         ({"num_bytes": 1000}, True),
         ({"num_bytes": 998}, False),
     ):
-        after = replace(before, **{name: by * gap_s for name, by in grown.items()})
+        counts: Any = {name: by * gap_s for name, by in grown.items()}
+        after = replace(before, **counts)
         assert _others_move(before, after, gap_s) is moves, grown
 
 
