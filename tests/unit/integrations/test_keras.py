@@ -61,6 +61,7 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
     assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12, 16]
     fractions = [each.fraction for each in records(context, Progress)]
     assert fractions == [each / 8 for each in range(1, 9)]
+    assert records(context, RunEnded) == []  # nothing has stopped it early
 
 
 def test_paused_training_goes_on_as_if_it_had_not_been_paused(
@@ -161,6 +162,7 @@ def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> N
     search = searched(context, "epochs", "val_loss", (3, False))
     assert runs.fit(search).history.epoch == [0, 1, 2]
     assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12]
+    assert records(context, RunEnded) == []
 
 
 def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(

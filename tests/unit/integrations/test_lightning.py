@@ -55,6 +55,7 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
     assert [each.steps_completed for each in saved(context)] == [4, 8, 12, 16]
     progress = [(each.steps_completed, each.fraction) for each in records(context, Progress)]
     assert progress == [*((at, at / 16) for at in range(2, 17, 2)), (16, 1.0)]
+    assert records(context, RunEnded) == []  # nothing has stopped it early
 
 
 @pytest.mark.parametrize(("log_every", "reported"), [(0, 1), (1, 1), (3, 3), (99, 99)])
@@ -104,6 +105,7 @@ def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> N
     runs_to = searched(context, "epochs", "val_loss", (3, False))
     assert runs.fit(runs_to).global_step == 3 * runs.NUM_BATCHES
     assert [each.steps_completed for each in saved(context)] == [4, 8, 12]
+    assert records(context, RunEnded) == []
 
 
 def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(

@@ -65,6 +65,7 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
     amounts = [each.trained for each in records(context, MetricsReported)][:3]
     assert amounts == [{"batches": at, "epochs": at / 5} for at in (2, 4, 5)]
     assert records(context, Progress)[-1].fraction == 1.0
+    assert records(context, RunEnded) == []  # nothing has stopped it early
     assert not (tmp_path / "out" / "trial-1").exists()  # what was saved there is stored once
 
 
@@ -219,6 +220,7 @@ def test_search_compares_a_trial_where_it_asks_to(
     compared = [per_unit * each for each in (first, *(target for target, _ in targets))]
     validated = [at for group, at, _ in metrics(context) if group == "validation"]
     assert validated == [each.steps_completed for each in saved(context)] == compared
+    assert records(runs_to, RunEnded) == []  # the search has ended it
 
 
 @pytest.mark.parametrize(("strategy", "evaluated"), [("epoch", [5, 7]), ("no", [])])
@@ -308,6 +310,7 @@ def test_a_model_may_be_evaluated_before_it_is_trained(
     with context:
         runs.trainer(context, tmp_path / "out").evaluate()
     assert [(group, at) for group, at, _ in metrics(context)] == [("validation", 0)]
+    assert records(context, MetricsReported)[0].trained == {"batches": 0, "epochs": 0}
     assert records(context, Progress) == []
 
 
