@@ -118,6 +118,32 @@ def test_of_event_files_the_new_bytes_are_sent_and_of_others_all(
     ]
 
 
+def test_files_are_looked_at_once_in_a_while_and_at_once_when_the_run_has_ended(
+    run: Run, folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_files_module, "PERIOD_S", 3600.0)
+    monkeypatch.setattr(trial_files_module, "_CHECK_S", 0.0)
+    files = TrialFiles(CREDENTIALS, {run.id: run})
+    events = folder / "events.out.tfevents.1"
+    append(events, b"ab")
+
+    async def act() -> None:
+        task = asyncio.create_task(files.keep_sent())
+        while not master.parts:
+            await asyncio.sleep(0.001)
+        append(events, b"cd")
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert len(master.parts) == 1
+        end(run)
+        while not files.are_sent(run):
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(act())
+    assert [content for _, _, content in master.parts] == [b"ab", b"cd"]
+
+
 def test_file_whose_name_is_not_utf8_holds_up_no_other(
     run: Run, folder: Path, master: Master
 ) -> None:
