@@ -163,3 +163,13 @@ def test_new_ranks_begin_anew() -> None:
     world.ranks[1] = replace(world.ranks[1], rank=2)
     assert not stalled(world.stands(6))
     assert world.stands(6)[-1].stalled == {0: "waits", 2: "still"}
+
+
+def test_a_computer_that_slept_begins_anew() -> None:
+    world = World()
+    assert not stalled(world.stands(5))
+    world.step(works(0.0), after_s=100.0)
+    findings = world.stands(12)
+    first = next(finding for finding in findings if finding.stalled is not None)
+    assert findings.index(first) >= 5
+    assert first.quiet_s == findings.index(first) + 1
