@@ -81,6 +81,8 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     assert model.history.epoch == [0, 1, 2, 3]
     assert metrics(first) + metrics(second) == metrics(context)
     assert [each.steps_completed for each in records(second, CheckpointSaved)] == [12, 16]
+    later = runs.fit(new_context(tmp_path / "later"), [], model)  # another training of it
+    assert later.history.epoch == [0, 1, 2, 3]
 
 
 def test_the_profiler_gets_a_step_for_each_batch_and_none_has_a_validation_in_it(
