@@ -80,8 +80,7 @@ class DetCallback(keras.callbacks.Callback):
         self._latest = info.latest_checkpoint if info is not None else None
         self._belongs_to: Any = None  # a checkpoint of anything else gives only the model
         self._save_every = 1  # epochs
-        self._operations: Operations | None = None
-        self._unit: core.Unit | None = None  # of the length
+        self._followed: Operations | None = None
         self._steps = 0  # batches trained
         self._is_within = False  # a batch has begun and not ended
         self._epochs: list[tuple[int, dict[str, float]]] = []  # that have ended: index, metrics
@@ -125,9 +124,8 @@ class DetCallback(keras.callbacks.Callback):
             with self._context.checkpoint.restore_path(self._latest) as folder:
                 self._restore(folder)
             self._latest = None
-        self._operations = Operations(self._context, "DetCallback", "Keras' validation")
+        self._followed = Operations(self._context, "DetCallback", "Keras' validation")
         self._check_length()
-        self._unit = self._operations.unit
         if not self._goes_on(self._length):
             self._is_leaving = True
             self.model._initial_epoch = self.params["epochs"]
@@ -151,7 +149,7 @@ class DetCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """End the training here if that is its length in batches."""
-        if self._unit is core.Unit.BATCHES and not self._goes_on(self._steps + 1):
+        if self._operations.unit is core.Unit.BATCHES and not self._goes_on(self._steps + 1):
             self.model.stop_training = True
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -173,8 +171,7 @@ class DetCallback(keras.callbacks.Callback):
         self._report("training", trained)
         if validated := self._validated():
             self._report("validation", validated)
-            if self._operations is not None:
-                self._operations.check_metric(validated)
+            self._operations.check_metric(validated)
         self._report_progress()
         is_over = self._next_epoch >= self.params["epochs"] or self.model.stop_training
         if is_over or (self._save_every and self._next_epoch % self._save_every == 0):
@@ -191,14 +188,14 @@ class DetCallback(keras.callbacks.Callback):
         if self._is_leaving:
             return
         self._save()
-        if self._is_compared:
+        if self._operations.is_compared:
             self._context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
 
     # Reports.
 
     def _validated(self) -> dict[str, float]:
         """Return the metrics of the validation of the last epoch; {} if it had none."""
-        _, metrics = self._epochs[-1] if self._epochs else (0, {})
+        metrics = self._epochs[-1][1] if self._epochs else {}
         return {name: value for name, value in metrics.items() if _is_validated(name)}
 
     def _report(self, group: str, metrics: Mapping[str, Any]) -> None:
@@ -260,16 +257,17 @@ class DetCallback(keras.callbacks.Callback):
     # The search.
 
     @property
-    def _is_compared(self) -> bool:
-        """Whether the search compares this trial with others before its end."""
-        return self._operations is not None and self._operations.is_compared
+    def _operations(self) -> Operations:
+        assert self._followed is not None
+        return self._followed
 
     @property
     def _length(self) -> int:
-        return self._steps if self._unit is core.Unit.BATCHES else self._next_epoch
+        is_batches = self._operations.unit is core.Unit.BATCHES
+        return self._steps if is_batches else self._next_epoch
 
     def _check_length(self) -> None:
-        if not self._is_compared:
+        if not self._operations.is_compared:
             return
         searcher = self._context.searcher
         if searcher.get_configured_units() is not core.Unit.EPOCHS:
@@ -277,12 +275,11 @@ class DetCallback(keras.callbacks.Callback):
                 f"DetCallback: searcher.max_length is in {searcher.target.unit}, and Keras "
                 "continues from whole epochs; write max_length: {epochs: N}"
             )
-        assert self._operations is not None
         self._operations.check_length(self.params["epochs"], "fit", "fit(epochs=N)")
 
     def _goes_on(self, length: int) -> bool:
         """Return whether the trial trains on from this length; it may wait for others first."""
-        if self._operations is None or not self._operations.is_reached(length):
+        if not self._operations.is_reached(length):
             return True
         goes_on = self._operations.go_on(length, self._validated())
         self._check_length()

@@ -32,7 +32,6 @@ class Leaving:
         self._context = context
         self._due = 0  # step of the next exchange
         self._last, self._at = step, time.monotonic()  # step and time of the last one
-        self._step_s = 0.0
         self.step: int | None = None  # from which on the trial leaves; None: it stays
 
     def exchange(self, args: TrainingArguments, state: TrainerState) -> bool:
@@ -40,22 +39,24 @@ class Leaving:
         if state.global_step < self._due:
             return False
         distributed = self._context.distributed
-        found: tuple[int, int | None] = (0, None)
+        found = state.global_step, self.step  # of other ranks nobody reads it
         if distributed.is_chief:
-            due = state.global_step + self._steps_in(_EXCHANGE_S, state.global_step)
+            step_s, num = self._measure(state.global_step)
+            # For about _EXCHANGE_S, but steps may become slower.
+            num_steps = max(1, min(int(_EXCHANGE_S / step_s), 2 * num))
             leaves_at = self.step
             if leaves_at is None and self._context.preempt.was_asked():
-                leaves_at = _find_log(args, state, self._step_s)
-            found = due, leaves_at
+                leaves_at = _find_log(args, state, step_s)
+            found = state.global_step + num_steps, leaves_at
         self._due, self.step = distributed.broadcast(found)
         return True
 
-    def _steps_in(self, seconds: float, step: int) -> int:
-        """Return how many steps take about so long, at least 1, by those since the last call."""
+    def _measure(self, step: int) -> tuple[float, int]:
+        """Return how long a step takes, by those since the last exchange, and their number."""
         now, num = time.monotonic(), step - self._last
-        self._step_s = max((now - self._at) / num, 1e-6)
+        step_s = max((now - self._at) / num, 1e-6)
         self._last, self._at = step, now
-        return max(1, min(int(seconds / self._step_s), 2 * num))  # they may become slower
+        return step_s, num
 
 
 def _find_log(args: TrainingArguments, state: TrainerState, step_s: float) -> int:

@@ -75,7 +75,7 @@ class DetCallback(TrainerCallback):
         self._is_prepared = False
         self._followed: Operations | None = None
         self._leaving = Leaving(self._context, 0)
-        self._progress_at = 0.0  # time of the last report
+        self._progress_at = -math.inf  # time of the last report
         self._saves_later = False  # whether the Trainer saves at the end of the epoch
         self._ends_length = False  # whether the trial has trained its length when that is saved
         self._is_leaving = False

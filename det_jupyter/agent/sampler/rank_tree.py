@@ -155,12 +155,11 @@ class _Member:
 
     def __init__(self, pid: int) -> None:
         self.files = ProcFiles(pid)
-        self.usage: Usage | None = None
+        self.usage: Usage | None = None  # None: a zombie, whose rates count for nothing
         self.rates: Values = {}
         self._counts = Rates()
 
     def read(self, now: float, *, with_wait: bool = False) -> None:
-        self.rates = {}
         self.usage = self.files.usage()
         if self.usage is None:
             return

@@ -10,9 +10,10 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from det_jupyter.contract.messages import (
     RunReport,
     StartGang,
 )
-from det_jupyter.errors import AgentDismissed
+from det_jupyter.errors import AgentDismissed, MasterUnreachable
 from tests.integration.agent_support import FakeMaster, make_plan
 
 CREDENTIALS = AgentCredentials(agent="ray-1", url="https://10.0.0.1:7", certificate="", token="t")
@@ -169,6 +170,58 @@ def test_the_devices_of_an_agent_are_watched_if_it_has_some(
     assert "left" not in master.devices
 
 
+def test_all_that_an_agent_watches_is_watched_until_it_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, made, begun, ended = FakeMaster(tmp_path), list[Runner](), dict[str, Any](), set[str]()
+
+    def make_runner(**given: Any) -> Runner:
+        made.append(Runner(**given))
+        return made[-1]
+
+    def play(name: str) -> Callable[..., Awaitable[None]]:
+        async def watch(*given: Any) -> None:
+            assert name not in begun
+            begun[name] = given
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.add(name)
+
+        return watch
+
+    monkeypatch.setattr(module, "Runner", make_runner)
+    names = ("watch_room", "report_stopped", "watch_gangs", "watch_places", "keep_trimmed")
+    for name in names:
+        monkeypatch.setattr(module, name, play(name))
+    sampler = SimpleNamespace(run=play("Sampler"))
+    monkeypatch.setattr(module, "Sampler", lambda sampled, runner: sampler)
+    master.start()
+
+    async def act(first: ZygoteProcess) -> None:
+        running = asyncio.create_task(run_agent(first, 0, options(agent=["left=cpu:1"]), ""))
+        while not master.linked:
+            await asyncio.sleep(0.005)
+        master.order(Leave(), to="left")
+        await running
+
+    try:
+        with fork_server() as first:
+            asyncio.run(act(first))
+    finally:
+        master.stop()
+    (runner,) = made
+    assert begun == {
+        "watch_room": (runner, None),  # the master sees the disks itself
+        "report_stopped": (runner.living_gangs,),
+        "watch_gangs": (runner.living_gangs, runner.news.set),
+        "watch_places": (runner.living_gangs, runner.news),
+        "keep_trimmed": ("agent.log", "zygote-*.out"),
+        "Sampler": (),
+    }
+    assert ended == begun.keys()
+
+
 def test_an_agent_elsewhere_that_is_dismissed_says_so_and_where(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -186,6 +239,18 @@ def test_an_agent_elsewhere_that_is_dismissed_says_so_and_where(
     assert [(place["agent_id"], place["credentials"]) for place in asked] == [
         ("ray-1", CREDENTIALS)
     ]
+
+
+def test_an_agent_elsewhere_that_nobody_needs_ends_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def open_link(**_: Any) -> Any:
+        raise MasterUnreachable("gone")
+
+    monkeypatch.setattr(agent_service, "open_link", open_link)
+    given = options(fence_after_s=90.0, leave_after_s=0.0)
+    with fork_server() as first:
+        asyncio.run(run_agent(first, 0, given, CREDENTIALS.model_dump_json()))
 
 
 def test_an_agent_elsewhere_whose_port_is_taken_says_so() -> None:

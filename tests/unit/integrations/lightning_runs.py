@@ -78,6 +78,8 @@ def fit(
     module: L.LightningModule | None = None,
     logger: Any = False,
     window: int = 1,
+    log_every: int = 2,
+    max_epochs: int = NUM_EPOCHS,
     **arguments: Any,
 ) -> Any:
     L.seed_everything(5, verbose=False)
@@ -88,14 +90,14 @@ def fit(
             if isinstance(each, DetCallback) and "ckpt_path" not in arguments:
                 arguments["ckpt_path"] = each.ckpt_path
         trainer = L.Trainer(
-            max_epochs=NUM_EPOCHS,
+            max_epochs=max_epochs,
             callbacks=callbacks,
             accelerator="cpu",
             logger=logger,
             enable_checkpointing=bool(callbacks),
             enable_progress_bar=False,
             enable_model_summary=False,
-            log_every_n_steps=2,
+            log_every_n_steps=log_every,
             accumulate_grad_batches=window,
             limit_val_batches=limit_val_batches,
         )

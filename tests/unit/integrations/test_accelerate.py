@@ -61,6 +61,16 @@ def test_metric_that_is_not_logged_is_named_at_the_end(runs: Any, tmp_path: Path
     assert notices(alone) == {said: runs.NUM_STEPS}
 
 
+@pytest.mark.parametrize(("window", "left"), [(1, 1), (3, 3), (4, 4)])
+def test_a_trial_leaves_when_the_optimizer_has_stepped(
+    runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, left: int
+) -> None:
+    context = new_context(tmp_path)
+    monkeypatch.setattr(context.preempt, "was_asked", lambda: True)
+    runs.train(context, window=window)
+    assert [each.steps_completed for each in saved(context)] == [left]
+
+
 def test_an_accelerator_of_other_processes_is_refused(runs: Any, tmp_path: Path) -> None:
     ranks: Any = SimpleNamespace(size=2, rank=0, is_chief=True)
     tracker = runs.DetTracker(new_context(tmp_path, distributed=ranks))
@@ -108,6 +118,14 @@ def test_states_that_could_not_be_continued_are_refused(runs: Any, tmp_path: Pat
     loader = runs.Accelerator(cpu=True).prepare(runs.DataLoader([1, 2], shuffle=True))
     with pytest.raises(DetError, match=r"another one after a pause; .*use_seedable_sampler=True"):
         next(tracker.batches(loader))
+
+
+def test_an_accelerator_gives_the_context_that_it_logs_to(runs: Any, tmp_path: Path) -> None:
+    with new_context(tmp_path) as context:
+        accelerator = runs.Accelerator(cpu=True, log_with=runs.DetTracker())
+        accelerator.init_trackers("test")
+        assert accelerator.get_tracker("det_jupyter", unwrap=True) is context
+        accelerator.end_training()
 
 
 def test_tracker_needs_a_context(runs: Any) -> None:

@@ -36,6 +36,21 @@ def test_other_processes_than_the_trials_are_a_problem(
     assert find_size_problem("T", num_processes, size, device, "cpu=1") == problem
 
 
+@pytest.mark.parametrize("states", [[], [torch.tensor([1]), torch.tensor([2])]])
+def test_random_numbers_of_all_gpus_are_saved_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: list[torch.Tensor]
+) -> None:
+    restored: list[list[int]] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: bool(states))
+    monkeypatch.setattr("torch.cuda.get_rng_state_all", lambda: states)
+    monkeypatch.setattr(
+        "torch.cuda.set_rng_state_all", lambda found: restored.append([*map(int, found)])
+    )
+    save_generators(tmp_path / "file")
+    restore_generators(tmp_path / "file")
+    assert restored == ([[1, 2]] if states else [])
+
+
 def test_random_numbers_go_on_where_they_were_saved(tmp_path: Path) -> None:
     def draw() -> list[float]:
         return [random.random(), float(np.random.rand()), float(torch.rand(1))]

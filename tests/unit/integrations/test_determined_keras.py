@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,17 @@ def runs() -> Iterator[Any]:
 
 
 def fit(
-    runs: Any, context: core.Context, latest: str | None, training: str, **options: Any
+    runs: Any,
+    context: core.Context,
+    latest: str | None,
+    training: str,
+    later: Sequence[Any] = (),
+    **options: Any,
 ) -> list[int]:
     from determined.keras import DeterminedCallback
 
     callback = DeterminedCallback(context, latest, training, **options)
-    epochs: list[int] = runs.fit(context, [callback]).history.epoch
+    epochs: list[int] = runs.fit(context, [callback, *later]).history.epoch
     return epochs
 
 
@@ -45,6 +50,25 @@ def test_checkpoint_of_another_training_gives_only_its_weights(runs: Any, tmp_pa
     assert [each.steps_completed for each in saved(same)] == [16]
     assert fit(runs, other, last, "b") == [0, 1, 2, 3]
     assert [each.steps_completed for each in saved(other)] == [4, 8, 12, 16]
+
+
+def test_without_a_period_a_checkpoint_is_saved_when_the_training_ends_or_is_paused(
+    runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, paused, ended = (new_context(tmp_path) for _ in range(3))
+    assert fit(runs, whole, None, "a", checkpoint_epochs=0) == [0, 1, 2, 3]
+    assert [each.steps_completed for each in saved(whole)] == [16]
+
+    answers = iter([False, True])
+    monkeypatch.setattr(paused.preempt, "should_preempt", lambda: next(answers))
+    assert fit(runs, paused, None, "a", checkpoint_epochs=0) == [0, 1]
+    assert [each.steps_completed for each in saved(paused)] == [8]
+
+    stops: Any = runs.keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: setattr(stops.model, "stop_training", epoch == 2)
+    )
+    assert fit(runs, ended, None, "a", [stops], checkpoint_epochs=0) == [0, 1, 2]
+    assert [each.steps_completed for each in saved(ended)] == [12]
 
 
 def test_validations_have_determineds_names(runs: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +61,7 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
     assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12, 16]
     fractions = [each.fraction for each in records(context, Progress)]
     assert fractions == [each / 8 for each in range(1, 9)]
+    assert records(context, RunEnded) == []  # nothing has stopped it early
 
 
 def test_paused_training_goes_on_as_if_it_had_not_been_paused(
@@ -79,6 +81,23 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     assert model.history.epoch == [0, 1, 2, 3]
     assert metrics(first) + metrics(second) == metrics(context)
     assert [each.steps_completed for each in records(second, CheckpointSaved)] == [12, 16]
+    later = runs.fit(new_context(tmp_path / "later"), [], model)  # another training of it
+    assert later.history.epoch == [0, 1, 2, 3]
+
+
+def test_the_profiler_gets_a_step_for_each_batch_and_none_has_a_validation_in_it(
+    runs: Any, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(context.profiler, "step", lambda: events.append("step"))
+    validates = runs.keras.callbacks.LambdaCallback()
+    validates.on_test_batch_begin = lambda batch, logs=None: events.append("validation")
+    with context:
+        callbacks = [validates, runs.DetCallback()]
+    runs.fit(context, callbacks, epochs=2)
+    num = len(events) // 2 - runs.NUM_BATCHES
+    assert num > 0
+    assert events == 2 * [*runs.NUM_BATCHES * ["step"], *num * ["validation"]]
 
 
 def test_checkpoint_is_a_model_that_keras_loads(runs: Any, context: core.Context) -> None:
@@ -87,6 +106,16 @@ def test_checkpoint_is_a_model_that_keras_loads(runs: Any, context: core.Context
     with context, context.checkpoint.restore_path(uuid) as folder:
         loaded = runs.keras.models.load_model(folder / "model.keras")
     assert (runs.weights(loaded) == runs.weights(model)).all()
+
+
+def test_beside_the_model_a_checkpoint_has_only_the_states_of_generators(
+    runs: Any, context: core.Context
+) -> None:
+    model = runs.fit(context, epochs=1)
+    with context.checkpoint.restore_path(records(context, CheckpointSaved)[0].uuid) as folder:
+        state = pickle.loads((folder / "state.pkl").read_bytes())
+    assert len(state["seeds"]) == 2  # of two layers; the weights are in the model's file
+    assert sum(each.size for each in state["seeds"]) < model.count_params()
 
 
 @pytest.mark.parametrize("left", [1, 2, 3])
@@ -135,6 +164,7 @@ def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> N
     search = searched(context, "epochs", "val_loss", (3, False))
     assert runs.fit(search).history.epoch == [0, 1, 2]
     assert [each.steps_completed for each in records(context, CheckpointSaved)] == [4, 8, 12]
+    assert records(context, RunEnded) == []
 
 
 def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(
@@ -176,6 +206,15 @@ def test_search_that_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(DetError, match=problem):
         runs.fit(searched(context, unit, metric, (3, False)), epochs=epochs)
+
+
+def test_metric_that_is_not_validated_is_an_error_after_the_first_validation(
+    runs: Any, context: core.Context
+) -> None:
+    search = searched(context, "epochs", "val_accuracy", (4, True), first=3)
+    with pytest.raises(DetError, match=r"is val_accuracy, which .* it has logged: val_loss"):
+        runs.fit(search)
+    assert [at for group, at, _ in metrics(context) if group == "validation"] == [4]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,16 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
     assert [each.steps_completed for each in saved(context)] == [4, 8, 12, 16]
     progress = [(each.steps_completed, each.fraction) for each in records(context, Progress)]
     assert progress == [*((at, at / 16) for at in range(2, 17, 2)), (16, 1.0)]
+    assert records(context, RunEnded) == []  # nothing has stopped it early
+
+
+@pytest.mark.parametrize(("log_every", "reported"), [(0, 1), (1, 1), (3, 3), (99, 99)])
+def test_progress_is_reported_as_often_as_lightning_logs(
+    runs: Any, context: core.Context, log_every: int, reported: int
+) -> None:
+    runs.fit(context, log_every=log_every)  # 0: never
+    steps = [each.steps_completed for each in records(context, Progress)]
+    assert steps == [*range(reported, 17, reported), 16]  # and at the end
 
 
 def test_paused_training_goes_on_as_if_it_had_not_been_paused(
@@ -95,6 +105,7 @@ def test_search_stops_a_trial_at_an_epoch(runs: Any, context: core.Context) -> N
     runs_to = searched(context, "epochs", "val_loss", (3, False))
     assert runs.fit(runs_to).global_step == 3 * runs.NUM_BATCHES
     assert [each.steps_completed for each in saved(context)] == [4, 8, 12]
+    assert records(context, RunEnded) == []
 
 
 def test_trial_that_was_paused_where_the_search_compares_is_compared_when_it_goes_on(
@@ -127,6 +138,16 @@ def test_search_that_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(DetError, match=problem):
         runs.fit(searched(context, unit, metric, (target, False)))
+
+
+def test_a_trainer_without_a_number_of_epochs_trains_as_far_as_the_search_asks(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    search = searched(context, "epochs", "val_loss", (2, False))
+    assert runs.fit(search, max_epochs=-1).global_step == 2 * runs.NUM_BATCHES
+    nothing = searched(new_context(tmp_path), "epochs", "val_loss", (2, False))
+    with pytest.raises(DetError, match=r"the Trainer trains 0 epochs, the search has 1 .*=N\)"):
+        runs.fit(nothing, max_epochs=0)
 
 
 def test_metric_that_is_not_validated_is_an_error_after_the_first_validation(

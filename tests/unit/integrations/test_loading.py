@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -266,6 +268,27 @@ def main():
         batch = runs.np.ones((2, 8), "float32")
         assert (model.predict(batch, verbose=0) == trained.predict(batch, verbose=0)).all()
 
+    def test_a_layer_of_an_installed_module_is_imported(
+        self, runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "own_layers.py").write_text(
+            "import keras\n"
+            "@keras.saving.register_keras_serializable('mine')\n"
+            "class Doubled(keras.layers.Layer):\n"
+            "    def call(self, x):\n"
+            "        return 2 * x\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        doubled = importlib.import_module("own_layers").Doubled
+        folder = tmp_path / "checkpoint"
+        folder.mkdir()
+        runs.keras.Sequential([runs.keras.Input((8,)), doubled()]).save(folder / "model.keras")
+        Origin(trial_class="keras:Sequential", library="keras").write(folder)
+        runs.keras.saving.get_custom_objects().clear()  # as in another process
+        monkeypatch.delitem(sys.modules, "own_layers")
+        model = load(folder)
+        assert type(model.layers[0]) is importlib.import_module("own_layers").Doubled
+
     def test_a_layer_within_a_function_is_named(self, runs: Any, tmp_path: Path) -> None:
         class Inner(runs.keras.layers.Layer):
             def call(self, x: Any) -> Any:
@@ -319,6 +342,40 @@ class TestAccelerate:
         wrapper.module = runs.torch.nn.Linear(2, 2, bias=False)
         save({"module.weight": 3 * one}, tmp_path / "model.safetensors")  # not of DDP
         assert load(tmp_path, wrapper).module.weight.mean() == 3
+
+    def test_of_weights_of_another_model_the_first_are_named(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        save = pytest.importorskip("safetensors.torch").save_file
+        linear, sequential = runs.torch.nn.Linear, runs.torch.nn.Sequential
+        one = runs.torch.ones(2, 2)
+        models = [sequential(*(linear(2, 2, bias=False) for _ in range(num))) for num in (1, 5)]
+        for num, given, said in (
+            (5, models[0], [f"the checkpoint has {index}.weight, it not" for index in (1, 2, 3)]),
+            (1, models[1], [f"it has {index}.weight, the checkpoint not" for index in (1, 2, 3)]),
+        ):
+            weights = {f"{index}.weight": one.clone() for index in range(num)}
+            save(weights, tmp_path / "model.safetensors")
+            Origin(trial_class="", library="accelerate").write(tmp_path)
+            with pytest.raises(CheckpointError) as raised:
+                load(tmp_path, given)
+            assert str(raised.value) == (
+                f"{tmp_path}: the given model is not the one that was saved: {'; '.join(said)}"
+            )
+
+    def test_whole_weights_are_loaded_also_if_deepspeed_has_left_its_script(
+        self, runs: Any, tmp_path: Path
+    ) -> None:
+        save = pytest.importorskip("safetensors.torch").save_file
+        Origin(trial_class="", library="accelerate").write(tmp_path)
+        model = runs.torch.nn.Linear(2, 2, bias=False)
+        with pytest.raises(CheckpointError, match=r"there is no model\.safetensors with weights"):
+            load(tmp_path, model)
+        (tmp_path / "zero_to_fp32.py").touch()
+        with pytest.raises(CheckpointError, match=r"in parts of ranks"):
+            load(tmp_path, model)
+        save({"weight": 3 * runs.torch.ones(2, 2)}, tmp_path / "model.safetensors")
+        assert load(tmp_path, model).weight.mean() == 3
 
     @staticmethod
     def _tied(nn: Any) -> Any:

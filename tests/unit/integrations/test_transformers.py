@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from det_jupyter.contract.run.journal import MetricsReported, Progress, RunEnded
 from det_jupyter.errors import DetError
 from tests.unit.integrations.contexts import (
     compared_at_the_end,
+    ending,
     metrics,
     new_context,
     notices,
@@ -63,6 +65,7 @@ def test_metrics_progress_and_checkpoints_are_those_of_the_training(
     amounts = [each.trained for each in records(context, MetricsReported)][:3]
     assert amounts == [{"batches": at, "epochs": at / 5} for at in (2, 4, 5)]
     assert records(context, Progress)[-1].fraction == 1.0
+    assert records(context, RunEnded) == []  # nothing has stopped it early
     assert not (tmp_path / "out" / "trial-1").exists()  # what was saved there is stored once
 
 
@@ -108,6 +111,33 @@ def test_paused_training_goes_on_as_if_it_had_not_been_paused(
     assert runs.torch.equal(runs.weights(made), runs.weights(undisturbed))
     assert runs.history(made) == runs.history(undisturbed)
     assert metrics(first) + metrics(second) == metrics(context)
+
+
+def test_progress_is_reported_once_a_second_between_logs(
+    runs: Any, context: core.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_jupyter.integrations.leaving._EXCHANGE_S", 0)  # after each step
+    made = runs.trainer(
+        context, tmp_path / "out", logging_strategy="no", eval_strategy="no", save_strategy="no"
+    )
+    (callback,) = [
+        each for each in made.callback_handler.callbacks if isinstance(each, runs.DetCallback)
+    ]
+    clock = SimpleNamespace(monotonic=lambda: 1000 + made.state.global_step / 4)
+    monkeypatch.setattr("det_jupyter.integrations.transformers.time", clock)
+    with context:
+        made.train(resume_from_checkpoint=callback.resume_from_checkpoint)
+    steps = [each.steps_completed for each in records(context, Progress)]
+    assert steps == [1, 5, 9, 13, 15]  # with the last one
+
+
+def test_a_trial_that_has_trained_more_than_it_should_is_all_done(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs.train(context, tmp_path / "out", max_steps=10)
+    again = new_context(tmp_path / "storage", saved(context)[-1].uuid)
+    runs.train(again, tmp_path / "out", max_steps=5)
+    assert {each.fraction for each in records(again, Progress)} == {1.0}
 
 
 def test_pause_does_not_wait_long_for_a_log(
@@ -190,6 +220,17 @@ def test_search_compares_a_trial_where_it_asks_to(
     compared = [per_unit * each for each in (first, *(target for target, _ in targets))]
     validated = [at for group, at, _ in metrics(context) if group == "validation"]
     assert validated == [each.steps_completed for each in saved(context)] == compared
+    assert records(runs_to, RunEnded) == []  # the search has ended it
+
+
+@pytest.mark.parametrize(("strategy", "evaluated"), [("epoch", [5, 7]), ("no", [])])
+def test_a_trial_that_evaluates_does_so_where_it_ends_too(
+    runs: Any, context: core.Context, tmp_path: Path, strategy: str, evaluated: list[int]
+) -> None:
+    ends = ending(context, "batches", "eval_loss", 7)
+    made = runs.train(ends, tmp_path / "out", eval_strategy=strategy)
+    assert made.state.global_step == 7
+    assert [at for group, at, _ in metrics(context) if group == "validation"] == evaluated
 
 
 def test_search_may_compare_by_any_of_several_data_sets(
@@ -228,6 +269,16 @@ def test_searcher_metric_that_is_not_evaluated_is_said_after_the_first_evaluatio
     assert records(context, Progress)[-1].steps_completed == 5
 
 
+def test_a_trial_that_goes_on_says_what_was_evaluated_in_the_run_before(
+    runs: Any, context: core.Context, tmp_path: Path
+) -> None:
+    runs.train(searched(context, "batches", "eval_loss", first=5), tmp_path / "out")
+    again = new_context(tmp_path / "storage", saved(context)[-1].uuid)
+    search = searched(again, "batches", "accuracy", (15, True), first=5)
+    with pytest.raises(DetError, match=r"metric is accuracy, .* it has logged: eval_loss$"):
+        runs.train(search, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("strategy", "found", "steps"),
     [
@@ -259,6 +310,7 @@ def test_a_model_may_be_evaluated_before_it_is_trained(
     with context:
         runs.trainer(context, tmp_path / "out").evaluate()
     assert [(group, at) for group, at, _ in metrics(context)] == [("validation", 0)]
+    assert records(context, MetricsReported)[0].trained == {"batches": 0, "epochs": 0}
     assert records(context, Progress) == []
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from det_jupyter.agent.devices import watch as module
 from det_jupyter.agent.devices.health import DeviceHealth
+from det_jupyter.agent.devices.kernel_log import KernelLog
 from det_jupyter.agent.devices.occupancy import Processes
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.devices.watch import (
@@ -123,12 +124,15 @@ def test_who_asks_for_a_reading_waits_for_one_that_begins_after_that() -> None:
     asyncio.run(act())
 
 
-def test_a_device_that_is_lost_while_the_driver_hangs_is_told_at_once() -> None:
+def test_a_device_that_is_lost_while_the_driver_hangs_is_told_at_once(tmp_path: Path) -> None:
     told: list[DevicesSeen] = []
-    fault = DeviceFault(index=0, at=1.0, xid=79)
+    fault = DeviceFault(index=0, at=5.0, xid=79)
+    log = tmp_path / "kmsg"
+    log.touch()
 
     async def act() -> None:
-        health = DeviceHealth([GPU])
+        health = DeviceHealth([GPU], KernelLog(log))
+        health.locate(GPU.id, "0:3c:0")
         answers = asyncio.Event()
         loop, num = asyncio.get_running_loop(), 0
 
@@ -145,7 +149,7 @@ def test_a_device_that_is_lost_while_the_driver_hangs_is_told_at_once() -> None:
         )
         while num < 2:
             await asyncio.sleep(0.001)
-        health.set_lost({4: fault})
+        log.write_text("6,1,1,-;NVRM: Xid (PCI:0000:3c:00): 79, pid='<unknown>', name=<unknown>\n")
         while len(told) < 2:
             await asyncio.sleep(0.001)
         answers.set()

@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,28 @@ def process() -> Iterator[tuple[int, int]]:
     yield child.pid, inode
     child.kill()
     child.wait()
+
+
+def test_a_process_has_progressed_by_what_it_has_read_of_files_on_disks(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(bytes(1000))
+    opened = [os.open(path, os.O_RDONLY) for path in (data, "/proc/stat", "/dev/zero")]
+    child = subprocess.Popen(["sleep", "3600"], pass_fds=opened)  # with the same positions
+    growth = Growth()
+    try:
+        assert growth.read(child.pid, []) == (0, 0)
+        for fd in opened:
+            os.read(fd, 300)
+        assert growth.read(child.pid, []) == (300, 0)
+        os.lseek(opened[0], 0, os.SEEK_SET)  # it begins anew
+        growth.read(child.pid, [])
+        os.read(opened[0], 50)
+        assert growth.read(child.pid, []) == (350, 0)
+    finally:
+        child.kill()
+        child.wait()
+        for fd in opened:
+            os.close(fd)
 
 
 OTHER = attribute(9, b"12345")

@@ -36,6 +36,18 @@ def test_the_newest_folders_of_files_are_kept(
     assert left == {"2.1.1", *(f"1.1.{number}" for number in range(3, 22))}
 
 
+def test_a_folder_that_cannot_be_written_is_told_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(paths, "data_dir", lambda: tmp_path)
+    monkeypatch.setattr(keeping, "spy", lambda pid: pytest.fail("there is no place for it"))
+    (tmp_path / "hangs").write_text("in the way")
+    run: Any = SimpleNamespace(id="1.1.1")
+    assert keeping.keep_files(run, {0: 7}) is None
+    said = f"allocation=1.1.1: {tmp_path / 'hangs' / '1.1.1'} cannot be written: "
+    assert [record.getMessage().startswith(said) for record in caplog.records] == [True]
+
+
 def test_py_spy_does_not_delay_the_watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """py-spy may take 5 s for each rank, and all gangs are sampled by one task."""
     may_read = threading.Event()

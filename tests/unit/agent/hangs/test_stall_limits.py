@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from det_jupyter.agent.hangs.stall_watch import Look, OthersSample, StallWatch
+from det_jupyter.agent.hangs.stall_watch import Look, OthersSample, StallWatch, _others_move
 from tests.unit.agent.hangs.test_stall_watch import (
     SLEEPS,
     WAITS,
@@ -59,6 +60,22 @@ def test_what_just_moves_is_slow_and_what_moves_less_is_stalled(
     change: Change, moves: bool
 ) -> None:
     assert stalled(World().stands(20, change)) is not moves
+
+
+@pytest.mark.parametrize("gap_s", [0.5, 1.0, 4.0])
+def test_what_counts_as_movement_is_a_share_of_the_time_between_two_looks(gap_s: float) -> None:
+    before = OthersSample()
+    for grown, moves in (
+        ({"cpu_s": 0.11}, True),
+        ({"cpu_s": 0.09}, False),
+        ({"core_wait_s": 0.5}, True),
+        ({"core_wait_s": 0.49}, False),
+        ({"num_bytes": 1000}, True),
+        ({"num_bytes": 998}, False),
+    ):
+        counts: Any = {name: by * gap_s for name, by in grown.items()}
+        after = replace(before, **counts)
+        assert _others_move(before, after, gap_s) is moves, grown
 
 
 @pytest.mark.parametrize(
@@ -146,3 +163,13 @@ def test_new_ranks_begin_anew() -> None:
     world.ranks[1] = replace(world.ranks[1], rank=2)
     assert not stalled(world.stands(6))
     assert world.stands(6)[-1].stalled == {0: "waits", 2: "still"}
+
+
+def test_a_computer_that_slept_begins_anew() -> None:
+    world = World()
+    assert not stalled(world.stands(5))
+    world.step(works(0.0), after_s=100.0)
+    findings = world.stands(12)
+    first = next(finding for finding in findings if finding.stalled is not None)
+    assert findings.index(first) >= 5
+    assert first.quiet_s == findings.index(first) + 1

@@ -201,6 +201,33 @@ def test_refusal_of_a_file_is_the_answer_to_the_rank_that_has_requested_the_chec
     )
 
 
+def test_an_agent_that_ends_fetches_nothing_more_for_its_ranks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(make_plan("1.1.1", []), sockets=folder)
+    run.dir.wanted.mkdir(parents=True)
+    (run.dir.wanted / "1.json").write_text('{"uuid": "u1", "is_saved": false}')
+    begun: list[str] = []
+
+    async def fetch(_: RunFiles, run: Run, uuid: str, *, is_saved: bool) -> None:
+        begun.append(uuid)
+        await asyncio.Event().wait()
+
+    async def serve() -> None:
+        serving = asyncio.create_task(RunFiles(CREDENTIALS).serve_ranks({run.id: run}))
+        while not begun:
+            await asyncio.sleep(0.01)
+        serving.cancel()
+        others = asyncio.all_tasks() - {asyncio.current_task(), serving}
+        await asyncio.wait({serving})
+        await asyncio.sleep(0)
+        assert [task.cancelled() for task in others] == [True]
+
+    monkeypatch.setattr(RunFiles, "_fetch_wanted", fetch)
+    asyncio.run(serve())
+    assert begun == ["u1"]
+
+
 def test_requests_are_looked_up_again_after_no_file_could_be_opened(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,9 +337,9 @@ class Source(RunFiles):
             await self._prepare(http, run)
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize(("is_shared", "is_probed"), [(True, True), (False, False), (True, False)])
 def test_all_that_a_run_needs_is_fetched_before_it_starts(
-    folder: Path, tmp_path: Path, is_shared: bool
+    folder: Path, tmp_path: Path, is_shared: bool, is_probed: bool
 ) -> None:
     contents = [b"code", b"cells", b'{"values": {"TOKEN": "secret"}}']
     payload, sources, environment = [hashlib.sha256(each).hexdigest() for each in contents]
@@ -328,7 +355,7 @@ def test_all_that_a_run_needs_is_fetched_before_it_starts(
     probe.touch()
     start = RemoteStart(
         storage=str(tmp_path) if is_shared else None,
-        probe=probe.name if is_shared else "",
+        probe=probe.name if is_probed else "",  # "": the master could make none there
         checkpoints={"u1": {"state": 5}},
     )
 
@@ -353,7 +380,7 @@ def test_all_that_a_run_needs_is_fetched_before_it_starts(
     assert run.plan.warm_start == other  # that is where all computers see it
     assert GangPlan.model_validate_json(run.dir.plan.read_bytes()) == run.plan
     assert run.dir.wanted.exists() is not is_shared
-    assert probe.exists() is not is_shared
+    assert probe.exists() is not is_probed
 
 
 class Answers:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,13 @@ import pytest
 
 from det_jupyter.agent.link import master_link
 from det_jupyter.agent.link.master_link import MasterLink
-from det_jupyter.contract.messages import AgentReports, RankKernel
+from det_jupyter.contract.messages import (
+    AgentReports,
+    CheckConnections,
+    ConnectionsChecked,
+    GangLink,
+    RankKernel,
+)
 from det_jupyter.errors import AgentDismissed, MasterUnreachable
 
 NOTHING = AgentReports(session="s", reports=[])
@@ -120,3 +127,51 @@ def test_the_clock_is_compared_by_the_fastest_of_some_requests(
 
     assert play(answer, scenario) == []
     assert next(requests, None) is None
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_an_agent_that_measures_its_connections_can_be_measured_itself_for_some_time(
+    monkeypatch: pytest.MonkeyPatch, is_reached: bool
+) -> None:
+    events: list[object] = []
+    gang = GangLink(agents=["b"], addresses=["here"], ports=[1], certificate="", secret="s")
+    command = CheckConnections(check_id="c/1", link=gang, num_bytes=0)
+    checked = ConnectionsChecked(latency_s=0.5, down_bytes_per_s=1.0, up_bytes_per_s=2.0)
+
+    class Listener:
+        @contextmanager
+        def carrying(self, gang: str, link: GangLink) -> Iterator[None]:
+            events.append(("open", gang, link))
+            yield
+            events.append("closed")
+
+    async def measure(*given: object) -> ConnectionsChecked:
+        _, *others = given
+        events.append(others)
+        return checked
+
+    async def sleep(seconds: float) -> None:
+        events.append(seconds)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode()
+        events.append((path, ConnectionsChecked.model_validate_json(request.content)))
+        if not is_reached:
+            raise httpx.ConnectError("no route")
+        return httpx.Response(200)
+
+    monkeypatch.setattr(master_link, "measure", measure)
+    monkeypatch.setattr(master_link, "asyncio", SimpleNamespace(sleep=sleep))
+
+    async def scenario(link: MasterLink) -> None:
+        listener: Any = Listener()
+        await link.check(command, agent="b", listener=listener)
+
+    play(answer, scenario)
+    assert events == [
+        ("open", "c/1", gang),
+        ["/api/v1/agents/b", command, "b"],
+        ("/api/v1/agents/b/checks/c%2F1", checked),
+        20.0,
+        "closed",
+    ]

@@ -125,6 +125,29 @@ def test_serving_ends_by_order_or_when_nobody_needs_the_agent(
     assert bool(master.registered) is (cause == "order")
 
 
+@pytest.mark.parametrize(
+    ("has_gangs", "unlinked_s", "is_needed"),
+    [
+        (False, (0.0, 0.0), True),
+        (False, (99.0, 0.0), True),  # one of its agents is linked
+        (False, (59.0, 60.0), True),
+        (False, (61.0, 60.0), False),
+        (True, (61.0, 60.0), True),
+    ],
+)
+def test_an_agent_process_is_needed_while_it_has_gangs_or_one_of_its_agents_a_master(
+    monkeypatch: pytest.MonkeyPatch,
+    has_gangs: bool,
+    unlinked_s: tuple[float, float],
+    is_needed: bool,
+) -> None:
+    monkeypatch.setattr(agent_service, "_IDLE_POLL_S", 0.0)
+    services: Any = [SimpleNamespace(unlinked_s=seconds) for seconds in unlinked_s]
+    runner: Any = SimpleNamespace(has_living_gangs=has_gangs)
+    waiting = agent_service._until_not_needed(services, runner, 60.0)
+    assert returns_at_once(waiting) is not is_needed
+
+
 def test_a_fault_while_serving_ends_the_agent_with_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

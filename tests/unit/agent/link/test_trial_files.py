@@ -28,6 +28,7 @@ class Master:
         self.files: dict[str, bytes] = {}
         self.parts: list[tuple[str, int, bytes]] = []
         self.status = 200
+        self.num_refused = 0
 
     def open_http(self, _: object) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), base_url="http://m")
@@ -36,6 +37,7 @@ class Master:
         assert request.url.path == "/api/v1/agents/b/runs/1.1.1/files"
         name, offset = request.url.params["name"], int(request.url.params["offset"])
         if self.status != 200:
+            self.num_refused += 1
             return httpx.Response(self.status)
         self.parts.append((name, offset, request.content))
         kept = self.files.get(name, b"")
@@ -116,6 +118,32 @@ def test_of_event_files_the_new_bytes_are_sent_and_of_others_all(
     ]
 
 
+def test_files_are_looked_at_once_in_a_while_and_at_once_when_the_run_has_ended(
+    run: Run, folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_files_module, "PERIOD_S", 3600.0)
+    monkeypatch.setattr(trial_files_module, "_CHECK_S", 0.0)
+    files = TrialFiles(CREDENTIALS, {run.id: run})
+    events = folder / "events.out.tfevents.1"
+    append(events, b"ab")
+
+    async def act() -> None:
+        task = asyncio.create_task(files.keep_sent())
+        while not master.parts:
+            await asyncio.sleep(0.001)
+        append(events, b"cd")
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert len(master.parts) == 1
+        end(run)
+        while not files.are_sent(run):
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(act())
+    assert [content for _, _, content in master.parts] == [b"ab", b"cd"]
+
+
 def test_file_whose_name_is_not_utf8_holds_up_no_other(
     run: Run, folder: Path, master: Master
 ) -> None:
@@ -166,6 +194,28 @@ def test_run_does_not_wait_for_files_that_the_master_does_not_take(
     master.status = status
     append(folder / "events.out.tfevents.1", b"ab")
     assert play(run, lambda _: end(run)).are_sent(run)
+
+
+def test_run_waits_for_files_that_the_master_may_take_soon(
+    run: Run, folder: Path, master: Master
+) -> None:
+    files = TrialFiles(CREDENTIALS, {run.id: run})
+    master.status = 507  # its disk is full
+    append(folder / "events.out.tfevents.1", b"ab")
+    end(run)
+
+    async def act() -> None:
+        task = asyncio.create_task(files.keep_sent())
+        while master.num_refused < 3:
+            await asyncio.sleep(0.01)
+        assert not files.are_sent(run)
+        master.status = 200
+        while not files.are_sent(run):
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(act())
+    assert master.files == {"events.out.tfevents.1": b"ab"}
 
 
 def test_file_that_the_master_lacks_is_sent_again_from_its_beginning(

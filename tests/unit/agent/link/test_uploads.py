@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -139,12 +140,14 @@ class Master:
         self.inbox = CheckpointInbox(folder)
         self.runs = {"1.1.1"}
         self.is_reachable, self.cuts_uploads = True, False
+        self.on_request: Callable[[str], object] = lambda method: None
 
     def open_http(self, _: object) -> httpx.AsyncClient:
         transport = httpx.MockTransport(self._answer)
         return httpx.AsyncClient(transport=transport, base_url="http://m")
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.on_request(request.method)
         if not self.is_reachable or (request.method == "PUT" and self.cuts_uploads):
             raise httpx.WriteError("the network is down")
         parts = request.url.path.split("/")
@@ -187,6 +190,7 @@ def upload(uploads: OfRun, *lines: str) -> list[Record]:
         whole = chunk(*lines)
         while (sent := uploads.of(whole)) is None or (sent.size_bytes < whole.size_bytes):
             await asyncio.sleep(0.01)
+        await asyncio.gather(*uploads._tasks.values())  # they remove files at last
         await uploads.close()
         return [parse_line(line) for line in sent.text.splitlines()]
 
@@ -269,17 +273,25 @@ def test_end_cancels_what_has_not_arrived(own_folder: Path) -> None:
 
 
 def test_first_checkpoint_of_an_experiment_is_sent_with_a_notice_of_size_and_time(
-    own_folder: Path, master: Master
+    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = [1000.0]
+
+    def write_slowly(*given: Any) -> None:
+        now[0] += 2.5
+        write_part(*given)
+
+    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", write_slowly)
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    monkeypatch.setattr(uploads_module, "time", clock)
     uploads = OfRun()
     upload(uploads, save(own_folder, "u1", a="a"), save(own_folder, "u2", a="a"))
     (line,) = uploads._notices.values()
     notice = parse_line(line)
     assert isinstance(notice, Notice)
-    assert re.fullmatch(
-        r"checkpoints are uploaded from agent b to the master's computer while the training goes "
-        r"on; the first, 1 B, took \d+\.\d s",
-        notice.text,
+    assert notice.text == (
+        "checkpoints are uploaded from agent b to the master's computer while the training goes "
+        "on; the first, 1 B, took 2.5 s"
     )
 
 

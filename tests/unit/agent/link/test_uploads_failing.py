@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -91,6 +93,36 @@ def test_upload_that_the_network_always_cuts_ends_the_run(
     ((error, no_room),) = uploads.broken_off
     assert "could not be uploaded from agent b: WriteError: the network is down" in error
     assert not no_room
+
+
+@pytest.mark.parametrize(
+    ("seconds", "num_attempts"),
+    [(20.0, 4), (30.0, 3), (45.0, 3)],  # for a minute, and three times at least
+)
+def test_upload_is_tried_for_a_minute_from_its_first_failure_on(
+    own_folder: Path,
+    master: Master,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    num_attempts: int,
+) -> None:
+    attempts: list[float] = []
+    now = [1000.0]
+
+    def note(method: str) -> None:
+        if method == "PUT":
+            now[0] += seconds
+            attempts.append(now[0])
+            master.cuts_uploads = len(attempts) < 20
+
+    monkeypatch.setattr(
+        uploads_module, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    )
+    master.cuts_uploads, master.on_request = True, note
+    uploads = OfRun()
+    assert upload(uploads, save(own_folder, "u1", a="a")) == []
+    assert len(uploads.broken_off) == 1
+    assert len(attempts) == num_attempts
 
 
 def test_upload_goes_on_when_the_master_can_be_reached_again(

@@ -185,9 +185,10 @@ def test_only_what_an_agent_that_lives_has_started_counts_as_started_by_it(
     here = os.getpid()
     with subprocess.Popen(["sleep", "3600"]) as living, subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        assert lease_watch._descendants(here) == []  # this process is no child of it
+        before = lease_watch._descendants(here)  # this process is no child of it
         monkeypatch.setattr(os, "getppid", lambda: here)
         found = {process.pid for process in lease_watch._descendants(here)}
-        assert living.pid in found
-        assert not {ended.pid, here} & found
         living.kill()
+    assert before == []
+    assert living.pid in found
+    assert not {ended.pid, here} & found

@@ -104,8 +104,10 @@ def write(root: Path, files: dict[str, str]) -> None:
 def test_both_versions_of_control_groups_are_read(
     tmp_path: Path, cgroup: str, files: dict[str, str], killed: int | None, limit: int | None
 ) -> None:
-    write(tmp_path, files)
-    group = ControlGroup(cgroup, tmp_path)
+    root = tmp_path / "groups"
+    write(root, files)
+    write(tmp_path, {"memory.max": "1\n", "memory.events": "oom_kill 9\n"})  # of no group
+    group = ControlGroup(cgroup, root)
     assert (group.num_killed(), group.limit_bytes()) == (killed, limit)
 
 
@@ -147,6 +149,7 @@ def test_a_counted_kill_is_told_once_with_what_held_the_memory(tmp_path: Path) -
 def test_what_was_killed_before_a_gang_started_is_not_its_failure(tmp_path: Path) -> None:
     watched = watch(tmp_path)
     write(tmp_path, {"groups/a/memory.events": "oom_kill 5\n"})
+    note_kills(tmp_path, OF_COMPUTER)  # of another process with the pid
     watched.started()
     assert watched.look("1.1.1", 0, -9, {0: 7}).shortage is None
 

@@ -33,6 +33,20 @@ def test_without_a_master_the_oldest_samples_are_dropped(monkeypatch: pytest.Mon
     assert box.is_due(0.0)  # the rest follows at once
     samples = first.samples + box.take(0.0).samples
     assert [sample.at for sample in samples] == [995, 996, 997, 998, 999]
+    assert len(first.samples) == 3  # of two values each
+
+
+def test_a_sample_of_more_values_than_a_report_should_have_is_sent_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(box_module, "REPORT_VALUES", 2)
+    box = SampleBox(clock=map(float, range(1000)).__next__)
+    for num in (3, 1, 1, 1):
+        box.put({"host": {f"value-{index}": 1.0 for index in range(num)}})
+    taken = []
+    while box.is_due(0.0):
+        taken.append([sample.at for sample in box.take(0.0).samples])
+    assert taken == [[0.0], [1.0, 2.0], [3.0]]
 
 
 def test_a_reason_is_sent_when_it_is_new_and_all_to_a_new_master() -> None:

@@ -33,6 +33,7 @@ class Time:
             return [0], [], []
 
         def read(descriptor: int, num: int) -> bytes:
+            assert descriptor == 0
             data = self._sent.pop(0)
             assert data is not None
             return data

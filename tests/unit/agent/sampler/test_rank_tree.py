@@ -23,6 +23,8 @@ class Process:
     children: list[int] = field(default_factory=list)
     in_threads: list[int] = field(default_factory=list)  # children of its other threads
     written: int = 0
+    cpu_s: float = 0.0
+    num_threads: int = 1
     is_zombie: bool = False
 
 
@@ -72,14 +74,15 @@ class Files:
         return self.machine.processes[self.pid]
 
     def usage(self) -> Usage | None:
-        return None if self._process().is_zombie else Usage(0.0, 10, 1)
+        found = self._process()
+        return None if found.is_zombie else Usage(found.cpu_s, 10, found.num_threads)
 
     def disk_bytes(self) -> tuple[int, int]:
         written = self.machine.processes[self.pid].written
         return 3 * written, written
 
     def core_wait_s(self) -> float:
-        return 0.0
+        return 3 * self._process().cpu_s
 
     def children(self) -> list[int]:
         return list(self._process().children)
@@ -119,12 +122,17 @@ def test_a_rank_and_its_workers_are_counted_apart(machine: Machine) -> None:
     machine.fork(2, 3)
     tree = RankTree(RANK)
     tree.read(100.0)
-    machine.write(RANK, 10)
-    machine.write(2, 20)
-    machine.write(3, 30)
-    rank, workers = tree.read(101.0)
-    assert (disk(rank), disk(workers)) == ((30.0, 10.0), (150.0, 50.0))
+    for pid, written, cpu_s, num_threads in ((RANK, 10, 0.25, 7), (2, 20, 0.5, 3), (3, 30, 1, 5)):
+        machine.write(pid, written)
+        machine.processes[pid].cpu_s = cpu_s
+        machine.processes[pid].num_threads = num_threads
+    rank, workers = tree.read(102.0)
+    assert (disk(rank), disk(workers)) == ((15.0, 5.0), (75.0, 25.0))
     assert (rank["memory_rss"], workers["memory_rss"]) == (10, 20)
+    assert (rank["num_threads"], workers["num_threads"]) == (7, 8)
+    assert (rank["cpu_util"], workers["cpu_util"]) == (12.5, 75.0)
+    assert rank["cpu_wait"] == 37.5
+    assert "cpu_wait" not in workers
     assert workers["num_processes"] == 2
     assert tree.worker_pids == [2, 3]
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -307,6 +308,33 @@ def test_a_server_that_does_not_answer_refuses_until_it_does_and_late_ranks_are_
             server.say(GangForked(allocation_id=ID, pids=pids))
             await until(lambda: all(map(has_ended, pids)))
             assert zygote.problem == ""
+
+    play(scenario())
+
+
+def test_a_server_has_the_seconds_to_answer_that_its_refusal_names(
+    played: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def wait(tasks: set[asyncio.Future[object]], *, timeout: float) -> None:
+        waits.append(timeout)
+
+    async def scenario() -> None:
+        server = played()
+        async with connected(server) as zygote:
+            begin = time.monotonic()
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncio, "wait", wait)
+                refused = await zygote.fork_gang(specs(tmp_path))
+            end = time.monotonic()
+            assert isinstance(refused, ForkRefused)
+            assert refused.reason.endswith("has not answered for 5 s")
+            assert sum(waits) == 5
+            # This process may have been stopped during one of them, and the answer be there.
+            assert len(waits) > 1
+            request = await server.hear()
+            assert begin + 5 <= request.until <= end + 5  # then the server forks nothing more
 
     play(scenario())
 
