@@ -47,6 +47,7 @@ _PERIOD_S = 0.1  # between reads at least
 _SHARE = 4  # a pause after a read and its listeners is at least so many times their cost
 _ESTIMATES_S = 5.0  # estimates in reasons change without a commit
 _RETRY_S = 1.0
+_LOG_S = 60.0
 _PAGE = 500  # events and items of the feed that are read at a time
 
 
@@ -88,7 +89,7 @@ class Replica:
         self._machine = Machine()
         self._feed_seq = 0
         self._news = News()  # that `read` has not returned yet
-        self._logged = ""  # the error that was logged last, while it lasts
+        self._log_from = 0.0  # when an error is logged again, monotonic
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
@@ -130,12 +131,11 @@ class Replica:
         """
         try:
             news = self.read()
-        except MasterUnreachable as error:
-            if str(error) != self._logged:  # it may stay, and is tried each second
-                self._logged = str(error)
+        except MasterUnreachable:
+            if time.monotonic() > self._log_from:  # it may stay, and is tried each second
+                self._log_from = time.monotonic() + _LOG_S
                 logger.exception("the master's state could not be read; it is restored again")
             return False
-        self._logged = ""
         try:
             self.listeners.notify(news)
         except Exception:

@@ -24,6 +24,7 @@ from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo, Pause
 from det_jupyter.master import serve as module
+from det_jupyter.master.background import reader_process
 from det_jupyter.master.serve import has_work, serve
 from det_jupyter.master.service.agent_access import AgentAccess
 from tests.integration.master_support import (
@@ -173,6 +174,7 @@ def test_an_idle_master_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_master_whose_reader_runs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.IDLE_VARIABLE, "0.00003")  # 0.1 s
     monkeypatch.setattr(module, "READER", command_of("usual"))
+    monkeypatch.setattr(reader_process, "_UNUSED_S", 0.0)
 
     def scene(session: Session) -> None:
         pid = ask(session.info.reader_url)["pid"]

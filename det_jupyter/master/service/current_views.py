@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 
 import psutil
@@ -42,12 +42,27 @@ _EXPLAINED = 16  # waiting trials that get a reason of their own in an answer: e
 
 
 class Views:
-    """Makes views of the machine's state, and of stored progress and facts."""
+    """Makes views of the machine's state, and of stored progress and facts.
 
-    def __init__(self, machine: Machine, store: Store, clock: Callable[[], float]) -> None:
+    Args:
+        machine: Has the state.
+        store: Has the rows.
+        clock: Returns the present time, UTC seconds.
+        has_link: Whether an agent has a link to the master now. The state has that it is away
+            about a second later; the reader knows no more.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        store: Store,
+        clock: Callable[[], float],
+        has_link: Callable[[str], bool] = lambda agent_id: True,
+    ) -> None:
         self._machine = machine
         self._store = store
         self._clock = clock
+        self._has_link = has_link
 
     def experiment(
         self,
@@ -132,6 +147,7 @@ class Views:
             experiment_id=experiment_id,
         )
         view.disks = self._store.facts.get().disks
+        self._note_links(agent for pool in view.pools for agent in pool.agents)
         return view
 
     def tasks(self, *, limit: int) -> list[TaskEntry]:
@@ -139,17 +155,21 @@ class Views:
         return task_entries(self._machine, self.reasons(0).of, limit)
 
     def pools(self) -> list[PoolStatus]:
-        return pool_statuses(self._machine)
+        pools = pool_statuses(self._machine)
+        self._note_links(agent for pool in pools for agent in pool.agents)
+        return pools
 
     def agent(self, agent_id: str) -> AgentStatus:
         """Return an agent with its slots and their holders."""
-        return agent_status(self._machine, self._machine.state.agents[agent_id])
+        status = agent_status(self._machine, self._machine.state.agents[agent_id])
+        self._note_links([status])
+        return status
 
     def agents(self) -> list[AgentStatus]:
         """Return the agents that have not exited, with their slots and their holders."""
-        return [
-            agent_status(self._machine, agent)
-            for agent in sorted(
-                self._machine.state.agents.values(), key=lambda agent: by_name(agent.id)
-            )
-        ]
+        agents = self._machine.state.agents
+        return [self.agent(agent_id) for agent_id in sorted(agents, key=by_name)]
+
+    def _note_links(self, agents: Iterable[AgentStatus]) -> None:
+        for agent in agents:
+            agent.connected &= self._has_link(agent.id)

@@ -27,24 +27,18 @@ class Facts(Wire):
     disks: list[DiskStatus] = []  # those that are full, or will be soon
     unreachable: dict[int, Unreachable] = {}  # by row of `tracked` that waits for it
 
-
-def rounded(disk: DiskStatus) -> DiskStatus:
-    """Return a disk whose numbers have two digits, as all of them differ at each look."""
-    full_in_s = disk.full_in_s
-    return disk.model_copy(
-        update={
-            "free_bytes": int(_two_digits(disk.free_bytes)),
-            "free_files": None if disk.free_files is None else int(_two_digits(disk.free_files)),
-            "lost_bytes": int(_two_digits(disk.lost_bytes)),
-            "over_s": _two_digits(disk.over_s),
-            "full_in_s": None if full_in_s is None else _two_digits(full_in_s),
-            "writes": {number: int(_two_digits(size)) for number, size in disk.writes.items()},
-        }
-    )
+    @property
+    def essence(self) -> object:
+        """What of it makes others of them: numbers of disks differ a little at each look."""
+        disks = [
+            (one.agent_id, one.folder, one.state, _digit(one.free_bytes), _digit(one.full_in_s))
+            for one in self.disks
+        ]
+        return self.cluster_notes, self.unreachable, disks
 
 
-def _two_digits(number: float) -> float:
-    return float(f"{number:.1e}")
+def _digit(number: float | None) -> str:
+    return "" if number is None else f"{number:.0e}"
 
 
 class StoredFacts:

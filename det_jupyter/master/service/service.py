@@ -63,7 +63,7 @@ from det_jupyter.master.service.agent_clock import AgentClock, faults_on_master_
 from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
-from det_jupyter.master.service.facts import Facts, rounded
+from det_jupyter.master.service.facts import Facts
 from det_jupyter.master.service.feed import CommitSignal
 from det_jupyter.master.service.gang_links import end_unstarted, with_link
 from det_jupyter.master.service.imported_metrics import store_imported
@@ -102,7 +102,7 @@ class Service:
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
         self.disks = Disks()
-        self.views = Views(self.machine, store, clock)
+        self.views = Views(self.machine, store, clock, self.links.is_connected)
         self.is_leaving = False  # refuses further experiments
         self.default_storage = ""  # folder that replaces one which cannot be written to
         self.reserve = Reserve(store.path.parent)
@@ -160,10 +160,10 @@ class Service:
         """
         facts = Facts(
             cluster_notes={name: note for name, note in self.nodes.notes.items() if note},
-            disks=[rounded(disk) for disk in self.disks.warnings(self._clock())],
+            disks=self.disks.warnings(self._clock()),
             unreachable=self.store.tracked.unreachable(),
         )
-        if facts != self.store.facts.get():
+        if facts.essence != self.store.facts.get().essence:
 
             def handle(transaction: Transaction) -> None:
                 self.store.facts.set(facts)

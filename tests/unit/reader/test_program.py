@@ -177,7 +177,7 @@ def test_an_input_that_is_a_file_is_at_its_end(service: Service, tmp_path: Path)
 def test_it_ends_when_nobody_was_there_for_a_while(service: Service) -> None:
     text = (
         "import sys; from det_jupyter.reader import __main__ as program; "
-        "program.IDLE_S = 0.05; sys.exit(program.main())"
+        "program.UNUSED_S = program.IDLE_S = 0.05; sys.exit(program.main())"
     )
     (reading, writing) = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as listener, os.fdopen(writing, "wb", 0) as stdin:

@@ -289,9 +289,13 @@ def test_news_without_a_commit_comes_after_a_while(
 
 
 def test_an_event_that_cannot_be_read_has_all_restored_and_ends_no_thread(
-    world: World, listen: Listen, caplog: pytest.LogCaptureFixture
+    world: World,
+    listen: Listen,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world.tell(registered(4), submitted(), submitted(), *running(), *completed(), exited())
+    monkeypatch.setattr(module, "_LOG_S", 0.0)
     replica, listener = listen()
     wait_until(lambda: listener.news, "it has read")
     world.tell(Delete(experiment_id=1), ExperimentDeleted(experiment_id=1), Kill(experiment_id=2))

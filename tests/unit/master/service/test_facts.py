@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.messages import DiskStatus
-from det_jupyter.master.service.facts import Facts, rounded
+from det_jupyter.master.service.facts import Facts
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 
@@ -79,8 +79,10 @@ def test_a_disk_that_fills_slowly_is_the_same_fact() -> None:
         full_in_s=3210.5,
         writes={7: 98_765},
     )
-    later = disk.model_copy(update={"free_bytes": 123_300_000, "over_s": 599.9})
-    assert rounded(disk) == rounded(later)
-    assert rounded(disk).free_bytes == 120_000_000
-    assert rounded(disk).state == "low"
-    assert rounded(DiskStatus(folder="/", free_bytes=0, total_bytes=9)).full_in_s is None
+    later = disk.model_copy(
+        update={"free_bytes": 123_300_000, "over_s": 599.9, "lost_bytes": 0, "writes": {}}
+    )
+    assert Facts(disks=[disk]).essence == Facts(disks=[later]).essence
+    for changes in ({"free_bytes": 10**9}, {"full_in_s": None}, {"state": "full"}):
+        other = disk.model_copy(update=changes)
+        assert Facts(disks=[disk]).essence != Facts(disks=[other]).essence
