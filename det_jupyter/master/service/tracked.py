@@ -125,12 +125,18 @@ class TrackedExperiments:
         """
         query = (
             "INSERT INTO tracked (experiment_id, tracker, environment, key) "
-            "VALUES (?1, ?2, ?3, ?4) ON CONFLICT (experiment_id, tracker) "
-            "DO UPDATE SET next_at = 0, is_over = is_over AND NOT ?5, seq = iif(?5, 0, seq), "
-            "environment = iif(?5, excluded.environment, environment) RETURNING id"
+            "VALUES (:experiment_id, :tracker, :environment, :key) ON CONFLICT (experiment_id, tracker) "
+            "DO UPDATE SET next_at = 0, is_over = is_over AND NOT :is_again, "
+            "seq = iif(:is_again, 0, seq), "
+            "environment = iif(:is_again, excluded.environment, environment) RETURNING id"
         )
-        document = self._document(experiment_id, tracker)
-        row = (experiment_id, document, environment, uuid.uuid4().hex, is_again)
+        row = {
+            "experiment_id": experiment_id,
+            "tracker": self._document(experiment_id, tracker),
+            "environment": environment,
+            "key": uuid.uuid4().hex,
+            "is_again": is_again,
+        }
         (number,) = self._db.execute(query, row).fetchone()
         return int(number)
 
