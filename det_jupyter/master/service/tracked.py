@@ -126,8 +126,8 @@ class TrackedExperiments:
         query = (
             "INSERT INTO tracked (experiment_id, tracker, environment, key) "
             "VALUES (:experiment_id, :tracker, :environment, :key) "
-            "ON CONFLICT (experiment_id, tracker) DO UPDATE SET next_at = 0, is_over = is_over AND NOT :is_again, "
-            "seq = iif(:is_again, 0, seq), "
+            "ON CONFLICT (experiment_id, tracker) DO UPDATE SET next_at = 0, "
+            "is_over = is_over AND NOT :is_again, seq = iif(:is_again, 0, seq), "
             "environment = iif(:is_again, excluded.environment, environment) RETURNING id"
         )
         row = {
