@@ -125,7 +125,7 @@ class Server:
             OSError, WebSocketException, AssertionError: It gets none.
         """
         with self.page() as page:
-            return {row["id"]: row for row in page.last(1)["rows"]}
+            return {row["id"]: row for row in page.last(1)["rows"].values()}
 
 
 class Elsewhere:
