@@ -42,10 +42,10 @@ class FollowedExperiment:
         self._cluster: ClusterView | None = None
         self._reasons: dict[int, Reason] = {}
         self._is_cluster_due = True
-        self._importance = KnownImportance(
-            lambda: replica.importance(experiment_id), self._on_importance
-        )
         self.listeners: Listeners[[]] = Listeners(self._begin)
+        self._importance = KnownImportance(
+            lambda: replica.importance(experiment_id), self.listeners.notify
+        )
 
     def _begin(self) -> Callable[[], None]:
         self._have_all_made()  # what came without listeners is unknown
@@ -66,9 +66,6 @@ class FollowedExperiment:
         """Make all trials and slots anew at the next call of `state`."""
         with self._news_lock:
             self._changed, self._is_cluster_due = None, True
-
-    def _on_importance(self) -> None:
-        self.listeners.notify()
 
     @property
     def is_ready(self) -> bool:
@@ -126,7 +123,7 @@ class FollowedExperiment:
         if is_live and (self._is_cluster_due or self._reasons):
             self._is_cluster_due = False
             self._cluster = views.cluster(limit=QUEUE_FRONT, experiment_id=number)
-            self._reasons = reasons_of(self._cluster, number)
+            self._reasons = self._cluster.reasons_of(number)
         elif not is_live:
             self._cluster, self._reasons = None, {}
         self._trials = {trial.id: trial for trial in view.trials}
@@ -146,13 +143,6 @@ class FollowedExperiment:
             else:
                 self._curves.truncate(item.trial_id or 0, int(item.data["steps_completed"]))
             self._seq = item.seq
-
-
-def reasons_of(cluster: ClusterView, experiment_id: int) -> dict[int, Reason]:
-    """Return why trials of an experiment wait, by trial, the next to start first."""
-    own = [entry for entry in cluster.queue if entry.experiment_id == experiment_id]
-    own.sort(key=lambda entry: entry.position)
-    return {entry.trial_id: entry.reason for entry in own}
 
 
 class ExperimentSource:

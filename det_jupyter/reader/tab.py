@@ -43,9 +43,8 @@ TOO_MANY = "too many questions at once; ask again when some are answered"
 
 def command_answer(client: Client, experiment_id: int, question: Mapping[str, Any]) -> None:
     """Carry out the button `command`: a verb, or the id of a remedy."""
-    queue = fetch_cluster(client, experiment_id).queue
-    reasons = [entry.reason for entry in queue if entry.experiment_id == experiment_id]
-    carry_out_command(client, experiment_id, str(question.get("command")), reasons)
+    reasons = fetch_cluster(client, experiment_id).reasons_of(experiment_id)
+    carry_out_command(client, experiment_id, str(question.get("command")), reasons.values())
 
 
 ANSWERERS_HERE: Mapping[str, Answerer] = {

@@ -42,10 +42,8 @@ class LiveExperiment:
 
     def set_cluster(self, cluster: ClusterView) -> None:
         """Replace `cluster` and `reasons`."""
-        own = [e for e in cluster.queue if e.experiment_id == self.experiment.id]
-        own.sort(key=lambda entry: entry.position)
         self.cluster = cluster
-        self.reasons = {entry.trial_id: entry.reason for entry in own}
+        self.reasons = cluster.reasons_of(self.experiment.id)
 
     def apply(self, item: FeedItem) -> None:
         """Apply an item of the feed; ignore it if it was applied before."""

@@ -272,6 +272,12 @@ class ClusterView(Wire):
     disks: list[DiskStatus] = []  # disks that are full, or will be soon
     at: float
 
+    def reasons_of(self, experiment_id: int) -> dict[int, Reason]:
+        """Return why trials of an experiment wait, by trial, the next to start first."""
+        own = [entry for entry in self.queue if entry.experiment_id == experiment_id]
+        own.sort(key=lambda entry: entry.position)
+        return {entry.trial_id: entry.reason for entry in own}
+
 
 def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
     """Return the command lines that carry out a remedy, in the syntax of `reader`.

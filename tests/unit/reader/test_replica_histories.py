@@ -30,7 +30,6 @@ from det_jupyter.reader.experiment_source import (
     QUEUE_FRONT,
     ExperimentSource,
     FollowedExperiment,
-    reasons_of,
 )
 from det_jupyter.view import build_view_state
 from tests.unit.master.machine.test_random_histories import LaterLife
@@ -73,7 +72,7 @@ def state_from_scratch(world: World, number: int) -> Document:
             sorted(own, key=lambda one: (one.created_at, one.steps_completed)),
             world.now,
             cluster=cluster,
-            reasons={} if cluster is None else reasons_of(cluster, number),
+            reasons={} if cluster is None else cluster.reasons_of(number),
         )
     )
     return document
