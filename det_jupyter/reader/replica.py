@@ -267,7 +267,7 @@ class Replica:
         Raises:
             MasterUnreachable: The database cannot be read now.
         """
-        # numpy is imported when it is needed: a reader that only lists experiments has none.
+        # numpy is imported when it is needed, as by usage_source.py.
         from det_jupyter.master.views.metric_curves import to_curves
 
         with _reading():

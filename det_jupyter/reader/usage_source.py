@@ -15,7 +15,6 @@ from pathlib import Path
 from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.contract.messages import AgentStatus, SeriesQuery
 from det_jupyter.errors import DetError
-from det_jupyter.master.service.series_reading import read_agent
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.overview import Overview
 from det_jupyter.view.making.sidebar_lines import NAMES, build_usage
@@ -116,6 +115,9 @@ class DeviceSamples:
         newest = 0.0 if before is None else self._newest.get(agent.id, 0.0)  # by its own clock
         since = newest or time.time() - _PAST_S
         query = SeriesQuery(of="system", names=NAMES, since=since, columns=_COLUMNS)
+        # numpy is imported when it is needed: a reader that only lists experiments has none.
+        from det_jupyter.master.service.series_reading import read_agent
+
         self._prolong(agent.id)
         page = read_agent(self._path, agent.id, query)
         self._newest[agent.id] = max([newest, *(one.x[-1] for one in page.series if one.x)])

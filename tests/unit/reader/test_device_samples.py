@@ -13,6 +13,7 @@ import pytest
 
 from det_jupyter.contract.messages import ClusterView, Series, SeriesPage, SeriesQuery
 from det_jupyter.errors import MasterUnreachable
+from det_jupyter.master.service import series_reading
 from det_jupyter.reader import usage_source
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.overview import Overview
@@ -48,7 +49,7 @@ class World:
         monkeypatch.setattr(usage_source, "threading", SimpleNamespace(**names))
         clocks = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
         monkeypatch.setattr(usage_source, "time", clocks)
-        monkeypatch.setattr(usage_source, "read_agent", self.agent_series)
+        monkeypatch.setattr(series_reading, "read_agent", self.agent_series)
         self.samples = DeviceSamples(PATH, cast(Overview, self), self.want)
 
     def _thread(self, target: Callable[..., None], args: Any, name: str, daemon: bool) -> Any:

@@ -191,3 +191,8 @@ def test_it_ends_when_nobody_was_there_for_a_while(service: Service) -> None:
         done = subprocess.run(command, stdin=reading, pass_fds=(listener.fileno(),), check=False)
         os.close(reading)
     assert done.returncode == 0
+
+
+def test_its_start_loads_no_numpy() -> None:
+    text = "import sys, det_jupyter.reader.__main__; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
