@@ -218,7 +218,7 @@ class _Program:
                 self._service, self._supervisor, self._clusters, everything=self._everything
             )
         finally:
-            reading.cancel()  # not before: those who look see how trials end
+            reading.cancel()  # not before: pages show how trials end
             await asyncio.gather(reading, return_exceptions=True)
             _remove_file(self._info)
             self._server.should_exit = True

@@ -216,7 +216,7 @@ class LiveDocument:
             started += _RETRY_S
         now = self._made_at = time.monotonic()
         pause_s = max(self._source.period_s, _COST_SHARE * (now - started))
-        is_known = self._document is not None  # else it is made as soon as something is told
+        is_known = self._document is not None  # else it is made as soon as there is one
         self._not_before = max(now, started) + pause_s * is_known
 
     def _make(self) -> tuple[Document, _Patch | None] | None:

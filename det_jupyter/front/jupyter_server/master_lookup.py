@@ -159,7 +159,7 @@ class MasterLookup:
 class MasterWatch:
     """Looks for the master while tabs are open, and tells them when its state changes.
 
-    One for all tabs. `state` and `info` are those of the last look; nobody looks without tabs.
+    One for all tabs. `state` and `info` are those of the last look. Without tabs it does not look.
     """
 
     def __init__(self, lookup: MasterLookup) -> None:
@@ -207,7 +207,7 @@ class MasterWatch:
             await asyncio.sleep(_WATCH_S)
             try:
                 await self.look()
-            except Exception:  # the task's boundary: without it, tabs are told nothing more
+            except Exception:  # the task's boundary: without it, tabs get no more states
                 logger.exception("looking for the master")
 
 

@@ -2,7 +2,7 @@
 
 It follows them over a read-only socket, as a page does: from the first page that has a reader
 until some time after the last one, and for as long as an experiment runs or waits. A reader ends
-by itself when nobody has a socket to it, and while one runs its master does not end by itself.
+by itself without a socket, and while one runs its master does not end by itself.
 
 Events are emitted for changes of an experiment's status, which are few, and not for samples: each
 subscriber receives all events.

@@ -171,7 +171,7 @@ class ReaderSockets:
 
 
 async def _close_opened(opening: asyncio.Future[WebSocketClientConnection]) -> None:
-    """Close a socket that nobody wants any more when it opens."""
+    """Close a socket when it opens, as its page has gone."""
     try:
         socket = ReaderSocket(await opening)
     except (OSError, HTTPError, WebSocketError):

@@ -14,7 +14,7 @@ for a page that reads slowly: the reader waits for it and sends fewer versions.
         v
     reader ended     the page's socket is closed, and the page opens another
 
-What a page is told of the master, beyond that it runs, comes from here (master_lookup.py): the
+States of the master, other than that it runs, are sent from here (master_lookup.py): the
 reader ends with its master, and cannot say that it does not answer.
 """
 

@@ -1,4 +1,4 @@
-"""The reader's process: started when someone connects to the reader's port, and ended with us.
+"""The reader's process: started by a connection to the reader's port, and ended with the master.
 
 The master has the listening socket for its whole life. The program inherits it and accepts there:
 
@@ -6,8 +6,8 @@ The master has the listening socket for its whole life. The program inherits it 
     a connection waits               the program is started; while it runs, it has the socket
     it has ended                     the next connection starts another
     it has ended soon                ... after a pause, which is longer each time
-    again, or it cannot be started   what waits is closed: those who asked may be gone, and would
-                                     have it started for ever; those who are there connect again
+    again, or it cannot be started   what waits is closed: clients may be gone, and their
+                                     connections would start it for ever; others connect again
 
 stdin            one line of JSON: {"token": ..., "socket": DESCRIPTOR, "version": ...}, then a
                  byte for each commit. Its end ends the program, so it never outlives a master
@@ -48,8 +48,8 @@ class ReaderProcess:
     """The reader, whenever one is needed.
 
     Args:
-        listener: Where those who look connect to; it listens already.
-        token: What they have to know.
+        listener: The socket that clients connect to; it listens already.
+        token: Which clients have to send.
         command: The command line of the program.
     """
 
@@ -81,7 +81,7 @@ class ReaderProcess:
                 os.write(self._stdin, b"\n")
 
     async def run(self) -> None:
-        """Start a reader when someone connects, until cancelled; then end it."""
+        """Start a reader when a connection waits, until cancelled; then end it."""
         pause_s = 0.0
         while True:
             await self._connection()
@@ -110,7 +110,7 @@ class ReaderProcess:
             await asyncio.wait({asyncio.create_task(process.wait())}, timeout=_END_S)
 
     async def _connection(self) -> None:
-        """Wait until someone connects; do not accept."""
+        """Wait for a connection; do not accept it."""
         loop, waits = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._listener, waits.set)
         try:
