@@ -74,7 +74,7 @@ class Tab:
             return
         data = frame["data"]
         is_whole = frame["op"] == "document"
-        self.document = data if is_whole else apply_changes({**self.document}, data)
+        self.document = data if is_whole else apply_changes(self.document, data)
         self.nums.append(self.document["num"])
 
     @property

@@ -103,9 +103,9 @@ class Tab:
         made = self.source.make()
         assert made is not None
         if self.made is None:
-            self.shown = copy.deepcopy(made)
+            self.shown = made
         else:
-            apply_changes(self.shown, copy.deepcopy(changes(self.made, made)))
+            self.shown = apply_changes(self.shown, changes(self.made, made))
         assert self.shown == made
         self.made = made
 
