@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
+from det_jupyter.client.documents import FollowedDocument
 from det_jupyter.client.requests import make_request
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
@@ -412,6 +413,10 @@ class Client:
     def advance_tracker(self, number: int, progress: TrackerProgress) -> None:
         """Store how far a tracker is with an experiment, or why it could not be sent."""
         self.session.put(f"/trackers/{number}", _body(progress))
+
+    def document(self, name: str, **args: Any) -> FollowedDocument:
+        """Return a document of the reader, to be followed (contract/messages/pages.py)."""
+        return FollowedDocument(self.session, name, **args)
 
     def items(self, experiment_id: int, *, after: int) -> Generator[FeedItem, None, None]:
         """Yield the feed items of an experiment that are there, numbers above `after`."""

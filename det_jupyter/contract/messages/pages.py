@@ -43,6 +43,7 @@ Documents, their arguments, and what they are (view/model/):
     cluster       {}                                  ClusterState
     usage         {"period_s": 1.0}                   Usage: what slots did last
     experiment    {"experiment_id": 3, "chosen": 17}  ViewState
+    curves        {"experiment_id": 3, "group": "validation"}    {"curves": [Curve, ...]}
     trials        {}                                  TrialList: trials and ranks, for Running
     comparison    {"experiment_ids": [3, 4]}          ComparisonState
 
