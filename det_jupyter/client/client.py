@@ -426,19 +426,6 @@ class Client:
                 if line is not None:
                     yield FeedItem.model_validate(line)
 
-    def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
-        """Yield the feed items of an experiment, numbers above `after`; None is a heartbeat."""
-        return self._follow(after=after, experiment_id=experiment_id)
-
-    def changes(self, *, after: int) -> Generator[FeedItem | None, None, None]:
-        """Yield the feed items of all experiments, without their data; None is a heartbeat."""
-        return self._follow(after=after, brief="true")
-
-    def _follow(self, **query: Any) -> Generator[FeedItem | None, None, None]:
-        with closing(self.session.stream("/feed", follow="true", **query)) as lines:
-            for line in lines:
-                yield None if line is None else FeedItem.model_validate(line)
-
 
 def _body(request: Wire | None) -> Any:
     return None if request is None else request.model_dump(mode="json")
