@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from det_jupyter.view.live import LiveExperiment
 
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import RankView
 from det_jupyter.errors import ConfigError
-from det_jupyter.view.live import LiveExperiment
 from tests.processes import DetHome, det_home
 from tests.trials import TRIAL_SOURCE, small_config, submit
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_jupyter.view.live import LiveExperiment
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, ExperimentView, LogQuery
@@ -20,7 +21,6 @@ from det_jupyter.master.background.cleanup import sweep
 from det_jupyter.master.service.database import open_database
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_logs import Logs, read_page
-from det_jupyter.view.live import LiveExperiment
 from tests.integration.master_support import (
     Bench,
     bench_with_trial,
