@@ -220,15 +220,7 @@ def test_a_change_names_what_it_changes_in_the_path() -> None:
     assert (verb, path) == ("POST", "/experiments/3/cancel")
 
 
-def test_feed_items_come_as_they_are() -> None:
-    client, asked = master([])
-    asked_for: list[Any] = []
-
-    def stream(path: str, **query: Any) -> Any:
-        asked_for.append((path, query))
-        yield from (plain(ITEM), None)
-
-    client.session.stream = stream  # type: ignore[method-assign]
-    assert list(client.items(3, after=5)) == [ITEM]
-    assert asked_for == [("/feed", {"after": 5, "experiment_id": 3})]
-    assert asked == []
+def test_items_of_the_feed_are_those_after_a_number() -> None:
+    client, asked = master([plain(ITEM)])
+    assert client.items(3, after=5) == [ITEM]
+    assert asked == [("GET", "/experiments/3/feed", {"after": "5"})]
