@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from det_jupyter.view.live import LiveExperiment
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, LogQuery

@@ -226,7 +226,8 @@ def test_the_present_run_is_shown_in_one_line(capsys: pytest.CaptureFixture[str]
     for steps, gang in (
         (0, AllocationState.QUEUED), (0, AllocationState.STARTING), (5, AllocationState.RUNNING),
     ):  # fmt: skip
-        own = trial(steps_completed=steps, state=State.ACTIVE, allocation=allocation(gang))
+        changes = {"state": State.ACTIVE, "allocation": allocation(gang)}
+        own = trial(steps_completed=steps).model_copy(update=changes)
         view = experiment().model_copy(update={"trials": [own], "state": State.ACTIVE})
         master.states.append(state_of(view, reasons={9: waits}))
     diagnose(master, recipes=["replay"])

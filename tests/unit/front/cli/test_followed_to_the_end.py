@@ -170,7 +170,8 @@ def test_a_handle_is_shown_or_followed(
 def test_each_validation_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     display = Display(FakeDocuments().client)
     loss = curve("validation", "loss", [0.25])
-    for errors in ([0.5], [0.5], [0.5, 0.125]):
+    found: list[list[float | None]] = [[0.5], [0.5], [0.5, 0.125]]
+    for errors in found:
         curves = [curve("validation", "error", errors), loss]
         assert not display.print_validations({"curves": [each.model_dump() for each in curves]})
     assert [line for line in capsys.readouterr().out.splitlines() if "validation" in line] == [

@@ -14,7 +14,7 @@ from det_jupyter.front.notebook.handles.progress import WaitReasons
 from det_jupyter.view import ViewState
 from tests.unit.client.documents_fake import FakeDocuments, state_of
 from tests.unit.front.verbs.cluster_samples import SENTENCE, reason
-from tests.unit.view.view_samples import allocation, experiment, trial
+from tests.unit.view.view_samples import CREATED_AT, allocation, experiment, trial
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,8 @@ def test_before_the_first_report_the_bar_has_the_length_that_was_asked_for() -> 
 
 
 def test_the_bar_of_a_script_that_reported_nothing_is_full_when_it_has_completed() -> None:
-    ended = {"state": State.COMPLETED, "progress": 1.0}
-    view = experiment(trial().model_copy(update=ended | {"steps_completed": 0}))
-    view = view.model_copy(update=ended)
+    ended = {"state": State.COMPLETED, "progress": 1.0, "ended_at": CREATED_AT + 9}
+    view = experiment(trial(steps_completed=0, **ended), **ended)
     fields = progress._fields(state_of(view))
     assert (fields["n"], fields["total"], fields["unit"]) == (1, 1, "trials")
 
