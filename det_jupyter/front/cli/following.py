@@ -1,8 +1,8 @@
 """Prints experiments in a shell: as text, and followed until they end.
 
-    main thread      prints the output of the first trial
-    thread "experiment"    prints states and reasons for waiting, and updates the bar
-    thread "curves"        prints validations
+    main thread             prints the output of the first trial
+    det-follow-experiment   prints states, reasons for waiting and hangs, and updates the bar
+    det-follow-curves       prints validations
 
 The bar is drawn only on a terminal. Ctrl-C ends the following, not the experiment.
 """

@@ -25,7 +25,7 @@ from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.errors import NotFound
 from det_jupyter.front.cli import agent_verbs, following
 from det_jupyter.front.cli.following import Display, follow, print_handle
-from tests.unit.client.documents_fake import FakeDocuments, state_of
+from tests.unit.client.documents_fake import FakeDocument, FakeDocuments, state_of
 from tests.unit.client.test_wait_for_end import STALL, Gone, Master, over
 from tests.unit.view.view_samples import CREATED_AT, allocation, curve, experiment, trial
 
@@ -67,6 +67,24 @@ def test_what_it_prints_and_how_it_ends_is_seen(
     assert lines.count("trial=1 batch 1: validation error 0.5000") == 1
     ended = found.out if state is State.COMPLETED else found.err
     assert ended.splitlines()[-1].startswith("Experiment 7 “digits”: ")
+
+
+class Late(Printing):
+    """The version of its curves that is followed has no validation yet."""
+
+    def document(self, name: str, **args: Any) -> FakeDocument:
+        """Return a document; of `curves` the first one is empty."""
+        is_first = all("group" not in each.args[0] for each in self.documents)
+        made = super().document(name, **args)
+        return FakeDocument([{"curves": []}], **args) if name == "curves" and is_first else made
+
+
+def test_a_validation_that_comes_with_the_end_is_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert follow(Late(over()).client, 7) == 0
+    found = capsys.readouterr().out
+    assert found.count("trial=1 batch 1: validation error 0.5000\n") == 1
 
 
 class Bar:
