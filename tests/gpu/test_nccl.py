@@ -12,7 +12,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.view import ViewState
 from det_jupyter.view.model.trial_state import Trial
 from tests.processes import DetHome, det_home
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
 NUM_DEVICES = torch.cuda.device_count()
 
@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
 
 def run(client: Client, slots: int) -> Trial:
     """Train on that many slots; return the trial as it was while it ran."""
-    experiment = submit(client, small_config(resources={"slots_per_trial": slots}))
+    experiment = submit(client, slow(0.02, resources={"slots_per_trial": slots}))
     running: list[Trial] = []
 
     def note(state: ViewState) -> None:
