@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from det_jupyter import _version
+from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.processes import rename_own
@@ -201,10 +202,10 @@ def _load(target: str) -> Target:
     module, _, function = target.partition(":")
     if module not in sys.modules:
         installed = runpy.run_path(_version.__file__)["__version__"]
-        if installed != _version.__version__:
+        if installed != __version__:
             raise DetError(
-                f"the running master is det_jupyter {_version.__version__}, and {installed} was "
-                f"installed since; {_REMEDY}"
+                f"the running master is det_jupyter {__version__}, and {installed} was installed "
+                f"since; {_REMEDY}"
             )
         gc.disable()  # it would scan all modules, and write to the pages of the master's
         try:
