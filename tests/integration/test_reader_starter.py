@@ -35,10 +35,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said_of_one(starter: ReaderStarter) -> str:
+def said_of_one(starter: ReaderStarter, log: Path | None = None) -> str:
     """Have a reader started that ends by itself; return what is said of it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, paths.reader_log().open("ab") as log:
-        link = starter.start("secret", listener, log.fileno())
+    path = log or paths.reader_log()
+    with socket.create_server(("127.0.0.1", 0)) as listener, path.open("ab") as log_file:
+        link = starter.start("secret", listener, log_file.fileno())
     with link, link.makefile() as said:
         return said.read()
 
@@ -52,22 +53,28 @@ def test_pid_and_exit_status_of_each_reader_are_said() -> None:
 
 
 def test_a_reader_that_cannot_be_forked_is_named_in_the_log_and_the_starter_goes_on() -> None:
-    with starter_of(target_of("leaving"), f"{__name__}:fork_every_other") as starter:
+    with starter_of(target_of("leaving"), f"{__name__}:fork_after_a_failure") as starter:
         assert said_of_one(starter) == ""
         assert said_of_one(starter).endswith("\n0\n")
     assert "no reader could be forked: [Errno 11] too many" in paths.reader_log().read_text()
 
 
-def fork_every_other(connection: int, target: str) -> None:
+def test_a_starter_goes_on_though_the_log_is_full() -> None:
+    with starter_of(target_of("leaving"), f"{__name__}:fork_after_a_failure") as starter:
+        assert said_of_one(starter, Path("/dev/full")) == ""
+        assert said_of_one(starter).endswith("\n0\n")
+
+
+def fork_after_a_failure(connection: int, target: str) -> None:
     """Be a starter whose first fork fails."""
     fork, results = os.fork, [OSError(errno.EAGAIN, "too many processes")]
 
-    def fork_later() -> int:
+    def fork_now() -> int:
         if results:
             raise results.pop()
         return fork()
 
-    pytest.MonkeyPatch().setattr(os, "fork", fork_later)
+    pytest.MonkeyPatch().setattr(os, "fork", fork_now)
     serve_starter(connection, target)
 
 

@@ -161,15 +161,15 @@ def rename_own(name: str) -> None:
     The name replaces all arguments after the interpreter's, by which our programs are found
     (`run_processes.py`). `top` shows its last part.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not (fields := _stat(os.getpid())):
         return
-    fields = _stat(os.getpid())
     begin, end = int(fields[_ARGUMENTS]), int(fields[_END_OF_ARGUMENTS])
     with suppress(OSError, ValueError), open("/proc/self/mem", "r+b", buffering=0) as memory:
         memory.seek(begin)
         begin += memory.read(end - begin).index(b"\0") + 1
-        memory.seek(begin)
-        memory.write(os.fsencode(name)[: end - begin - 1].ljust(end - begin, b"\0"))
+        if begin < end:
+            memory.seek(begin)
+            memory.write(os.fsencode(name)[: end - begin - 1].ljust(end - begin, b"\0"))
     with suppress(OSError):
         Path("/proc/self/comm").write_text(f"det-{name.rpartition('.')[2]}", encoding="utf-8")
 

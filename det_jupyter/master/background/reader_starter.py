@@ -148,8 +148,9 @@ def serve(connection: socket.socket, target: str) -> None:
             try:
                 pid = _fork_reader(target, token.decode(), listener, link, descriptors[2])
             except OSError as error:
-                os.write(descriptors[2], f"no reader could be forked: {error}\n".encode())
                 link.close()
+                with suppress(OSError):  # the disk is full
+                    os.write(descriptors[2], f"no reader could be forked: {error}\n".encode())
             else:
                 readers[pid] = link
                 _tell(link, pid)
