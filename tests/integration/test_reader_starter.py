@@ -115,14 +115,16 @@ def test_a_starter_ends_by_no_polite_signal_but_with_its_master(home: Path) -> N
 
 def test_of_starter_and_reader_neither_is_taken_for_a_master(home: Path) -> None:
     with MasterProcess(home).spawn("serve", "--no-agent") as process:
-        info = wait_until(find_master, "it serves")
-        header = [f"Authorization: Bearer {info.token}"]
-        url = f"{info.reader_url.replace('http', 'ws', 1)}/socket"
-        with closing(create_connection(url, header=header, suppress_origin=True)) as page:
-            page.recv()
-            below = psutil.Process(process.pid).children(recursive=True)
-            assert [each.name() for each in below] == ["det-starter", "det-reader"]
-            assert [each.cwd() for each in below] == [str(paths.data_dir())] * 2
-            assert programs_of(paths.data_dir()) == [("master", Process.of(process.pid))]
-        process.terminate()
+        try:
+            info = wait_until(find_master, "it serves")
+            header = [f"Authorization: Bearer {info.token}"]
+            url = f"{info.reader_url.replace('http', 'ws', 1)}/socket"
+            with closing(create_connection(url, header=header, suppress_origin=True)) as page:
+                page.recv()
+                below = psutil.Process(process.pid).children(recursive=True)
+                assert [each.name() for each in below] == ["det-starter", "det-reader"]
+                assert [each.cwd() for each in below] == [str(paths.data_dir())] * 2
+                assert programs_of(paths.data_dir()) == [("master", Process.of(process.pid))]
+        finally:
+            process.terminate()
     assert not any(each.is_running() for each in below)
