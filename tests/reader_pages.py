@@ -94,7 +94,7 @@ class Page:
             self.documents[number] = frame["data"]
         else:
             assert frame["since"] == self.versions.get(number, frame["since"])
-            apply_changes(self.documents[number], frame["data"])
+            self.documents[number] = apply_changes(self.documents[number], frame["data"])
         self.versions[number] = version
         self.frames.setdefault(number, []).append(op)
         if self.acks:

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.contract.messages import CheckpointView, ExperimentView, TrialView
-from det_jupyter.contract.messages.status import STATUS_WORDS, UNUSUAL, api_name
+from det_jupyter.contract.messages.status import UNUSUAL, api_name
 from det_jupyter.contract.values.nested import flattened
 from det_jupyter.contract.values.text import count, hparam_text, number, shortened, size
-from det_jupyter.view.making.experiment_facts import status_of, status_word, trial_status
+from det_jupyter.view.making.experiment_facts import (
+    experiment_word,
+    status_of,
+    status_word,
+    trial_status,
+)
 
 _LONGEST = 120  # characters of hyperparameters
 
@@ -29,11 +34,7 @@ def experiment_line(view: ExperimentView) -> str:
 
 def state_word(view: ExperimentView) -> str:
     """Return an experiment's state as a word for users, such as "running" or "completed"."""
-    if view.state in UNUSUAL:
-        return UNUSUAL[view.state]
-    if len(view.trials) == 1:
-        return status_word(view.trials[0], status_of(view)).lower()
-    return STATUS_WORDS[status_of(view)].lower()
+    return experiment_word(view).lower()
 
 
 def state_name(view: ExperimentView | TrialView) -> str:

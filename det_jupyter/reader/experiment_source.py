@@ -1,4 +1,4 @@
-"""The document `experiment`: the view state of one experiment.
+"""The documents `experiment` and `curves`: the view state of one experiment, and its curves.
 
 All tabs that show an experiment share its curves and trials, whichever trial they have chosen.
 """
@@ -8,12 +8,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.contract.documents.patches import Document, plain
-from det_jupyter.contract.messages import ClusterView, Curves, ExperimentView, Reason, TrialView
+from det_jupyter.contract.messages import (
+    ClusterView,
+    Curves,
+    ExperimentView,
+    Reason,
+    TrialView,
+)
 from det_jupyter.contract.messages.curves import most_points
 from det_jupyter.errors import NotFound
 from det_jupyter.master.service.current_views import Views
+from det_jupyter.reader.known_importance import KnownImportance
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.replica import News, Replica
 from det_jupyter.view import ViewState, build_view_state
@@ -83,15 +89,7 @@ class FollowedExperiment:
             MasterUnreachable: The database cannot be read now.
         """
         with self._lock:
-            try:
-                view = self._view()
-            except NotFound:
-                if self._existed:
-                    raise NotFound(f"experiment {self._experiment_id} was deleted") from None
-                self._replica.advance()  # it may have been submitted just now
-                view = self._view()
-            self._existed = True
-            self._read_curves(len(view.trials))
+            view = self._view_and_curves()
             self._importance.refresh(view)
             return build_view_state(
                 view,
@@ -103,6 +101,25 @@ class FollowedExperiment:
                 reasons=self._reasons,
                 importance=self._importance.latest,
             )
+
+    def curves(self, group: str) -> Document:
+        """Return the curves of a group of metrics now; raise as `state` does."""
+        with self._lock:
+            self._view_and_curves()
+            return {"curves": plain([c for c in self._curves.values() if c.group == group])}
+
+    def _view_and_curves(self) -> ExperimentView:
+        """Read what is new; return the experiment."""
+        try:
+            view = self._view()
+        except NotFound:
+            if self._existed:
+                raise NotFound(f"experiment {self._experiment_id} was deleted") from None
+            self._replica.advance()  # it may have been submitted just now
+            view = self._view()
+        self._existed = True
+        self._read_curves(len(view.trials))
+        return view
 
     def _view(self) -> ExperimentView:
         """Return the experiment, in which only trials that have changed are made anew."""
@@ -165,3 +182,22 @@ class ExperimentSource:
         self.max_age_s = None if state["status"] in ENDED else _MAX_AGE_S
         document: Document = plain(state)
         return document
+
+
+class CurvesSource:
+    """Makes the curves of an experiment's metrics of one group."""
+
+    period_s = 0.25
+    max_age_s: float | None = None
+
+    def __init__(self, followed: FollowedExperiment, group: str) -> None:
+        self._followed = followed
+        self._group = group
+
+    def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
+        return self._followed.listeners.add(mark_stale)
+
+    def make(self) -> Document | None:
+        if not self._followed.is_ready:
+            return None
+        return self._followed.curves(self._group)

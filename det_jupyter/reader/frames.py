@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
+from det_jupyter.contract.documents.codec import to_text
 from det_jupyter.contract.messages import Wire
-from det_jupyter.errors import UsageError
+from det_jupyter.contract.values.text import error_text
+from det_jupyter.errors import DetError, UsageError
 
 MAX_COMPARED = 50  # the comparison itself has a lower limit
 MIN_PERIOD_S = 0.1
@@ -32,18 +34,26 @@ class ExperimentArgs(Wire):
     chosen: Number | None = None
 
 
+class CurvesArgs(Wire):
+    """The curves of an experiment's metrics of one group."""
+
+    experiment_id: Number
+    group: Annotated[str, Field(max_length=100)]
+
+
 class ComparisonArgs(Wire):
     """Experiments side by side."""
 
     experiment_ids: Annotated[list[Number], Field(max_length=MAX_COMPARED)]
 
 
-Args = NoArgs | UsageArgs | ExperimentArgs | ComparisonArgs
+Args = NoArgs | UsageArgs | ExperimentArgs | CurvesArgs | ComparisonArgs
 DOCUMENTS: dict[str, type[Args]] = {
     "experiments": NoArgs,
     "cluster": NoArgs,
     "usage": UsageArgs,
     "experiment": ExperimentArgs,
+    "curves": CurvesArgs,
     "trials": NoArgs,
     "comparison": ComparisonArgs,
 }
@@ -118,6 +128,14 @@ def args_of(frame: Follow) -> Args:
         return DOCUMENTS[frame.document].model_validate(frame.args)
     except (ValidationError, RecursionError) as error:
         raise UsageError(f"{frame.document}: {_first(error)}") from None
+
+
+def error_frame(id: int | None, error: Exception) -> str:
+    """Return the frame with which a document ends, or the answer to an invalid frame."""
+    is_ours = isinstance(error, DetError)
+    text = str(error) if is_ours else error_text(error)
+    kind = type(error).__name__ if is_ours else DetError.__name__
+    return to_text(op="error", id=id, error=text, kind=kind)
 
 
 def _first(error: ValidationError | RecursionError) -> str:

@@ -19,8 +19,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from det_jupyter.errors import UsageError
-from det_jupyter.reader.experiment_source import ExperimentSource, FollowedExperiment
-from det_jupyter.reader.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
+from det_jupyter.reader.experiment_source import CurvesSource, ExperimentSource, FollowedExperiment
+from det_jupyter.reader.frames import (
+    Args,
+    ComparisonArgs,
+    CurvesArgs,
+    ExperimentArgs,
+    UsageArgs,
+)
 from det_jupyter.reader.list_sources import (
     ExperimentsSource,
     cluster_source,
@@ -32,6 +38,7 @@ from det_jupyter.reader.master_connection import MasterConnection
 from det_jupyter.reader.overview import Overview
 from det_jupyter.reader.replica import Replica
 from det_jupyter.reader.usage_source import DeviceSamples, UsageSource
+from det_jupyter.view import ViewState
 
 T = TypeVar("T")
 
@@ -83,6 +90,14 @@ class Hub:
             self._documents[key] = LiveDocument(source, self._in_thread, remove)
         return self._documents[key]
 
+    def state(self, experiment_id: int) -> ViewState:
+        """Return the view of an experiment, whether it is followed or not. Thread-safe."""
+        self._replica.advance()
+        followed = self._followed.get(experiment_id)
+        if followed is None or followed.listeners.is_idle:
+            followed = FollowedExperiment(self._replica, experiment_id)
+        return followed.state(None)
+
     def leave(self, document: LiveDocument) -> None:
         """Stop a document after a delay if the tab that has left it was the last."""
         if document.is_idle:
@@ -120,6 +135,8 @@ class Hub:
                 return UsageSource(self._samples, float(args.period_s))
             case ExperimentArgs():
                 return ExperimentSource(self._experiment(args.experiment_id), args.chosen)
+            case CurvesArgs():
+                return CurvesSource(self._experiment(args.experiment_id), args.group)
             case ComparisonArgs():
                 return comparison_source(overview, replica, args.experiment_ids)
         if name == "experiments":

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from det_jupyter.contract.documents.codec import Packed, pack, to_text
+from det_jupyter.contract.documents.codec import Packed, pack
 from det_jupyter.contract.documents.patches import Document, Operation, changes
 from det_jupyter.contract.messages.pages import MOST_UNACKED
-from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, MasterUnreachable
+from det_jupyter.reader.frames import error_frame
 
 logger = logging.getLogger(__name__)
 
@@ -93,10 +93,10 @@ class Following:
         self.has = version
         self._unacked.append(version)
 
-    def send_error(self, sentence: str) -> None:
+    def send_error(self, error: Exception) -> None:
         """Send the error with which the document ends."""
         self.is_over = True
-        self._send(to_text(op="error", id=self.id, error=sentence))
+        self._send(error_frame(self.id, error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +174,10 @@ class LiveDocument:
                 await self._wait_for_work()
                 await self._update_if_due()
                 await self._send()
-        except DetError as error:
-            self._end(str(error))
         except Exception as error:  # the boundary to the browser
-            logger.exception("a document cannot be made")
-            self._end(error_text(error))
+            if not isinstance(error, DetError):
+                logger.exception("a document cannot be made")
+            self._end(error)
 
     async def _wait_for_work(self) -> None:
         """Wait until a version is due or a tab may have room for one."""
@@ -264,10 +263,10 @@ class LiveDocument:
             return patches[0].packed
         return pack([operation for patch in patches for operation in patch.operations])
 
-    def _end(self, sentence: str) -> None:
+    def _end(self, error: Exception) -> None:
         self._task = None
         self._stop_source()
         for each in self._followings:
-            each.send_error(sentence)
+            each.send_error(error)
         self._followings.clear()
         self._on_over()

@@ -68,7 +68,7 @@ class Reader:
         connection = MasterConnection()
         self.replica = Replica(path)
         self.hub = Hub(self.replica, path, connection)
-        self.questions = Questions(connection)
+        self.questions = Questions(connection, self.hub.state)
 
     def is_authorized(self, authorization: str) -> bool:
         """Return whether an Authorization header contains the token."""

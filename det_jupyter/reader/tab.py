@@ -17,18 +17,20 @@ from det_jupyter.client import Client
 from det_jupyter.client.answers.answering import (
     ANSWERERS,
     Answerer,
+    Question,
     answer,
     carry_out_command,
-    kept_answer,
 )
-from det_jupyter.client.follow import fetch_cluster
 from det_jupyter.contract.documents.codec import pack, to_text
+from det_jupyter.contract.messages.pages import KeptAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, UsageError
-from det_jupyter.reader.frames import Ack, Ask, Follow, Leave, Ping, args_of, parse
+from det_jupyter.reader.frames import Ack, Ask, Follow, Leave, Ping, args_of, error_frame, parse
 from det_jupyter.reader.hub import Hub
 from det_jupyter.reader.live_document import Following, LiveDocument
 from det_jupyter.reader.master_connection import MasterConnection
+from det_jupyter.view import ViewState
+from det_jupyter.view.forms.notebook_output import kept_forms
 
 logger = logging.getLogger(__name__)
 
@@ -41,24 +43,28 @@ READ_ONLY = "you may look at experiments on this server, and not change them"
 TOO_MANY = "too many questions at once; ask again when some are answered"
 
 
-def command_answer(client: Client, experiment_id: int, question: Mapping[str, Any]) -> None:
+def command_answer(client: Client, experiment_id: int, question: Question) -> None:
     """Carry out the button `command`: a verb, or the id of a remedy."""
-    reasons = fetch_cluster(client, experiment_id).reasons_of(experiment_id)
-    carry_out_command(client, experiment_id, str(question.get("command")), reasons.values())
-
-
-ANSWERERS_HERE: Mapping[str, Answerer] = {
-    **ANSWERERS,
-    "command": command_answer,
-    "kept": kept_answer,
-}
+    carry_out_command(client, experiment_id, str(question.get("command")))
 
 
 class Questions:
-    """Answers the questions of all tabs, in a pool of threads."""
+    """Answers the questions of all tabs, in a pool of threads.
 
-    def __init__(self, connection: MasterConnection) -> None:
+    Args:
+        state_of: Returns the view state of an experiment.
+    """
+
+    def __init__(self, connection: MasterConnection, state_of: Callable[[int], ViewState]) -> None:
+        def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
+            return KeptAnswer(kept=kept_forms(state_of(experiment_id)))
+
         self._connection = connection
+        self._answerers: Mapping[str, Answerer] = {
+            **ANSWERERS,
+            "command": command_answer,
+            "kept": kept_answer,
+        }
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-answer")
 
     async def answer(
@@ -78,7 +84,7 @@ class Questions:
             client = self._connection.client()
         except DetError as error:
             return {"error": str(error)}
-        return answer(client, experiment_id, question, ANSWERERS_HERE)
+        return answer(client, experiment_id, question, self._answerers)
 
 
 class Tab:
@@ -109,7 +115,7 @@ class Tab:
         try:
             frame = parse(message)
         except UsageError as error:
-            self._send(to_text(op="error", id=None, error=str(error)))
+            self._send(error_frame(None, error))
             return
         match frame:
             case Follow():
@@ -142,7 +148,7 @@ class Tab:
                 raise UsageError(f"a tab can follow {MOST_FOLLOWED} documents at a time")
             document = self._hub.document(frame.document, args)
         except DetError as error:
-            following.send_error(str(error))
+            following.send_error(error)
             return
         self._followed[frame.id] = (document, following)
         document.add(following)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from det_jupyter.view.forms.card import render_html
+from det_jupyter.view.forms.news import HangNews, WaitingNews
 from det_jupyter.view.forms.plain import render_plain
 from det_jupyter.view.making.experiment_view import build_view_state
-from det_jupyter.view.making.waits import HangNews, WaitingNews
 from det_jupyter.view.model.status_looks import Verb
 from det_jupyter.view.model.view_state import ViewState
 

@@ -41,6 +41,7 @@ export function pool(agents: IAgentSlots[], changes: Partial<IPoolSlots> = {}): 
 export function wait(changes: Partial<IWait> = {}): IWait {
   return {
     trial_id: 1,
+    key: 'slots',
     sentence: 'needs 4 slots; 2 of 8 are free',
     expected: 'expected to start at 14:34 (14:24 to 14:54)',
     remedies: [

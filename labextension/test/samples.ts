@@ -29,6 +29,9 @@ export function trial(changes: Partial<ITrial> = {}): ITrial {
     status_word: 'Running',
     progress: 0.5,
     steps_completed: 44,
+    best: 0.5,
+    latest: 0.5,
+    num_steps: 88,
     restarts: 0,
     hparams: 'lr=0.05',
     wait: null,
@@ -89,6 +92,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     num_captured: 0,
     notices: [],
     lacks_callback: false,
+    hangs: [],
     alarms: [],
     changes: [],
     ...changes

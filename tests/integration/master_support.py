@@ -188,7 +188,9 @@ class Bench:
 
     def feed(self) -> list[tuple[str, dict[str, Any]]]:
         """Return kind and data of every feed item."""
-        return [(item.kind, item.data) for item in self.store.feed.after(0, None, 10_000)]
+        numbers = [0, *self.service.machine.state.experiments]
+        items = [item for n in numbers for item in self.store.feed.after(0, n, 10_000)]
+        return [(item.kind, item.data) for item in sorted(items, key=lambda item: item.seq)]
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return every metrics record."""

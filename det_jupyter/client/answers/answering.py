@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from socket import gethostname
@@ -17,9 +16,7 @@ from urllib.parse import urlsplit
 from jupyter_core.utils import ensure_event_loop
 
 from det_jupyter.client import Client, Experiment, Trial
-from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.client.boards import board_of
-from det_jupyter.client.follow import fetch
 from det_jupyter.client.rank import Rank
 from det_jupyter.client.reasons import carry_out
 from det_jupyter.client.requests import make_request
@@ -30,7 +27,6 @@ from det_jupyter.contract.messages import (
     LogPage,
     LogQuery,
     Pause,
-    Reason,
     Remedy,
     SeriesPage,
     SeriesQuery,
@@ -41,7 +37,6 @@ from det_jupyter.contract.messages.pages import (
     CellAnswer,
     ChangeAnswer,
     CheckpointsAnswer,
-    KeptAnswer,
     ProfileAnswer,
     RankStack,
     SeriesAnswer,
@@ -53,8 +48,6 @@ from det_jupyter.contract.trial.plain_trainers import describe_plain, with_callb
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
-from det_jupyter.view import build_view_state
-from det_jupyter.view.forms.notebook_output import kept_forms
 from det_jupyter.view.model.status_looks import VERBS
 
 logger = logging.getLogger(__name__)
@@ -62,6 +55,7 @@ logger = logging.getLogger(__name__)
 Question = Mapping[str, Any]
 Answerer = Callable[[Client, int, Question], Wire | None]  # None: carried out
 
+QUEUE_FRONT = 8  # waiting trials of each pool, and of the experiment, whose remedies exist
 _MAX_CHECKPOINTS = 500
 # Jupyter drops messages of more than 1 MB a second.
 _MAX_LOGS = 300_000  # characters
@@ -269,22 +263,6 @@ def callback_answer(client: Client, experiment_id: int, question: Question) -> C
     )
 
 
-def kept_answer(client: Client, experiment_id: int, question: Question) -> KeptAnswer:
-    """Return the present state in the forms that a notebook stores, by MIME type."""
-    live = fetch(client, experiment_id)
-    importance = KnownImportance(lambda: client.importance(experiment_id))
-    if live.experiment.state.is_terminal:
-        importance.refresh(live.experiment)
-    state = build_view_state(
-        live.experiment,
-        list(live.curves.values()),
-        list(live.checkpoints.values()),
-        time.time(),
-        importance=importance.latest,
-    )
-    return KeptAnswer(kept=kept_forms(state))
-
-
 ANSWERERS: dict[str, Answerer] = {
     "logs": log_answer,
     "config": config_answer,
@@ -319,10 +297,8 @@ def answer(
         return {**head, "error": error_text(error)}
 
 
-def carry_out_command(
-    client: Client, experiment_id: int, command: str, reasons: Iterable[Reason]
-) -> None:
-    """Carry out a button: a verb, the end of ranks that do not leave, or a remedy in `reasons`.
+def carry_out_command(client: Client, experiment_id: int, command: str) -> None:
+    """Carry out a button: a verb, the end of ranks that do not leave, or a remedy by its id.
 
     Raises:
         Conflict: The remedy is not offered any more.
@@ -337,7 +313,8 @@ def carry_out_command(
             raise Conflict("its ranks do not leave any more")
         client.change(Pause(experiment_id=experiment_id, at_once=True))
         return
-    for reason in reasons:
+    cluster = client.cluster(limit=QUEUE_FRONT, experiment_id=experiment_id)
+    for reason in cluster.reasons_of(experiment_id).values():
         for remedy in reason.remedies:
             if remedy.id == command:
                 carry_out(client, remedy)

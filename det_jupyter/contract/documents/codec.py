@@ -84,9 +84,10 @@ def unpack(frame: str | bytes) -> Any:
 def _filled(value: Any, columns: array[float]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {COLUMN}:
-            first, length = value[COLUMN]
+            first, length, is_whole = value[COLUMN]
             numbers = columns[first : first + length]
-            return [None if math.isnan(number) else number for number in numbers]
+            kind = int if is_whole else float
+            return [None if math.isnan(number) else kind(number) for number in numbers]
         return {name: _filled(part, columns) for name, part in value.items()}
     return [_filled(part, columns) for part in value] if isinstance(value, list) else value
 
@@ -112,7 +113,7 @@ def _encoded(value: Any, columns: array[float]) -> Any:
         if len(value) >= MIN_LENGTH and _is_column(value):
             first = len(columns)
             columns.extend([math.nan if number is None else number for number in value])
-            return {COLUMN: [first, len(value)]}
+            return {COLUMN: [first, len(value), float not in {*map(type, value)}]}
         return [_encoded(part, columns) for part in value]
     if isinstance(value, BaseModel):
         return _encoded(vars(value), columns)

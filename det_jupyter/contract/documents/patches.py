@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from copy import copy
 from typing import Any, TypedDict
 
 from jsonpatch import apply_patch
+from jsonpointer import JsonPointer, JsonPointerException
 from pydantic import BaseModel
 
 Document = dict[str, Any]
@@ -54,15 +56,34 @@ def changes(before: Document, after: Document) -> list[Operation]:
     return found
 
 
-def apply_changes(document: Document, patch: Sequence[Mapping[str, Any]]) -> Document:
-    """Change a document; return it.
+def apply_changes(document: Document, patch: Sequence[Operation]) -> Document:
+    """Return the changed document; `document` stays, and parts that are the same are shared.
 
     Raises:
         jsonpatch.JsonPatchException, jsonpointer.JsonPointerException: It is a patch of another
             version.
     """
-    changed: Document = apply_patch(document, patch, in_place=True)
+    changed, own = dict(document), set[int]()  # ids of its containers that are not shared
+    for operation in patch:
+        part: Any = changed
+        *above, _ = JsonPointer(operation["path"]).parts
+        for name in above:
+            part = _own_part(part, name, own)
+        changed = apply_patch(changed, [operation], in_place=True)
     return changed
+
+
+def _own_part(container: Any, name: str, own: set[int]) -> Any:
+    """Return a part of a container, replaced by a copy if it may be shared."""
+    try:
+        key = int(name) if isinstance(container, list) else name
+        part = container[key]
+    except (LookupError, TypeError, ValueError) as error:
+        raise JsonPointerException(f"{name} is not there") from error
+    if id(part) not in own:
+        part = container[key] = copy(part)
+        own.add(id(part))
+    return part
 
 
 def size_of(value: Any) -> int:

@@ -9,14 +9,15 @@
     reader -> page     {"op": "hello", "instance": ..., "version": ..., "protocol": ..., ...}
                        {"op": "document", "id": 7, "version": 12, "data": {...}}
                        {"op": "patch", "id": 7, "since": 12, "version": 13, "data": [...]}
-                       {"op": "error", "id": 7, "error": "..."}     no more of the document
+                       {"op": "error", "id": 7, "error": "...", "kind": "NotFound"}
+                                                              no more of the document
                        {"op": "answer", "id": 8, "error": "", "data": {...}}
                        {"op": "pong"}                         the answer to a ping
     server -> page     {"op": "master", "state": "stopped", "problem": "", "command": ""}
 
 The page chooses `id`, which is unique in its socket; it is null in the error about an invalid
-frame. A patch has the changes from version `since` to `version` (JSON Patch, RFC 6902;
-contract/documents/patches.py). Versions ascend, with gaps. After a lost connection a page follows
+frame; `kind` is a class of errors.py. A patch has the changes from version `since` to `version`
+(JSON Patch, RFC 6902; contract/documents/patches.py). Versions ascend, with gaps. After a lost connection a page follows
 the document again with the version it has: it gets a patch if the reader has kept the changes
 since, and else the whole. A version is valid if `instance` is the same as before: a restarted
 reader has a new one. At most `MOST_UNACKED` versions of a document are unacknowledged; later ones
@@ -32,8 +33,8 @@ A frame with long lists of numbers is binary, and contains them as float64 colum
 are text (contract/documents/codec.py; tests/fixtures/frames.json has frames of both kinds):
 
     4 bytes    length of the header, little endian, unsigned
-    header     JSON in UTF-8, in which {"$f64": [first, length]} stands for a list,
-               padded with spaces so that the columns start at a multiple of 8
+    header     JSON in UTF-8, in which {"$f64": [first, length, whether all are integers]} stands
+               for a list, padded with spaces so that the columns start at a multiple of 8
     columns    float64, little endian; NaN stands for null
 
 Documents, their arguments, and what they are (view/model/):
@@ -42,6 +43,7 @@ Documents, their arguments, and what they are (view/model/):
     cluster       {}                                  ClusterState
     usage         {"period_s": 1.0}                   Usage: what slots did last
     experiment    {"experiment_id": 3, "chosen": 17}  ViewState
+    curves        {"experiment_id": 3, "group": "validation"}    {"curves": [Curve, ...]}
     trials        {}                                  TrialList: trials and ranks, for Running
     comparison    {"experiment_ids": [3, 4]}          ComparisonState
 

@@ -154,8 +154,8 @@ def serve(connection: socket.socket, target: str) -> None:
             else:
                 readers[pid] = link
                 _tell(link, pid)
-            listener.close()
             os.close(descriptors[2])
+            listener.close()
         for pid in [*readers]:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

@@ -12,7 +12,13 @@ from det_jupyter.contract.messages import (
     State,
     TrialView,
 )
-from det_jupyter.contract.messages.status import ENDED, experiment_status, state_status, with_alarm
+from det_jupyter.contract.messages.status import (
+    ENDED,
+    UNUSUAL,
+    experiment_status,
+    state_status,
+    with_alarm,
+)
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.view.model.status_looks import STATUS_WORDS, Status
 
@@ -49,6 +55,15 @@ def status_word(trial: TrialView, status: Status) -> str:
     word = "Making room" if is_making_room else STATUS_WORDS[status]
     is_over = trial.state.is_terminal or status in ENDED
     return with_alarm(word, "" if is_over else trial.alarm.kind)
+
+
+def experiment_word(experiment: ExperimentView) -> str:
+    """Return the word for an experiment's status: `Running`, `Being killed`."""
+    if experiment.state in UNUSUAL:
+        return UNUSUAL[experiment.state].capitalize()
+    status = status_of(experiment)
+    is_alone = len(experiment.trials) == 1
+    return status_word(experiment.trials[0], status) if is_alone else STATUS_WORDS[status]
 
 
 def steps_of(trial: TrialView) -> int:

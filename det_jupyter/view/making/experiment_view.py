@@ -21,11 +21,11 @@ from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.view.making.charts import build_charts, no_metrics
 from det_jupyter.view.making.experiment_facts import (
     direction_of,
+    experiment_word,
     finite,
     fraction,
     metric_of,
     status_of,
-    status_word,
     steps_of,
     steps_per_epoch,
 )
@@ -33,8 +33,8 @@ from det_jupyter.view.making.search_charts import compare_trials
 from det_jupyter.view.making.search_view import build_search, is_search, search_summary
 from det_jupyter.view.making.trial_view import build_changes, build_trial
 from det_jupyter.view.making.waits import build_cluster, disk_sentences, wait_of_search
-from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS, VERBS, Action, Status, Verb
-from det_jupyter.view.model.trial_state import Checkpoints, Trial
+from det_jupyter.view.model.status_looks import ENDED, VERBS, Action, Verb
+from det_jupyter.view.model.trial_state import Checkpoints, Hang, Trial
 from det_jupyter.view.model.view_state import Captured, ViewState
 
 MAX_CAPTURED = 100
@@ -91,7 +91,7 @@ def build_view_state(
         labels=experiment.labels,
         description=experiment.description,
         status=status,
-        status_word=_status_word(experiment, status),
+        status_word=experiment_word(experiment),
         as_of=now,
         created_at=experiment.created_at,
         ended_at=experiment.ended_at,
@@ -125,6 +125,11 @@ def build_view_state(
             *_of_trials(experiment, lambda trial: trial.notices),
         ],
         lacks_callback=bool(plain) and bool(experiment.capsule.payload),
+        hangs=[
+            Hang(trial_id=trial.id, since=trial.hang.since, sentence=trial.hang.sentence())
+            for trial in experiment.trials
+            if trial.hang is not None
+        ],
         alarms=[
             *_of_trials(experiment, _alarms_of),
             *([] if cluster is None or status in ENDED else disk_sentences(cluster)),
@@ -155,11 +160,6 @@ def _of_trials(experiment: ExperimentView, of: Callable[[TrialView], list[str]])
     texts = [f"Trial {trial.id}: {text}" for trial in experiment.trials for text in of(trial)]
     more = len(texts) - MAX_NOTICES
     return [*texts[:MAX_NOTICES], *([f"… and {more} more of trials"] if more > 0 else [])]
-
-
-def _status_word(experiment: ExperimentView, status: Status) -> str:
-    is_alone = len(experiment.trials) == 1
-    return status_word(experiment.trials[0], status) if is_alone else STATUS_WORDS[status]
 
 
 def build_action(verb: Verb, state: State) -> Action:

@@ -17,9 +17,12 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages import Verdict as FoundVerdict
 from det_jupyter.contract.values.text import experiment_title
+from det_jupyter.view.making.charts import rounded
 from det_jupyter.view.making.experiment_facts import (
+    finite,
     fraction,
     makes_room_for,
+    searcher_of,
     slot_label,
     status_word,
     steps_of,
@@ -56,6 +59,9 @@ def build_trial(
         status_word=status_word(trial, status),
         progress=fraction(trial.progress),
         steps_completed=steps_of(trial),
+        best=rounded(finite(trial.best_metric)),
+        latest=rounded(finite(trial.latest_metric)),
+        num_steps=_num_steps(trial, experiment),
         restarts=trial.restarts,
         hparams=_hparams(trial.hparams),
         wait=wait_of(trial, experiment, reasons, now),
@@ -68,6 +74,14 @@ def build_trial(
         verdict=_verdict(trial, status),
         traces=[_trace(trace, trial.id) for profile in trial.profiles for trace in profile.traces],
     )
+
+
+def _num_steps(trial: TrialView, experiment: ExperimentView) -> int | None:
+    if trial.progress > 0:
+        return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
+    length = searcher_of(experiment).get("max_length")
+    batches = length.get("batches") if isinstance(length, dict) else None
+    return batches if isinstance(batches, int) else None
 
 
 def build_changes(trial: TrialView) -> list[Change]:

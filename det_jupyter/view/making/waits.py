@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
 
@@ -12,7 +13,6 @@ from det_jupyter.contract.messages import (
     DiskStatus,
     Estimate,
     ExperimentView,
-    HangReport,
     QueueEntry,
     Reason,
     State,
@@ -26,7 +26,6 @@ from det_jupyter.contract.values.text import (
     clock,
     count,
     experiment_title,
-    one_line,
     short_time,
     shortened,
 )
@@ -40,7 +39,6 @@ MAX_OWN = 8  # further rows of the experiment
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400
 _SOON_S = 600.0
-_HOLDING = ("starting", "running")
 # Remedies that a button carries out (client/reasons.py). A kill loses work: users type it.
 _BUTTONS: dict[wire.RemedyVerb, str] = {
     "pause": "Pause",
@@ -82,7 +80,7 @@ def wait_of(
     if trial.leaving is not None:
         return _leaving_wait(trial.id, trial.leaving, now)
     if trial.id in reasons and _is_queued(trial, experiment):
-        return _wait(reasons[trial.id], now)
+        return _wait(reasons[trial.id], experiment.id, now)
     return _plain_wait(trial.id, trial.waiting_for or "")
 
 
@@ -106,7 +104,7 @@ def wait_of_search(
     queued = {id: trial for id, trial in trials.items() if _is_queued(trial, experiment)}
     for id, reason in reasons.items():
         if id in queued:
-            wait = _wait(reason, now)
+            wait = _wait(reason, experiment.id, now)
             return {**wait, "sentence": f"trial {id}: {wait['sentence']}"}
     sentences = (trial.waiting_for for trial in queued.values() if trial.waiting_for)
     return _plain_wait(0, next(sentences, ""))
@@ -119,6 +117,7 @@ def _is_queued(trial: TrialView, experiment: ExperimentView) -> bool:
 def _leaving_wait(trial_id: int, leaving: Leaving, now: float) -> Wait:
     return Wait(
         trial_id=trial_id,
+        key="",
         sentence=shortened(leaving_sentence(leaving, now), MAX_SENTENCE),
         expected="",
         remedies=build_remedies(end_now(leaving)),
@@ -128,7 +127,7 @@ def _leaving_wait(trial_id: int, leaving: Leaving, now: float) -> Wait:
 def _plain_wait(trial_id: int, sentence: str) -> Wait | None:
     if not sentence:
         return None
-    return Wait(trial_id=trial_id, sentence=sentence, expected="", remedies=[])
+    return Wait(trial_id=trial_id, key="", sentence=sentence, expected="", remedies=[])
 
 
 def summary(cluster: ClusterView) -> str:
@@ -170,9 +169,10 @@ def _row(entry: QueueEntry, own_id: int, now: float) -> QueueRow:
     )
 
 
-def _wait(reason: Reason, now: float) -> Wait:
+def _wait(reason: Reason, experiment_id: int, now: float) -> Wait:
     return Wait(
         trial_id=reason.trial_id,
+        key=_key(reason, experiment_id),
         sentence=shortened(reason.sentence, MAX_SENTENCE),
         expected=expected_text(reason.expected, reason.why_unknown, now),
         remedies=build_remedies(reason.remedies),
@@ -213,71 +213,16 @@ def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> st
     return f"expected to start at {at}{spread}{basis}"
 
 
-class WaitingNews:
-    """Selects the reasons to print while an experiment is followed: each once."""
-
-    def __init__(self) -> None:
-        self._printed: Hashable = None
-
-    def line(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> str:
-        """Return a new reason as a line; empty if there is none."""
-        reason = self.reason(experiment, reasons)
-        if reason is None:
-            return ""
-        name = one_line(experiment_title(experiment.id, experiment.name))
-        return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
-
-    def reason(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> Reason | None:
-        """Return why the first queued trial waits, if no trial runs and the reason is new."""
-        states = {t.id: trial_status(t, experiment.state) for t in experiment.trials}
-        waiting = [
-            reason
-            for id, reason in reasons.items()
-            if states.get(id) == "queued" and not _waits_for_own_trials(reason, experiment.id)
-        ]
-        if not waiting or any(state in _HOLDING for state in states.values()):
-            self._printed = None
-            return None
-        [reason, *_] = waiting
-        if _identity(reason) == self._printed:
-            return None
-        self._printed = _identity(reason)
-        return reason
-
-
-class HangNews:
-    """Selects what to print about hangs while an experiment is followed: each once."""
-
-    def __init__(self) -> None:
-        self._hanging: dict[int, HangReport] = {}  # by trial
-
-    def lines(self, experiment: ExperimentView, now: float) -> list[str]:
-        """Return a line for each trial that hangs or does not any more, since the last call."""
-        hanging = {trial.id: trial.hang for trial in experiment.trials if trial.hang is not None}
-        before, self._hanging = self._hanging, hanging
-        running = {trial.id for trial in experiment.trials if not trial.state.is_terminal}
-        name = one_line(experiment_title(experiment.id, experiment.name))
-        new = [
-            f"{name}: trial {id} hangs: {one_line(hang.sentence(now))}"
-            for id, hang in hanging.items()
-            if id not in before or before[id].since != hang.since
-        ]
-        gone = [id for id in before if id not in hanging and id in running]
-        return [*new, *(f"{name}: trial {id} hangs no longer" for id in gone)]
-
-
-def _waits_for_own_trials(reason: Reason, experiment_id: int) -> bool:
-    """Return whether a trial waits only for trials of its own search, which is normal."""
+def _key(reason: Reason, experiment_id: int) -> str:
+    """Return `key` of a wait: no estimates, no places in the queue."""
     owners = {holder.experiment_id for holder in reason.holders}
-    return owners == {experiment_id} and not (reason.ahead or reason.processes)
-
-
-def _identity(reason: Reason) -> Hashable:
-    """Return the parts of a reason that make it a new one: no estimates, no queue positions."""
-    return (
+    if owners == {experiment_id} and not (reason.ahead or reason.processes):
+        return ""  # it waits for trials of its own search
+    parts = (
         reason.cause,
         reason.slots,
-        tuple((holder.experiment_id, holder.is_leaving) for holder in reason.holders),
-        tuple(process.pid for process in reason.processes),
-        tuple(reason.ahead),
+        [(holder.experiment_id, holder.is_leaving) for holder in reason.holders],
+        [process.pid for process in reason.processes],
+        reason.ahead,
     )
+    return json.dumps(parts)

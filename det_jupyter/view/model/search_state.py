@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 
 from det_jupyter.view.model.slots_and_queue import Wait
 from det_jupyter.view.model.status_looks import Mark
-from det_jupyter.view.model.trial_state import Chart, Trial, TrialStatus
+from det_jupyter.view.model.trial_state import Chart, Trial, TrialResult
 
 
 class Axis(TypedDict):
@@ -24,7 +24,7 @@ class Axis(TypedDict):
     labels: list[str]
 
 
-class Row(TrialStatus):
+class Row(TrialResult):
     """One trial of a search: a row of the table, a line and dots in the pictures.
 
     Args:
@@ -32,7 +32,6 @@ class Row(TrialStatus):
         rungs: The searcher's metric at each rung it has reached, None where it was missing.
         aim: The rung that it trains to, or trained to last, whether it reached it or not.
         marks: Its mark at each rung it has reached, then at `aim` if that is beyond them.
-        best: The best value of the searcher's metric, None before the first.
         values: Its value on each of the search's axes, None where it lacks the hyperparameter.
         metrics: The last value of each of the search's other metrics, None where it has none.
     """
@@ -41,8 +40,6 @@ class Row(TrialStatus):
     rungs: list[float | None]
     aim: int
     marks: list[Mark]
-    best: float | None
-    latest: float | None
     num_slots: int
     values: list[float | None]
     metrics: list[float | None]

@@ -82,9 +82,15 @@ class Remedy(TypedDict):
 
 
 class Wait(TypedDict):
-    """Why a trial of this experiment waits, when it is expected to start, and remedies."""
+    """Why a trial of this experiment waits, when it is expected to start, and remedies.
+
+    Args:
+        key: Differs for another reason, and not for another estimate or place in the queue. Empty
+            if the wait is usual: for trials of its own search, or not for slots.
+    """
 
     trial_id: int
+    key: str
     sentence: str
     expected: str
     remedies: list[Remedy]

@@ -53,6 +53,14 @@ class Rank(TypedDict):
     hangs: bool
 
 
+class Hang(TypedDict):
+    """A trial that makes no progress since a time: which ranks do not move, and where they are."""
+
+    trial_id: int
+    since: float
+    sentence: str
+
+
 class Failure(TypedDict):
     """Why a run ended; `again` if the trial continued in another run."""
 
@@ -96,14 +104,24 @@ class TrialStatus(TypedDict):
     steps_completed: int
 
 
-class Trial(TrialStatus):
+class TrialResult(TrialStatus):
+    """A trial and the best and the last value of the searcher's metric, None before the first."""
+
+    best: float | None
+    latest: float | None
+
+
+class Trial(TrialResult):
     """One trial; `first_step_s` is the time from its start to the first step.
+
+    `num_steps` is the number of batches of its whole training, None if it is not known yet.
 
     `makes_room` is a sentence on the experiment for which it is being preempted, or empty.
     `verdict` is None until a run has reported its timings.
     """
 
     progress: float
+    num_steps: int | None
     restarts: int
     hparams: str
     wait: Wait | None

@@ -13,7 +13,7 @@ from typing import TypedDict
 from det_jupyter.view.model.search_state import Search
 from det_jupyter.view.model.slots_and_queue import Cluster
 from det_jupyter.view.model.status_looks import Action, Status
-from det_jupyter.view.model.trial_state import Change, Chart, Checkpoints, Trial
+from det_jupyter.view.model.trial_state import Change, Chart, Checkpoints, Hang, Trial
 
 
 class Captured(TypedDict):
@@ -40,6 +40,7 @@ class ViewState(TypedDict):
         cluster: None after the end of the experiment, and before it is fetched.
         held_s: Seconds in which any trial held slots, until `held_since`; since then one does.
         num_captured: The number of all captured names, of which `captured` has some.
+        hangs: Trials that make no progress.
         alarms: Problems that make the training useless, such as a loss that is NaN, and disks that
             are full or will be soon.
         lacks_callback: The first notice is that a function of the notebook lacks DetCallback,
@@ -76,5 +77,6 @@ class ViewState(TypedDict):
     num_captured: int
     notices: list[str]
     lacks_callback: bool
+    hangs: list[Hang]
     alarms: list[str]
     changes: list[Change]

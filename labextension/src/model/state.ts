@@ -58,6 +58,7 @@ export interface IRemedy {
 
 export interface IWait {
   trial_id: number;
+  key: string;
   sentence: string;
   expected: string;
   remedies: IRemedy[];
@@ -153,6 +154,12 @@ export interface IRank {
   hangs: boolean;
 }
 
+export interface IHang {
+  trial_id: number;
+  since: number;
+  sentence: string;
+}
+
 export interface IFailure {
   rank: number | null;
   exit_code: number | null;
@@ -185,12 +192,24 @@ export interface ITrialStatus {
   steps_completed: number;
 }
 
+export interface ITrialResult {
+  id: number;
+  status: Status;
+  status_word: string;
+  steps_completed: number;
+  best: number | null;
+  latest: number | null;
+}
+
 export interface ITrial {
   id: number;
   status: Status;
   status_word: string;
   steps_completed: number;
+  best: number | null;
+  latest: number | null;
   progress: number;
+  num_steps: number | null;
   restarts: number;
   hparams: string;
   wait: IWait | null;
@@ -227,12 +246,12 @@ export interface IRow {
   status: Status;
   status_word: string;
   steps_completed: number;
+  best: number | null;
+  latest: number | null;
   bracket: number | null;
   rungs: (number | null)[];
   aim: number;
   marks: Mark[];
-  best: number | null;
-  latest: number | null;
   num_slots: number;
   values: (number | null)[];
   metrics: (number | null)[];
@@ -345,6 +364,7 @@ export interface IViewState {
   num_captured: number;
   notices: string[];
   lacks_callback: boolean;
+  hangs: IHang[];
   alarms: string[];
   changes: IChange[];
 }

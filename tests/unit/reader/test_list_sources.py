@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, cast
 
 from hypothesis import given
@@ -77,7 +76,7 @@ def test_a_tab_that_applies_patches_has_what_there_is(steps: list[tuple[str, int
     source = following(world)
     made = source.make()
     assert made is not None
-    tab = copy.deepcopy(made)
+    tab = made
     for what, which, progress in [*steps, ("make", 0, 0.0)]:
         if what == "change":
             world.change(which, progress=progress)
@@ -86,7 +85,7 @@ def test_a_tab_that_applies_patches_has_what_there_is(steps: list[tuple[str, int
         else:
             before, made = made, source.make()
             assert made is not None
-            apply_changes(tab, copy.deepcopy(changes(before, made)))
+            tab = apply_changes(tab, changes(before, made))
     assert {int(name): line["progress"] for name, line in tab["rows"].items()} == {
         number: row.progress for number, row in world.rows.items()
     }

@@ -74,7 +74,7 @@ class Tab:
             return
         data = frame["data"]
         is_whole = frame["op"] == "document"
-        self.document = data if is_whole else apply_changes({**self.document}, data)
+        self.document = data if is_whole else apply_changes(self.document, data)
         self.nums.append(self.document["num"])
 
     @property
@@ -338,7 +338,12 @@ def test_what_is_gone_ends_with_a_sentence() -> None:
         source.errors = [NotFound("experiment 7 was deleted")]
         source.happen()
         await settle()
-        assert tab.frames[-1] == {"op": "error", "id": 7, "error": "experiment 7 was deleted"}
+        assert tab.frames[-1] == {
+            "op": "error",
+            "id": 7,
+            "error": "experiment 7 was deleted",
+            "kind": "NotFound",
+        }
         assert document.is_idle
 
     assert run(act).num_ended == 1
@@ -350,6 +355,8 @@ def test_a_mistake_of_ours_ends_the_document_and_not_the_reader() -> None:
         tab = Tab()
         document.add(tab.following)
         await settle()
-        assert tab.frames == [{"op": "error", "id": 7, "error": "ZeroDivisionError: oh"}]
+        assert tab.frames == [
+            {"op": "error", "id": 7, "error": "ZeroDivisionError: oh", "kind": "DetError"}
+        ]
 
     run(act)

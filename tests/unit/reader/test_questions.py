@@ -13,9 +13,10 @@ from det_jupyter.client import Client
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import birth_of
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.reader.master_connection import MasterConnection
 from det_jupyter.reader.tab import Questions
+from det_jupyter.view import ViewState
 
 
 class Line(MasterConnection):
@@ -23,6 +24,10 @@ class Line(MasterConnection):
 
     def client(self) -> Client:
         return cast("Client", None)
+
+
+def no_state(number: int) -> ViewState:
+    raise NotFound(f"there is no experiment {number}")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ class Line(MasterConnection):
 def test_what_is_no_question_is_answered_with_a_sentence(
     question: dict[str, Any], sentence: str
 ) -> None:
-    questions = Questions(Line())
+    questions = Questions(Line(), no_state)
     answer = asyncio.run(questions.answer(1, question, may_write=True))
     questions.close()
     assert answer["error"].startswith(sentence)
@@ -60,7 +65,7 @@ def test_questions_wait_for_a_master_of_our_version_and_for_a_folder(
     connection = MasterConnection()
     with pytest.raises(MasterUnreachable, match="start it"):
         connection.client()
-    questions = Questions(connection)
+    questions = Questions(connection, no_state)
     answer = asyncio.run(questions.answer(1, {"type": "config"}, may_write=True))
     questions.close()
     assert "start it" in answer["error"]

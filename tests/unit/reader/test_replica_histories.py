@@ -5,7 +5,6 @@ So does what is kept between versions of a document: trials that are over, and c
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from pydantic import BaseModel
 
-from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.contract.documents.patches import Document, apply_changes, changes, plain
 from det_jupyter.contract.messages import Delete, ExperimentQuery
 from det_jupyter.errors import DetError, NotFound
@@ -31,6 +29,7 @@ from det_jupyter.reader.experiment_source import (
     ExperimentSource,
     FollowedExperiment,
 )
+from det_jupyter.reader.known_importance import KnownImportance
 from det_jupyter.view import build_view_state
 from tests.unit.master.machine.test_random_histories import LaterLife
 from tests.unit.master.machine_world import parts_of
@@ -103,9 +102,9 @@ class Tab:
         made = self.source.make()
         assert made is not None
         if self.made is None:
-            self.shown = copy.deepcopy(made)
+            self.shown = made
         else:
-            apply_changes(self.shown, copy.deepcopy(changes(self.made, made)))
+            self.shown = apply_changes(self.shown, changes(self.made, made))
         assert self.shown == made
         self.made = made
 

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter.client.answers.answering import ANSWERERS
 from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.errors import DetError, UsageError
 from det_jupyter.reader.frames import ExperimentArgs
 from det_jupyter.reader.live_document import Following
 from det_jupyter.reader.master_connection import MasterConnection
-from det_jupyter.reader.tab import ANSWERERS_HERE, CHANGING, READ_ONLY, Questions, Tab
+from det_jupyter.reader.tab import CHANGING, READ_ONLY, Questions, Tab
+from det_jupyter.view import ViewState, build_view_state
 from tests.unit.client.test_experiment import Wired
 from tests.unit.view.view_cluster_samples import cluster, entry, pool, reason
 from tests.unit.view.view_samples import experiment, trial
@@ -175,6 +177,10 @@ def test_what_a_closed_tab_has_asked_is_not_answered() -> None:
     assert (world.said, world.did) == ([], [])
 
 
+def state_of(number: int) -> ViewState:
+    return build_view_state(experiment(trial(), id=number), [], [], 1000.0)
+
+
 def answered(wired: Wired | DetError, *, may_write: bool = True, **question: Any) -> Any:
     def client() -> Any:
         if isinstance(wired, DetError):
@@ -182,7 +188,7 @@ def answered(wired: Wired | DetError, *, may_write: bool = True, **question: Any
         return wired.client
 
     async def act() -> Any:
-        questions = Questions(cast(MasterConnection, SimpleNamespace(client=client)))
+        questions = Questions(cast(MasterConnection, SimpleNamespace(client=client)), state_of)
         try:
             return await questions.answer(7, question, may_write=may_write)
         finally:
@@ -191,7 +197,7 @@ def answered(wired: Wired | DetError, *, may_write: bool = True, **question: Any
     return asyncio.run(act())
 
 
-@pytest.mark.parametrize("kind", sorted(ANSWERERS_HERE))
+@pytest.mark.parametrize("kind", [*sorted(ANSWERERS), "command", "kept"])
 def test_who_may_not_write_is_answered_what_changes_nothing(kind: str) -> None:
     answer = answered(DetError("no master"), may_write=False, type=kind)
     changes = kind in ("change", "command", "profile", "tensorboard")
@@ -215,7 +221,6 @@ def test_a_button_does_what_is_offered_to_its_own_experiment() -> None:
 
 
 def test_the_state_that_notebooks_keep_is_answered() -> None:
-    wired = Wired(experiments=experiment(trial()), curves=[], checkpoints=[], cluster=cluster())
-    answer = answered(wired, type="kept")
+    answer = answered(Wired(), type="kept")
     assert answer["error"] == ""
-    assert answer["kept"]
+    assert "experiment 7" in answer["kept"]["text/plain"].lower()

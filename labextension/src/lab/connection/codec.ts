@@ -29,7 +29,7 @@ function filled(value: unknown, columns: Float64Array): unknown {
     return value;
   }
   if (COLUMN in value) {
-    return listOf(columns, value[COLUMN] as [number, number]);
+    return listOf(columns, value[COLUMN] as [number, number, boolean]);
   }
   const members = value as Record<string, unknown>; // or an array
   for (const key of Object.keys(members)) {
@@ -46,7 +46,7 @@ function columnsOf(message: ArrayBuffer, from: number): Float64Array {
   return Float64Array.from({ length: view.byteLength / 8 }, (_, i) => view.getFloat64(8 * i, true));
 }
 
-function listOf(columns: Float64Array, [first, length]: [number, number]): (number | null)[] {
+function listOf(columns: Float64Array, [first, length]: [number, number, boolean]): (number | null)[] {
   if (first < 0 || first + length > columns.length) {
     throw new RangeError(`a column of ${length} numbers at ${first}: there are ${columns.length}`);
   }

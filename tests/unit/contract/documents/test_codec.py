@@ -36,6 +36,11 @@ def test_what_is_packed_comes_out_again(data: Any, number: int) -> None:
     assert unpack(frame) == {"op": "document", "id": number, "version": 1, "data": data}
 
 
+def test_columns_of_integers_stay_integers() -> None:
+    data = {"steps": [*range(20), None], "values": [*range(20), 0.5]}
+    assert repr(unpack(pack(data).frame())["data"]["steps"]) == repr(data["steps"])
+
+
 @given(st.lists(numbers, min_size=MIN_LENGTH, max_size=99), st.text())
 def test_columns_begin_at_a_multiple_of_eight(values: list[float | None], text: str) -> None:
     frame = pack({"text": text, "values": values}).frame(op="document")

@@ -40,10 +40,12 @@ def test_a_version_is_the_one_before_with_its_patch_applied(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     patch = changes(before, after)
-    sent = json.loads(json.dumps(patch))
-    assert json.dumps(apply_changes(copy.deepcopy(before), sent), sort_keys=True) == json.dumps(
+    sent, kept = json.loads(json.dumps(patch)), copy.deepcopy(before)
+    assert json.dumps(apply_changes(before, sent), sort_keys=True) == json.dumps(
         after, sort_keys=True
     )
+    assert before == kept
+    assert sent == patch
 
 
 @given(documents)
@@ -55,7 +57,14 @@ def test_equal_versions_have_an_empty_patch(document: dict[str, Any]) -> None:
 def test_patches_one_after_the_other_are_a_patch(versions: list[dict[str, Any]]) -> None:
     patches = [changes(one, other) for one, other in itertools.pairwise(versions)]
     whole = [operation for patch in patches for operation in copy.deepcopy(patch)]
-    assert apply_changes(copy.deepcopy(versions[0]), whole) == versions[-1]
+    assert apply_changes(versions[0], whole) == versions[-1]
+
+
+def test_parts_that_have_not_changed_are_shared_by_versions() -> None:
+    before = {"rows": {"1": {"best": 1}, "2": {"best": 2}}}
+    after = apply_changes(before, [{"op": "replace", "path": "/rows/1/best", "value": 3}])
+    assert after["rows"]["2"] is before["rows"]["2"]
+    assert after["rows"]["1"] == {"best": 3}
 
 
 def test_a_curve_that_has_grown_is_sent_its_new_points() -> None:

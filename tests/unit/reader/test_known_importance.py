@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.answers import known_importance
-from det_jupyter.client.answers.known_importance import KnownImportance
 from det_jupyter.contract.messages import ExperimentView, ImportanceView, SearchView, State
 from det_jupyter.errors import MasterUnreachable
+from det_jupyter.reader import known_importance
+from det_jupyter.reader.known_importance import KnownImportance
 from tests.unit.view.view_samples import experiment, trial
 
 
@@ -39,7 +39,12 @@ def live(*states: State, state: State = State.ACTIVE, **changes: Any) -> Experim
 
 
 def known(master: Master) -> KnownImportance:
-    return KnownImportance(lambda: master.importance(7))
+    return KnownImportance(lambda: master.importance(7), lambda: None)
+
+
+def joined(importance: KnownImportance) -> None:
+    if importance._fetching is not None:
+        importance._fetching.join()
 
 
 def test_a_running_search_is_drawn_while_the_master_has_not_answered() -> None:
@@ -80,17 +85,18 @@ def test_a_running_search_is_asked_for_every_few_seconds_one_question_at_a_time(
     assert master.num_asked == 3, "no more have ended"
 
 
-def test_an_ended_search_waits_for_the_answer_and_asks_once() -> None:
+def test_of_an_ended_search_it_is_asked_for_once() -> None:
     master = Master()
     master.may_answer.set()
     importance = known(master)
     for _ in range(2):
         importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
+        joined(importance)
     assert importance.latest is not None
     assert master.num_asked == 1
 
 
-def test_who_is_told_of_a_new_answer_does_not_wait_for_the_last_one() -> None:
+def test_a_new_answer_is_announced_and_not_waited_for() -> None:
     master = Master()
     told = threading.Event()
     importance = KnownImportance(lambda: master.importance(7), told.set)
@@ -125,12 +131,14 @@ def test_a_search_that_was_continued_is_asked_for_again() -> None:
     master.may_answer.set()
     importance = known(master)
     ended = State.COMPLETED
-    importance.refresh(live(ended, ended, state=ended))
-    importance.refresh(live(ended, State.ACTIVE))
-    importance.refresh(live(ended, ended, state=ended))
+    for view in (
+        live(ended, ended, state=ended),
+        live(ended, State.ACTIVE),
+        live(ended, ended, state=ended),
+    ):
+        importance.refresh(view)
+        joined(importance)
     assert importance.latest is not None
-    if importance._fetching is not None:
-        importance._fetching.join()
     assert importance.latest.num_trials > 1
 
 
@@ -139,28 +147,13 @@ def test_a_view_goes_on_without_an_answer() -> None:
     master.is_there = False
     importance = known(master)
     importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
+    joined(importance)
     assert importance.latest is None
 
 
 def test_an_experiment_of_one_trial_has_no_importance() -> None:
     master = Master()
     importance = known(master)
-    importance.refresh(None)
     importance.refresh(experiment(trial()))
     importance.refresh(live(State.COMPLETED, state=State.COMPLETED))
     assert master.num_asked == 0
-
-
-def test_a_slow_answer_does_not_replace_the_one_at_the_end() -> None:
-    master = Master()
-    importance = known(master)
-    importance.refresh(live(State.ACTIVE, State.ACTIVE))
-    slow = importance._fetching
-    assert slow is not None
-    is_slow, master.may_answer = master.may_answer, threading.Event()
-    master.may_answer.set()
-    importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
-    last = importance.latest
-    is_slow.set()
-    slow.join()
-    assert importance.latest is last

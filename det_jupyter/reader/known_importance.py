@@ -20,14 +20,10 @@ class KnownImportance:
 
     Args:
         fetch: Returns the present importance.
-        on_new: Called, in another thread, with a new one; None: `refresh` waits for the last one.
+        on_new: Called, in another thread, when there is a new one.
     """
 
-    def __init__(
-        self,
-        fetch: Callable[[], ImportanceView],
-        on_new: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, fetch: Callable[[], ImportanceView], on_new: Callable[[], None]) -> None:
         self._fetch_one = fetch
         self._on_new = on_new
         self._num_ended = -1
@@ -36,23 +32,19 @@ class KnownImportance:
         self._is_fetching = False
         self.latest: ImportanceView | None = None
 
-    def refresh(self, view: ExperimentView | None) -> None:
+    def refresh(self, view: ExperimentView) -> None:
         """Fetch the importance in a thread if more trials have ended, every few seconds at most.
 
         The first answer takes seconds, as Optuna is imported. For a search that has ended, whose
-        state is final, it is fetched without a pause: nothing may have this called again. If there
-        is no `on_new`, this waits for that answer.
+        state is final, it is fetched without a pause: nothing may have this called again.
         """
-        if view is None or view.search is None or len(view.trials) < 2:
+        if view.search is None or len(view.trials) < 2:
             return
         num_ended = sum(trial.state.is_terminal for trial in view.trials)
         if num_ended == self._num_ended:
             return
         if num_ended < self._num_ended:  # it was continued: later, as many are others
             self._num_ended = -1
-        if view.state.is_terminal and self._on_new is None:
-            self._fetch(num_ended)
-            return
         is_due = view.state.is_terminal or time.monotonic() > self._fetched_at + _PERIOD_S
         if is_due and not self._is_fetching:
             self._is_fetching, self._fetched_at = True, time.monotonic()
@@ -66,7 +58,7 @@ class KnownImportance:
             is_new = self._fetch(num_ended)
         finally:
             self._is_fetching = False
-        if is_new and self._on_new is not None:
+        if is_new:
             self._on_new()  # which may have `refresh` called, so it comes last
 
     def _fetch(self, num_ended: int) -> bool:
@@ -75,8 +67,6 @@ class KnownImportance:
             answer = self._fetch_one()
         except DetError as error:  # a view is complete without it
             logger.info("no importance of hyperparameters: %s", error)
-            return False
-        if num_ended <= self._num_ended:  # a later request was answered first
             return False
         self.latest, self._num_ended = answer, num_ended
         return True

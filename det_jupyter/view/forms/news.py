@@ -1,0 +1,61 @@
+"""What to print while an experiment is followed: new reasons for waiting, and hangs."""
+
+from __future__ import annotations
+
+from det_jupyter.contract.values.text import experiment_title, one_line
+from det_jupyter.view.model.slots_and_queue import Wait
+from det_jupyter.view.model.status_looks import ENDED
+from det_jupyter.view.model.trial_state import Hang
+from det_jupyter.view.model.view_state import ViewState
+
+
+class WaitingNews:
+    """Selects the reasons to print: each once."""
+
+    def __init__(self) -> None:
+        self._printed = ""  # its key
+
+    def wait(self, state: ViewState) -> Wait | None:
+        """Return why the first queued trial waits, if no trial runs and the reason is new."""
+        wait = _first_wait(state)
+        before, self._printed = self._printed, "" if wait is None else wait["key"]
+        return wait if self._printed not in ("", before) else None
+
+    def line(self, state: ViewState) -> str:
+        """Return a new reason as a line; empty if there is none."""
+        wait = self.wait(state)
+        if wait is None:
+            return ""
+        sentence = one_line(wait["sentence"]).removeprefix(f"trial {wait['trial_id']}: ")
+        return f"{_title(state)}: trial {wait['trial_id']} waits: {sentence}"
+
+
+class HangNews:
+    """Selects what to print about hangs: each once."""
+
+    def __init__(self) -> None:
+        self._hanging: dict[int, Hang] = {}  # by trial
+
+    def lines(self, state: ViewState) -> list[str]:
+        """Return a line for each trial that hangs or does not any more, since the last call."""
+        hanging = {hang["trial_id"]: hang for hang in state["hangs"]}
+        before, self._hanging = self._hanging, hanging
+        trials = state["search"]["rows"] if state["search"] else state["trials"]
+        running = {trial["id"] for trial in trials if trial["status"] not in ENDED}
+        new = [
+            f"{_title(state)}: trial {id} hangs: {one_line(hang['sentence'])}"
+            for id, hang in hanging.items()
+            if id not in before or before[id]["since"] != hang["since"]
+        ]
+        gone = [id for id in before if id not in hanging and id in running]
+        return [*new, *(f"{_title(state)}: trial {id} hangs no longer" for id in gone)]
+
+
+def _first_wait(state: ViewState) -> Wait | None:
+    if state["search"] is not None:
+        return state["search"]["wait"]
+    return next((trial["wait"] for trial in state["trials"]), None)
+
+
+def _title(state: ViewState) -> str:
+    return one_line(experiment_title(state["id"], state["name"]))
