@@ -7,6 +7,7 @@ import time
 from typing import Any, cast, get_args
 
 import pytest
+from det_jupyter.view.live import LiveExperiment
 
 from det_jupyter.client import Client
 from det_jupyter.client.reasons import carry_out
@@ -27,7 +28,6 @@ from det_jupyter.front.notebook.handles import live
 from det_jupyter.front.notebook.handles.front_end import FrontEnd
 from det_jupyter.front.notebook.handles.live import LiveView
 from det_jupyter.view import build_view_state, render_html, render_plain
-from det_jupyter.view.live import LiveExperiment
 from det_jupyter.view.making.waits import _BUTTONS
 from tests.unit.view.view_cluster_samples import reason, waiting, waiting_trial
 from tests.unit.view.view_samples import CREATED_AT, curve, experiment, trial
