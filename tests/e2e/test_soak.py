@@ -160,21 +160,23 @@ def test_packed_times_are_read_as_well(soak: Soak, home: DetHome, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("state", "told"),
-    [("DELETING", []), ("COMPLETED", ["the feed has an unknown experiment 99"])],
+    ("statement", "told"),
+    [
+        (
+            "INSERT INTO feed (at, kind, experiment_id, json) "
+            "SELECT max(at), 'experiment', 99, '{}' FROM feed",
+            "feed has an unknown experiment 99",
+        ),
+        ("INSERT INTO progress VALUES (99, 1, 0.5)", "progress has an unknown trial 99"),
+    ],
 )
-def test_what_stays_of_a_deleted_experiment_is_its_last_item(
-    soak: Soak, home: DetHome, tmp_path: Path, state: str, told: list[str]
+def test_nothing_stays_of_a_deleted_experiment(
+    soak: Soak, home: DetHome, tmp_path: Path, statement: str, told: str
 ) -> None:
     expected = soak.expected["class"]
     with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
-        copy.execute(
-            "INSERT INTO feed (at, kind, experiment_id, is_passing, is_whole, json) "
-            "SELECT (SELECT max(at) FROM feed), kind, 99, is_passing, is_whole, "
-            f"json_set(json, '$.id', 99, '$.state', '{state}') FROM feed "
-            "WHERE kind = 'experiment' AND is_whole LIMIT 1"
-        )
-        assert judge(copy, expected) == told
+        copy.execute(statement)
+        assert told in judge(copy, expected)
 
 
 def test_each_column_is_judged_or_says_why_it_is_not(tmp_path: Path) -> None:

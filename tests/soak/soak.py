@@ -35,7 +35,14 @@ from det_jupyter.contract.messages import ExperimentRow, State
 from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.master.machine.rules.outcome import MAX_LOSSES
 from tests.processes import DetHome, processes_below
-from tests.soak.collected import StoredExperiment, last_news, read_experiment, read_home
+from tests.soak import shown
+from tests.soak.collected import (
+    StoredExperiment,
+    StoredHome,
+    last_news,
+    read_experiment,
+    read_home,
+)
 from tests.soak.faults import Cell, Fault, Faults, draw
 from tests.soak.judge import CHECKPOINTS, differences, inconsistencies, leftovers
 from tests.soak.surroundings import Elsewhere, Onlooker, Server, Waiting
@@ -116,11 +123,12 @@ class Soak:
         self._client.session.put("/pools", {"pools": _PREEMPTING})
         for kind in kinds:
             self._run_undisturbed(kind)
+        self._note_lasting(self._damages)
 
     def _run_undisturbed(self, kind: Kind) -> None:
         experiment = submit(self._client, self._folder, kind)
         self._until_over(lambda: experiment.view.state.is_terminal)
-        self._expected[kind] = read_experiment(self._data, experiment.id)
+        self._expected[kind] = self._read(experiment.id)
         self._judged.add(experiment.id)
         self.report.problems += differences(self._expected[kind], self._expected[kind])
 
@@ -218,7 +226,7 @@ class Soak:
                 self.report.experiments += 1
                 self._note_lasting(lambda: self._problems_with(view.id), f"experiment {view.id}: ")  # noqa: B023
         self._note_lasting(self._slot_problems, timeout_s=_PATIENCE_S)
-        self._note_lasting(lambda: damages(self._home.path))
+        self._note_lasting(self._damages)
         self._note(self._user.problems)
         self._user.problems = []
         self.report.actions = self._user.actions
@@ -235,8 +243,22 @@ class Soak:
     def _experiments(self) -> list[ExperimentRow]:
         return self._patiently(self._client.experiments)
 
+    def _read(self, number: int) -> StoredExperiment:
+        return read_experiment(
+            self._data, self._patiently(lambda: shown.ask(self._client, number))
+        )
+
+    def _read_home(self) -> StoredHome:
+        """Return what is below the home, with what the master shows now."""
+        self._patiently(lambda: shown.keep(self._client, self._home.path))
+        return read_home(self._home.path)
+
+    def _damages(self) -> list[str]:
+        self._patiently(lambda: shown.keep(self._client, self._home.path))
+        return damages(self._home.path)
+
     def _problems_with(self, number: int) -> list[str]:
-        found = read_experiment(self._data, number)
+        found = self._read(number)
         if number in self._user.compared:
             return differences(found, self._expected[self._user.kinds[number]])
         states = {found.state, *(trial.shown["state"] for trial in found.trials.values())}
@@ -270,7 +292,7 @@ class Soak:
         """Delete and stop everything, see what is left, and return the report."""
         disturbed = self._judged - {each.id for each in self._expected.values()}
         self._delete(disturbed)
-        self._note_lasting(lambda: leftovers(read_home(self._home.path)))
+        self._note_lasting(lambda: leftovers(self._read_home()))
         self._delete(self._judged)
         self._note_lasting(self._remains)
         self.stop_surroundings()
@@ -297,7 +319,7 @@ class Soak:
 
     def _remains(self) -> list[str]:
         """Return what is wrong after everything was deleted."""
-        found = read_home(self._home.path)
+        found = self._read_home()
         told = [f"experiment {view.id} is not deleted" for view in self._experiments()]
         told += [f"not deleted: {path}" for path in found.files if path.startswith(CHECKPOINTS)]
         return told + leftovers(found)
