@@ -9,17 +9,20 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_jupyter.master.service.database import open_database
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome, det_home, wait_until
 from tests.soak.collected import Interval, StoredExperiment, StoredTrial
 from tests.soak.damages import ELEVEN, MORE, Copy, copy_of, judge, pack
 from tests.soak.faults import CELLS, Fault, draw
 from tests.soak.judge import differences
+from tests.soak.restored import wrong_sightings
+from tests.soak.shown import look
 from tests.soak.soak import SIMULATED, Soak
 from tests.soak.tables import TABLES
 
@@ -177,6 +180,23 @@ def test_nothing_stays_of_a_deleted_experiment(
     with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
         copy.execute(statement)
         assert told in judge(copy, expected)
+
+
+def test_what_a_master_has_shown_is_held_against_the_events_up_to_then(
+    soak: Soak, home: DetHome
+) -> None:
+    client, data = home.client(), home.path / "data"
+    sighting = wait_until(
+        lambda: look(client, data, soak.expected["class"].id), "no event is stored meanwhile"
+    )
+    client.session.close()
+    assert list(wrong_sightings(data, [sighting])) == []
+    earlier = replace(sighting, seq=sighting.seq - 1)
+    state = "experiment 1: the master shows state COMPLETED, and ACTIVE by the events up to "
+    assert any(line.startswith(state) for line in wrong_sightings(data, [earlier]))
+    later = replace(sighting, seq=sighting.seq + 1)
+    lost = f"the master shows event {later.seq}, which is lost"
+    assert list(wrong_sightings(data, [later])) == [lost]
 
 
 def test_each_column_is_judged_or_says_why_it_is_not(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def run(soak: Soak, options: argparse.Namespace) -> int:
                 "experiments": report.experiments,
                 "faults": report.faults.total(),
                 "actions": report.actions.total(),
+                "sightings": report.sightings,
                 "never_hit": len(missed(report)),
                 "violations": len(report.problems),
             }

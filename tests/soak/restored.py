@@ -7,14 +7,17 @@ must then show what the living one has shown, field by field:
     restored     from the newest snapshot, and the events after it, as a master does that starts
     replayed     from the first event on: what the snapshots and the old events are held against
 
-Experiments that are not over are left out: why they wait, for example, is no event. What the feed
-says has changed must be what there is.
+Experiments that are not over are left out: why they wait, for example, is no event. What earlier
+masters have shown of them is held against the events up to then, without what is in rows.
+
+What the feed says has changed must be what there is.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -24,13 +27,17 @@ from typing import Any
 from det_jupyter.contract.messages import State, Wire
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
+from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.progress import ProgressCache
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.stored_rows import read_only
 from det_jupyter.master.views.experiment_views import experiment_view
-from tests.soak.shown import Shown
+from tests.soak.shown import Shown, Sighting
 
 Fields = dict[str, Any]
+# Fields of experiments and trials that follow from rows, or from the time.
+_NOT_OF_EVENTS = {"progress", "trackers", "steps_completed", "verdict", "waiting_for", "leaving"}
 _OVER = {state.value for state in State if state.is_terminal}
 # Tables with rows of trials.
 _OF_TRIALS = ("feed", "logs", "log_sizes", "timings", "progress", "verdicts", "series_cuts",
@@ -71,17 +78,52 @@ def _contradictions(store: Store, path: Path, shown: Mapping[int, Shown]) -> Ite
     yield from _differences(shown, _shown_by(restored, store), "the events since the snapshot")
     replayed = Machine()
     for seq, at, text in events:
-        replayed.state.seq = seq - 1
-        try:
-            replayed.handle(parse_event(text), at)
-        except Exception as error:  # whatever a changed event may lead to
-            yield f"event {seq} cannot be handled: {error}"
+        if told := _handle(replayed, seq, at, text):
+            yield told
             return
     yield from _differences(shown, _shown_by(replayed, store), "all events")
     one, other = (json.loads(machine.dump()) for machine in (restored, replayed))
     for name in one:
         if one[name] != other[name]:
             yield f"the snapshot and all events have another {name}"
+
+
+def _handle(machine: Machine, seq: int, at: float, text: str) -> str:
+    """Handle a stored event; return why it cannot be handled."""
+    machine.state.seq = seq - 1
+    try:
+        machine.handle(parse_event(text), at)
+    except Exception as error:  # whatever a changed event may lead to
+        return f"event {seq} cannot be handled: {error}"
+    return ""
+
+
+def wrong_sightings(data: Path, sightings: Iterable[Sighting]) -> Iterator[str]:
+    """Yield where a master, one that was killed later too, has shown what no event says."""
+    left = defaultdict(list)
+    for sighting in sightings:
+        left[sighting.seq].append(sighting.shown)
+    with read_only(data / "det.sqlite3") as db:
+        events = db.execute("SELECT seq, at, json FROM events ORDER BY seq").fetchall()
+    machine = Machine()
+    for seq, at, text in events:
+        if told := _handle(machine, seq, at, text):
+            yield told
+            return
+        for shown in left.pop(seq, ()):
+            number = shown["experiment"]["id"]
+            there = machine.state.experiments.get(number)
+            expected = {} if there is None else _of_events(_seen(machine, there))
+            yield from _contrasted(_of_events(shown), expected, f"the events up to {seq}")
+    yield from (f"the master shows event {seq}, which is lost" for seq in sorted(left))
+
+
+def _of_events(shown: Shown) -> dict[str, Fields]:
+    """Return the parts of what was shown, each with what follows from events alone."""
+    return {
+        key: {name: value for name, value in fields.items() if name not in _NOT_OF_EVENTS}
+        for key, fields in _parts(shown).items()
+    }
 
 
 def _strangers(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
@@ -118,28 +160,22 @@ def _wrong_marks(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
 
 def _shown_by(machine: Machine, store: Store) -> dict[int, Shown]:
     """Return what a machine shows of its experiments, but for why trials wait."""
-    progress = ProgressCache(store)
-    return {
-        experiment.id: {
-            "experiment": _fields(
-                experiment_view(
-                    machine.state,
-                    progress,
-                    experiment,
-                    living=machine.indexes.unfinished_trials(experiment.id),
-                    sentence=lambda _: None,
-                    verdict_of=store.verdict,
-                    trackers=store.tracked.states(experiment.id),
-                )
-            ),
-            "checkpoints": [
-                _fields(each)
-                for each in machine.state.checkpoints.values()
-                if each.experiment_id == experiment.id
-            ],
-        }
-        for experiment in machine.state.experiments.values()
-    }
+    return {each.id: _seen(machine, each, store) for each in machine.state.experiments.values()}
+
+
+def _seen(machine: Machine, experiment: Experiment, store: Store | None = None) -> Shown:
+    """Return what a machine shows of an experiment; without a store, it has not trained."""
+    view = experiment_view(
+        machine.state,
+        {} if store is None else ProgressCache(store),
+        experiment,
+        living=machine.indexes.unfinished_trials(experiment.id),
+        sentence=lambda _: None,
+        verdict_of=None if store is None else store.verdict,
+        trackers=() if store is None else store.tracked.states(experiment.id),
+    )
+    own = [c for c in machine.state.checkpoints.values() if c.experiment_id == experiment.id]
+    return {"experiment": _fields(view), "checkpoints": [_fields(each) for each in own]}
 
 
 def _fields(view: Wire) -> Fields:
@@ -154,20 +190,24 @@ def _differences(
         both = [each[number] for each in (shown, expected) if number in each]
         if len(both) == 2 and not any(one["experiment"]["state"] in _OVER for one in both):
             continue
-        one, other = (_parts(each.get(number)) for each in (shown, expected))
-        for key in sorted(one.keys() | other.keys()):
-            if key not in other:
-                yield f"the master shows {key}, which is unknown by {what}"
-            elif key not in one:
-                yield f"the master does not show {key}, which is there by {what}"
-            else:
-                yield from (f"{key}: {line}" for line in _changed(one[key], other[key], what))
+        one, other = (_parts(each[number]) if number in each else {} for each in (shown, expected))
+        yield from _contrasted(one, other, what)
 
 
-def _parts(shown: Shown | None) -> dict[str, Fields]:
+def _contrasted(
+    one: Mapping[str, Fields], other: Mapping[str, Fields], what: str
+) -> Iterator[str]:
+    for key in sorted(one.keys() | other.keys()):
+        if key not in other:
+            yield f"the master shows {key}, which is unknown by {what}"
+        elif key not in one:
+            yield f"the master does not show {key}, which is there by {what}"
+        else:
+            yield from (f"{key}: {line}" for line in _changed(one[key], other[key], what))
+
+
+def _parts(shown: Shown) -> dict[str, Fields]:
     """Return the experiment, its trials and its checkpoints, by kind and number."""
-    if shown is None:
-        return {}
     experiment, trials = dict(shown["experiment"]), shown["experiment"]["trials"]
     experiment["trials"] = [each["id"] for each in trials]
     return {

@@ -35,7 +35,6 @@ from det_jupyter.contract.messages import ExperimentRow, State
 from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.master.machine.rules.outcome import MAX_LOSSES
 from tests.processes import DetHome, processes_below
-from tests.soak import shown
 from tests.soak.collected import (
     StoredExperiment,
     StoredHome,
@@ -45,6 +44,8 @@ from tests.soak.collected import (
 )
 from tests.soak.faults import Cell, Fault, Faults, draw
 from tests.soak.judge import CHECKPOINTS, differences, inconsistencies, leftovers
+from tests.soak.restored import wrong_sightings
+from tests.soak.shown import Sighting, ask, keep, look
 from tests.soak.surroundings import Elsewhere, Onlooker, Server, Waiting
 from tests.soak.tables import damages
 from tests.soak.trial import COMPARED, Kind, submit
@@ -79,6 +80,7 @@ class Report:
     hits: Counter[Cell] = field(default_factory=Counter)
     actions: Counter[str] = field(default_factory=Counter)
     experiments: int = 0  # that were judged
+    sightings: int = 0  # answers of masters about experiments that were not over, too
     problems: list[str] = field(default_factory=list)
 
 
@@ -111,6 +113,7 @@ class Soak:
         self._elsewhere = Elsewhere(self._client, self._folder, elsewhere or {})
         self._expected: dict[Kind, StoredExperiment] = {}
         self._judged: set[int] = set()
+        self._sightings: list[Sighting] = []
 
     @property
     def _data(self) -> Path:
@@ -200,6 +203,9 @@ class Soak:
                 views = {view.id: view for view in self._acting.experiments()}
                 if all(views[number].state.is_terminal for number in self._user.compared):
                     over.set()
+                number = rng.choice(list(views))
+                if (sighting := look(self._acting, self._data, number)) is not None:
+                    self._sightings.append(sighting)
 
     def _inject(self, fault: Fault, over: threading.Event, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
@@ -227,6 +233,9 @@ class Soak:
                 self._note_lasting(lambda: self._problems_with(view.id), f"experiment {view.id}: ")  # noqa: B023
         self._note_lasting(self._slot_problems, timeout_s=_PATIENCE_S)
         self._note_lasting(self._damages)
+        self._note(wrong_sightings(self._data, self._sightings))
+        self.report.sightings += len(self._sightings)
+        self._sightings = []
         self._note(self._user.problems)
         self._user.problems = []
         self.report.actions = self._user.actions
@@ -244,17 +253,15 @@ class Soak:
         return self._patiently(self._client.experiments)
 
     def _read(self, number: int) -> StoredExperiment:
-        return read_experiment(
-            self._data, self._patiently(lambda: shown.ask(self._client, number))
-        )
+        return read_experiment(self._data, self._patiently(lambda: ask(self._client, number)))
 
     def _read_home(self) -> StoredHome:
         """Return what is below the home, with what the master shows now."""
-        self._patiently(lambda: shown.keep(self._client, self._home.path))
+        self._patiently(lambda: keep(self._client, self._home.path))
         return read_home(self._home.path)
 
     def _damages(self) -> list[str]:
-        self._patiently(lambda: shown.keep(self._client, self._home.path))
+        self._patiently(lambda: keep(self._client, self._home.path))
         return damages(self._home.path)
 
     def _problems_with(self, number: int) -> list[str]:
