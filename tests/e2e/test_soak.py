@@ -22,9 +22,10 @@ from tests.soak.damages import ELEVEN, MORE, Copy, copy_of, judge, pack
 from tests.soak.faults import CELLS, Fault, draw
 from tests.soak.judge import differences
 from tests.soak.restored import wrong_sightings
-from tests.soak.shown import look
+from tests.soak.shown import FILE, look
 from tests.soak.soak import SIMULATED, Soak
 from tests.soak.tables import TABLES
+from tests.soak.walk import changed_shown, changes
 
 pytestmark = pytest.mark.e2e
 
@@ -162,6 +163,15 @@ def test_packed_times_are_read_as_well(soak: Soak, home: DetHome, tmp_path: Path
         assert judge(copy, expected) == []
 
 
+def test_a_trial_may_have_runs_without_progress(
+    soak: Soak, home: DetHome, tmp_path: Path
+) -> None:
+    expected = soak.expected["class"]
+    with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
+        copy.execute("DELETE FROM progress")
+        assert not any("series_runs" in line for line in judge(copy, expected))
+
+
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
@@ -214,6 +224,32 @@ def test_a_damage_is_found(soak: Soak, home: DetHome, tmp_path: Path, name: str)
         damage(copy)
         told = judge(copy, expected)
     assert any(sentence in line for line in told), told
+
+
+def test_each_value_that_is_judged_is_found_if_it_is_another(
+    soak: Soak, home: DetHome, tmp_path: Path
+) -> None:
+    expected, unseen = soak.expected["class"], []
+
+    def is_found(copy: Copy) -> bool:
+        try:
+            return bool(judge(copy, expected))
+        except (ValueError, LookupError):  # it cannot be read: the soak ends
+            return True
+
+    with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
+        for change in changes(database_of(copy)):
+            change.make(database_of(copy))
+            unseen += [change.what] * (not is_found(copy))
+            change.make(database_of(copy), back=True)
+        assert judge(copy, expected) == []
+        kept = copy.home / FILE
+        before = kept.read_text()
+        for what, text in changed_shown(kept, expected.id):
+            kept.write_text(text)
+            unseen += [what] * (not is_found(copy))
+            kept.write_text(before)
+    assert unseen == []
 
 
 @pytest.mark.long

@@ -170,6 +170,7 @@ def _numbers(db: sqlite3.Connection) -> Iterator[str]:
 
 def _feed(db: sqlite3.Connection) -> Iterator[str]:
     before, marks = 0.0, set()
+    runs = set(db.execute("SELECT trial_id, run FROM series_runs"))
     for seq, at, kind, *of, first, last, text in db.execute(
         "SELECT seq, at, kind, experiment_id, trial_id, first_step, last_step, json "
         "FROM feed ORDER BY seq"
@@ -177,6 +178,8 @@ def _feed(db: sqlite3.Connection) -> Iterator[str]:
         item = json.loads(text)
         if kind == "metrics":
             yield from _metrics_row(seq, at, first, last, item)
+            if (of[1], item["run"]) not in runs:
+                yield f"feed {seq}: run {item['run']} of trial {of[1]} is unknown"
             continue
         if (first, last) != (None, None):
             yield f"feed {seq}: a {kind} of steps {first} to {last}"
@@ -265,7 +268,8 @@ def _runs(db: sqlite3.Connection) -> Iterator[str]:
             _, trial_id, run = map(int, event["allocation_id"].split("."))
             reports[kind][trial_id, run].add(event["at"])
     started, exited = reports.values()
-    there = {trial_id for (trial_id,) in db.execute("SELECT trial_id FROM progress")}
+    # A trial whose runs have all been killed at their start has no progress.
+    there = {number for (number,) in db.execute("SELECT trial_id FROM feed WHERE kind = 'trial'")}
     rows = {
         (trial_id, run): times
         for trial_id, run, *times in db.execute(
