@@ -163,9 +163,7 @@ def test_packed_times_are_read_as_well(soak: Soak, home: DetHome, tmp_path: Path
         assert judge(copy, expected) == []
 
 
-def test_a_trial_may_have_runs_without_progress(
-    soak: Soak, home: DetHome, tmp_path: Path
-) -> None:
+def test_a_trial_may_have_runs_without_progress(soak: Soak, home: DetHome, tmp_path: Path) -> None:
     expected = soak.expected["class"]
     with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
         copy.execute("DELETE FROM progress")
@@ -261,6 +259,7 @@ def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(soak: Soak) -> 
     report = soak.finish()
     assert report.problems == []
     assert set(report.faults) == set(FAULTS)
+    assert report.sightings > 0
 
 
 def test_faults_are_drawn_from_the_seed_and_some_freezes_are_long() -> None:

@@ -6,6 +6,7 @@ A round:    experiments of several kinds are submitted, each with a client that 
 judged:     compared experiments against one that nothing has disturbed (judge.differences)
             all others: they have ended as COMPLETED or CANCELED (an ERROR would be no fault of the
             trial), and are consistent (judge.inconsistencies)
+            what masters have shown is what the events give, also while experiments trained
             no trial holds a slot, all slots are there, waiting clients have ended, and a page
             that is opened shows what the master stores
 at the end: all experiments are deleted, and everything is stopped: nothing is left

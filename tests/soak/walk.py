@@ -1,5 +1,5 @@
-"""Changes a value of each column of the database, and of each field of its JSON, one at a time.
-And each field of what the master has shown.
+"""Changes a value of each column of the database, of each field of its JSON, and of what the
+master has shown, one at a time.
 
     number       another one            text     one with a letter more
     bytes        one with a bit flipped  JSON    each field of the outermost object, likewise
