@@ -70,6 +70,7 @@ _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preem
 _SETTLED_S = 60.0
 _DELETED_S = 1.0  # for an experiment to be deleted, while others are
 _ABSENT_S = 0.05  # pause after a fault for which there was no process
+_LOOKED_AT = 4  # experiments, each half second
 _PATIENCE_S = 300.0  # for a master, or all agents, to be there again
 
 
@@ -204,9 +205,9 @@ class Soak:
                 views = {view.id: view for view in self._acting.experiments()}
                 if all(views[number].state.is_terminal for number in self._user.compared):
                     over.set()
-                number = rng.choice(list(views))
-                if (sighting := look(self._acting, self._data, number)) is not None:
-                    self._sightings.append(sighting)
+                for number in rng.sample(list(views), min(_LOOKED_AT, len(views))):
+                    if (sighting := look(self._acting, self._data, number)) is not None:
+                        self._sightings.append(sighting)
 
     def _inject(self, fault: Fault, over: threading.Event, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
