@@ -9,7 +9,6 @@ A Session sends requests over HTTP with the master's token. It returns the answe
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import subprocess
@@ -17,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,22 +122,6 @@ class Session:
         """Return the JSON answer to DELETE."""
         return self._request("DELETE", path, repeatable=False)
 
-    def stream(self, path: str, **params: Any) -> Generator[Any, None, None]:
-        """Yield the JSON lines of an endless answer; an empty line (heartbeat) yields None."""
-        # The master sends a line every 15 s at least; without one for 40 s it is gone.
-        timeout = httpx.Timeout(40.0, connect=2.0)
-        try:
-            with self._http.stream(
-                "GET", path, params=_without_none(params), timeout=timeout
-            ) as response:
-                if response.is_error:
-                    response.read()
-                    raise _error_of(response)
-                for line in _split_lines(response.iter_bytes()):
-                    yield json.loads(line) if line else None
-        except httpx.TransportError as error:
-            raise _unreachable(error, self.info) from None
-
     def close(self) -> None:
         """Close the connections."""
         for close in self._closers:
@@ -209,14 +192,6 @@ def _unreachable(
     return MasterUnreachable(
         f"the det_jupyter master at {asked.url} does not answer ({error}); {advice}"
     )
-
-
-def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield lines; httpx's `iter_lines` also splits at U+2028, which JSON strings may contain."""
-    rest = b""
-    for part in parts:
-        *lines, rest = (rest + part).split(b"\n")
-        yield from lines
 
 
 def _was_not_sent(error: httpx.TransportError) -> bool:

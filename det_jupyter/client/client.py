@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -418,26 +417,9 @@ class Client:
         """Return a document of the reader, to be followed (contract/messages/pages.py)."""
         return FollowedDocument(self.session, name, **args)
 
-    def items(self, experiment_id: int, *, after: int) -> Generator[FeedItem, None, None]:
-        """Yield the feed items of an experiment that are there, numbers above `after`."""
-        query = {"after": after, "experiment_id": experiment_id}
-        with closing(self.session.stream("/feed", **query)) as lines:
-            for line in lines:
-                if line is not None:
-                    yield FeedItem.model_validate(line)
-
-    def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
-        """Yield the feed items of an experiment, numbers above `after`; None is a heartbeat."""
-        return self._follow(after=after, experiment_id=experiment_id)
-
-    def changes(self, *, after: int) -> Generator[FeedItem | None, None, None]:
-        """Yield the feed items of all experiments, without their data; None is a heartbeat."""
-        return self._follow(after=after, brief="true")
-
-    def _follow(self, **query: Any) -> Generator[FeedItem | None, None, None]:
-        with closing(self.session.stream("/feed", follow="true", **query)) as lines:
-            for line in lines:
-                yield None if line is None else FeedItem.model_validate(line)
+    def items(self, experiment_id: int, *, after: int) -> list[FeedItem]:
+        """Return the first feed items of an experiment after the number `after`."""
+        return self._get_all(FeedItem, f"/experiments/{experiment_id}/feed", after=after)
 
 
 def _body(request: Wire | None) -> Any:

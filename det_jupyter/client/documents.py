@@ -141,8 +141,11 @@ class FollowedDocument:
 
     def _received(self, socket: WebSocket, tick_s: float) -> Iterator[Document | None]:
         heard_at = time.monotonic()
+        assert socket.sock is not None
+        readable = select.poll()
+        readable.register(socket.sock, select.POLLIN)
         while not self._is_closed:
-            if not select.select([socket.fileno()], [], [], tick_s)[0]:
+            if not readable.poll(tick_s * 1000):
                 if time.monotonic() - heard_at > _SILENT_S:
                     raise MasterUnreachable("the reader does not answer")
                 yield None

@@ -222,7 +222,7 @@ class Replica:
 
     def _read_feed(self, store: Store, news: News) -> None:
         """Read which experiments have new rows: progress, verdicts, metrics."""
-        while items := store.feed.after(self._feed_seq, None, _PAGE, is_brief=True):
+        while items := store.feed.news_after(self._feed_seq, _PAGE):
             for item in items:
                 if item.kind == "cluster":
                     news.is_cluster = True

@@ -140,7 +140,7 @@ class MlflowSender:
         for item in items:
             if item.trial_id is not None:
                 by_trial.setdefault(item.trial_id, []).extend(points_in(item))
-        if any("config" in item.data for item in items if item.kind == "experiment"):
+        if any(item.kind == "config" for item in items):
             known = {trial_id for number, trial_id in self._runs if number == work.id}
             for trial_id in work.runs.keys() | known:  # labels, the description may have changed
                 by_trial.setdefault(trial_id, [])

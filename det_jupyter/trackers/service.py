@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
-from itertools import islice
 from typing import Protocol
 
 from det_jupyter.client.client import Client
@@ -20,8 +18,6 @@ from det_jupyter.contract.messages.trackers import MOST_OF_PROBLEM
 from det_jupyter.contract.values.text import shortened
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import RunFacts, facts_of
-
-_ITEMS_AT_ONCE = 500
 
 
 class Unreachable(Exception):
@@ -58,18 +54,14 @@ class Source:
 
     def pages(self, experiment_id: int, after: int) -> Iterator[list[FeedItem]]:
         """Yield the feed items of an experiment after a number, some at a time."""
-        while True:
-            with closing(self._client.items(experiment_id, after=after)) as found:
-                items = list(islice(found, _ITEMS_AT_ONCE))
-            if not items:
-                return
+        while items := self._client.items(experiment_id, after=after):
             self._drop_outdated(experiment_id, items)
             yield items
             after = items[-1].seq
 
     def _drop_outdated(self, experiment_id: int, items: Iterable[FeedItem]) -> None:
         for item in items:
-            if item.kind == "experiment" and "config" in item.data:
+            if item.kind == "config":
                 self._experiments.pop(experiment_id, None)
             elif item.kind == "checkpoint":
                 self._checkpoints.pop(experiment_id, None)

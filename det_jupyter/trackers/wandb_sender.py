@@ -63,7 +63,7 @@ class WandbSender:
         for items in self._source.pages(work.experiment_id, seq):
             seq = items[-1].seq
             touched |= {item.trial_id for item in items if item.trial_id is not None}
-            if any("config" in item.data for item in items if item.kind == "experiment"):
+            if any(item.kind == "config" for item in items):
                 # Labels and the description may have changed, of trials that are over too.
                 touched |= {each.id for each in self._source.experiment(work.experiment_id).trials}
         facts = dict(self._facts(work.experiment_id, sorted(touched)))

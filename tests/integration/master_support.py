@@ -56,7 +56,7 @@ from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_logs import read_page
 from tests.forks import Fork, fork_source
-from tests.processes import processes_of, wait_until
+from tests.processes import DetHome, wait_until
 from tests.unit.master.machine_invariants import check_machine
 
 AGENT = "here"
@@ -188,7 +188,9 @@ class Bench:
 
     def feed(self) -> list[tuple[str, dict[str, Any]]]:
         """Return kind and data of every feed item."""
-        return [(item.kind, item.data) for item in self.store.feed.after(0, None, 10_000)]
+        numbers = [0, *self.service.machine.state.experiments]
+        items = [item for n in numbers for item in self.store.feed.after(0, n, 10_000)]
+        return [(item.kind, item.data) for item in sorted(items, key=lambda item: item.seq)]
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return every metrics record."""
@@ -408,7 +410,4 @@ def master_process(home: Path) -> Iterator[MasterProcess]:
     finally:
         if master.is_running:
             master.end()
-        left = processes_of(home)
-        for process in left:
-            process.kill()
-        assert not left, f"processes left behind: {left}"
+        DetHome(home).assert_nothing_left()

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import Capsule, ExperimentView, LogQuery
+from det_jupyter.contract.messages import Capsule, LogQuery
 from det_jupyter.contract.run.output_lines import OutputLines
 from det_jupyter.contract.trial.captured import code_key
 from det_jupyter.master.background.cleanup import sweep
 from det_jupyter.master.service.database import open_database
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_logs import Logs, read_page
-from det_jupyter.view.live import LiveExperiment
 from tests.integration.master_support import (
     Bench,
     bench_with_trial,
@@ -65,63 +64,36 @@ def test_a_large_hyperparameter_is_stored_a_few_times_and_not_with_each_report(
         chunk = make_chunk([progress(step), validation(step, 0.5)], offset=offset)
         bench.report(chunk)
         offset += chunk.size_bytes
-    items = [item for item in bench.store.feed.after(0, None, 10_000) if item.kind == "trial"]
-    assert items[0].data["hparams"]["table"] == large
-    assert all("hparams" not in item.data for item in items[1:])
-    assert file_bytes(bench.store) < 10_000_000  # one event, two snapshots, two items
-    # Followers get it all the same.
+    assert file_bytes(bench.store) < 8_000_000  # one event, and two snapshots
     view = bench.service.views.experiment(1)
     assert view.trials[0].hparams["table"] == large
     bench.store.close()
 
 
-def test_a_configuration_is_not_sent_again_with_progress(bench: Bench) -> None:
-    bench.report(gang_started())
-    known = bench.store.feed.after(0, 1, 10_000)[-1].seq
-    offset = 0
-    for step in (5, 9):
-        chunk = make_chunk([progress(step)], offset=offset)
-        bench.report(chunk)
-        offset += chunk.size_bytes
-    items = [
-        item for item in bench.store.feed.after(known, 1, 10_000) if item.kind == "experiment"
-    ]
-    assert items
-    assert all("config" not in item.data and "capsule" not in item.data for item in items)
-
-
-def test_whoever_follows_late_comes_to_the_same_as_whoever_asks(bench: Bench) -> None:
-    copy = LiveExperiment(
-        bench.service.views.experiment(1), [], [], bench.service.views.experiment(1).last_seq
-    )
-    first = make_chunk([started(), first_step(), progress(5)])
-    bench.report(first)
-    second = make_chunk([validation(10, 0.5), progress(20)], offset=first.size_bytes)
-    bench.report(second)
-    for _ in bench.store.feed.compact(1, before=2000.0):
-        pass
-    for item in bench.store.feed.after(copy.seq, 1, 1000):
-        copy.apply(item)
-    assert _without_reasons(copy.experiment) == _without_reasons(bench.service.views.experiment(1))
-
-
-def _without_reasons(view: ExperimentView) -> dict[str, Any]:
-    return view.model_dump(mode="json", exclude={"last_seq"})
-
-
-def test_states_that_others_have_followed_are_deleted_when_they_are_old(bench: Bench) -> None:
-    chunk = make_chunk([started(), first_step(), validation(10, 0.5), validation(20, 0.4)])
+def test_each_experiment_and_trial_has_one_mark_with_the_number_of_its_last_change(
+    bench: Bench,
+) -> None:
+    chunk = make_chunk([started(), first_step(), validation(10, 0.5)])
     bench.report(chunk)
-    before = bench.feed()
-    for _ in bench.store.feed.compact(1, before=1000.0):  # later than all of them
-        pass
-    assert bench.feed() == before
-    for _ in bench.store.feed.compact(1, before=1000.5):
-        pass
+    before = bench.store.feed.last_seq
+    bench.report(make_chunk([validation(20, 0.4)], offset=chunk.size_bytes))
     kinds = [kind for kind, _ in bench.feed()]
-    assert kinds.count("experiment") <= 2  # the last, and the last complete one
-    assert kinds.count("trial") <= 2
+    assert (kinds.count("experiment"), kinds.count("trial"), kinds.count("cluster")) == (1, 1, 1)
+    assert {"experiment", "trial"} <= {item.kind for item in bench.store.feed.after(before, 1, 9)}
     assert [r["steps_completed"] for r in bench.metrics()] == [10, 20]
+
+
+def test_marks_of_an_older_version_are_replaced(bench: Bench) -> None:
+    with closing(sqlite3.connect(bench.store.path)) as db, db:
+        db.execute("ALTER TABLE feed ADD COLUMN is_passing INTEGER NOT NULL DEFAULT 0")
+        for state in ("ACTIVE", "PAUSED"):
+            db.execute(
+                "INSERT INTO feed (at, kind, experiment_id, json) VALUES (1, 'experiment', 1, ?)",
+                (f'{{"state": "{state}"}}',),
+            )
+    bench.service.announce_experiment(1)
+    marks = [data for kind, data in bench.feed() if kind == "experiment"]
+    assert marks == [{}]
 
 
 def test_of_each_rank_the_newest_lines_are_kept_and_one_says_what_was_cut(tmp_path: Path) -> None:
@@ -166,14 +138,14 @@ def test_a_database_from_before_it_could_shrink_learns_it(tmp_path: Path) -> Non
     path = tmp_path / "old.sqlite3"
     Store(path).close()
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("ALTER TABLE feed DROP COLUMN is_whole")
+        db.execute("ALTER TABLE logs DROP COLUMN agent")
         db.execute("PRAGMA auto_vacuum = NONE")
         db.execute("VACUUM")
     db.close()
     store = Store(path)
     assert not store.give_back()
-    store.feed.add_item("trial", 1.0, experiment_id=1, trial_id=1, text="{}", is_whole=False)
-    assert [item.data for item in store.feed.after(0, None, 10)] == [{}]
+    store.feed.mark("trial", 1.0, 1, 1)
+    assert [item.data for item in store.feed.after(0, 1, 10)] == [{}]
     store.close()
     with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("PRAGMA auto_vacuum").fetchone() == (2,)

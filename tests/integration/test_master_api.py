@@ -62,7 +62,15 @@ def assert_refused(answer: httpx.Response, status: int, error: str, *parts: str)
 
 
 @pytest.mark.parametrize(
-    "path", ["/master", "/experiments", "/openapi.json", "/feed", "/agents/x/commands", "/nothing"]
+    "path",
+    [
+        "/master",
+        "/experiments",
+        "/openapi.json",
+        "/experiments/1/feed",
+        "/agents/x/commands",
+        "/nothing",
+    ],
 )
 @pytest.mark.parametrize("token", ["", "Bearer wrong", "Basic x", "Bearer \xe9"])
 def test_nothing_is_told_without_the_token(http: httpx.Client, path: str, token: str) -> None:
@@ -106,7 +114,7 @@ def test_the_contract_is_published(http: httpx.Client) -> None:
         "/experiments/99",
         "/experiments/99/curves",
         "/experiments/99/checkpoints",
-        "/feed?experiment_id=99",
+        "/experiments/99/feed",
         "/trials/99",
         "/trials/99/logs",
         "/trials/99/timings",
@@ -237,8 +245,8 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         )
         curves = http.get("/experiments/1/curves", params={"max_points": 4}).json()
         assert curves[0]["values"] == [None, 1.0]
-        feed = http.get("/feed", params={"experiment_id": 1}).text.splitlines()
-        assert '"state":"COMPLETED"' in "".join(feed)
+        feed = http.get("/experiments/1/feed").json()
+        assert {"experiment", "trial", "metrics"} <= {item["kind"] for item in feed}
         assert_refused(http.post("/experiments/1/pause"), 409, "Conflict", "completed")
         assert http.post("/experiments/1/kill").json()["state"] == "COMPLETED"
         http.post("/master/stop", json={"everything": True})

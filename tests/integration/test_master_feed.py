@@ -1,19 +1,18 @@
-"""Followers get all items after their number, first stored ones, then new ones."""
+"""What is read of the feed after a number, and the curves in it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages import Curve, FeedItem
+from det_jupyter.contract.messages import Curve
 from det_jupyter.contract.run.journal import to_line
 from det_jupyter.errors import Conflict
-from det_jupyter.master.service.feed import follow
 from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
 from tests.integration.master_support import (
@@ -35,64 +34,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield bench
 
 
-def lines_of(bench: Bench, *, after: int = 0, experiment: int | None = 1) -> AsyncIterator[bytes]:
-    return follow(
-        bench.store.feed,
-        bench.service.commits,
-        after=after,
-        experiment_id=experiment,
-        is_endless=True,
-        heartbeat_s=0.01,
-    )
-
-
-async def next_items(lines: AsyncIterator[bytes]) -> list[FeedItem]:
-    async for part in lines:
-        if part != b"\n":
-            return [FeedItem.model_validate(json.loads(line)) for line in part.splitlines()]
-    return []
-
-
-def test_a_follower_can_begin_anywhere(bench: Bench) -> None:
-    everything = bench.store.feed.after(0, None, 1000)
+def test_the_feed_is_read_from_any_number(bench: Bench) -> None:
+    asyncio.run(bench.service.submit(make_request()))
+    everything = bench.store.feed.news_after(0, 1000)
+    assert {item.experiment_id for item in everything} == {0, 1, 2}
     for after in range(len(everything) + 1):
         last = everything[after - 1].seq if after else 0
-        found = bench.store.feed.after(last, 1, 1000)
-        assert [item.seq for item in found] == [item.seq for item in everything[after:]]
-
-
-def test_what_was_and_what_comes_is_heard_once_each(bench: Bench) -> None:
-    async def scenario() -> tuple[list[FeedItem], list[FeedItem]]:
-        lines = lines_of(bench)
-        before = await next_items(lines)
-        waiting = asyncio.create_task(next_items(lines))
-        await asyncio.sleep(0)
-        bench.report(
-            make_chunk([batches(3, [0.3])], offset=bench.store.offset("1.1.1", "journal-0"))
-        )
-        after = await waiting
-        bench.service.end_streams()
-        assert await next_items(lines) == []
-        return before, after
-
-    before, after = asyncio.run(scenario())
-    assert [item.data["first"] for item in before if item.kind == "metrics"] == [1, 2]
-    assert [item.data["first"] for item in after if item.kind == "metrics"] == [3]
-    assert after[0].seq > before[-1].seq
-    assert len({item.seq for item in before + after}) == len(before + after)
-
-
-def test_a_quiet_feed_gives_signs_of_life(bench: Bench) -> None:
-    async def first_line() -> bytes:
-        return await anext(lines_of(bench, after=bench.store.feed.last_seq))
-
-    assert asyncio.run(first_line()) == b"\n"
-
-
-def test_a_follower_hears_of_its_experiment_alone(bench: Bench) -> None:
-    asyncio.run(bench.service.submit(make_request()))
-    heard = {item.experiment_id for item in bench.store.feed.after(0, 2, 1000)}
-    assert heard == {0, 2}  # 0: slots or queues have changed, which all followers get
+        assert bench.store.feed.news_after(last, 1000) == everything[after:]
+        own = [item.seq for item in everything[after:] if item.experiment_id == 2]
+        assert [item.seq for item in bench.store.feed.after(last, 2, 1000)] == own
+    assert bench.store.feed.news_after(0, 2) == everything[:2]
 
 
 def test_an_agent_hears_commands_in_between_signs_of_life(bench: Bench) -> None:

@@ -127,9 +127,6 @@ def test_a_whole_run_in_one_batch(bench: Bench) -> None:
     assert view.trials[0].allocation is None
     assert bench.service.machine.state.checkpoints["u"].searcher_metric == 0.25
     assert bench.commands()[-1] == "close_run"
-    # Followers get all states in between.
-    trials = [data["allocation"] for kind, data in bench.feed() if kind == "trial"]
-    assert any(run is not None and run["first_step_at"] for run in trials)
 
 
 def test_numbers_that_json_has_no_word_for_survive(bench: Bench) -> None:
@@ -169,9 +166,8 @@ def test_progress_alone_does_not_make_the_feed_grow(bench: Bench) -> None:
         bench.report(chunk)
         offset += chunk.size_bytes
     items = bench.feed()
-    assert len(items) == size + 2
-    assert sorted(kind for kind, _ in items[size:]) == ["experiment", "trial"]
-    assert [data["progress"] for _, data in items[size:]] == [0.05, 0.05]
+    assert len(items) == size
+    assert sorted(kind for kind, _ in items[-2:]) == ["experiment", "trial"]
     assert bench.service.views.experiment(1).trials[0].steps_completed == 5
 
 

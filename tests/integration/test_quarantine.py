@@ -493,9 +493,10 @@ def test_rows_that_cannot_be_read_keep_nobody_from_the_others(
 
 
 def test_a_page_of_rows_that_cannot_be_read_ends_no_feed(bench: Bench) -> None:
-    last = bench.store.feed.last_seq
+    last = bench.store.feed.after(0, A, 1000)[-1].seq
     damage(bench, "feed", "{", f"seq < {last}")
-    assert [item.seq for item in bench.store.feed.after(0, None, 1)] == [last]
+    assert [item.seq for item in bench.store.feed.after(0, A, 1)] == [last]
+    assert bench.store.feed.news_after(0, 1)
 
 
 # Which experiment is at fault

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,17 +196,13 @@ def test_logs_of_a_trial_of_another_experiment_are_refused_with_the_own_ones(
 def test_the_feed_has_what_followed_a_number(routes: Routes) -> None:
     submit(routes)
     submit(routes)
-    lines = routes.ask("GET", "/feed").text.splitlines()
-    mine = routes.ask("GET", "/feed", params={"experiment_id": 2}).text.splitlines()
-    assert 0 < len(mine) < len(lines)
-    # 0: a change of the cluster, which all followers get
-    assert {json.loads(line)["experiment_id"] for line in mine} == {0, 2}
-    brief = routes.ask("GET", "/feed", params={"experiment_id": 2, "brief": True}).text
-    assert '"name"' in "".join(mine)
-    assert '"name"' not in brief
-    last = routes.service.store.feed.last_seq
-    assert routes.ask("GET", "/feed", params={"after": last}).text.strip() == ""
-    assert "no experiment 9" in routes.refused(404, "GET", "/feed", params={"experiment_id": 9})
+    items = routes.get("/experiments/2/feed")
+    assert {item["experiment_id"] for item in items} == {2}
+    first, *rest = (item["seq"] for item in items)
+    after = routes.get("/experiments/2/feed", after=first)
+    assert [item["seq"] for item in after] == rest
+    assert routes.get("/experiments/2/feed", after=rest[-1]) == []
+    assert "no experiment 9" in routes.refused(404, "GET", "/experiments/9/feed")
 
 
 def test_series_of_a_trial_and_of_an_agent(routes: Routes) -> None:
@@ -245,7 +240,7 @@ def test_what_does_not_exist_is_named_with_its_number(routes: Routes) -> None:
     for path, what, number in (
         ("/experiments/9", "experiment", 9),
         ("/trials/9", "trial", 9),
-        ("/feed?experiment_id=9", "experiment", 9),
+        ("/experiments/9/feed", "experiment", 9),
         ("/experiments/1/logs?trial_id=9", "trial", 9),
         ("/checkpoints/9", "", 0),
     ):

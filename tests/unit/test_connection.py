@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 import subprocess
@@ -78,13 +77,6 @@ def test_a_refused_configuration_keeps_its_problems_apart() -> None:
     with pytest.raises(ConfigError) as caught:
         session(lambda request: httpx.Response(422, json=body)).post("/x", {})
     assert said(caught.value.problems) == ["a: wrong", "b: wrong"]
-
-
-def test_lines_are_split_at_line_ends_only() -> None:
-    lines = [{"text": "one\u2028two\u0085"}, {"text": "three"}]
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines) + "\n"
-    answer = session(lambda request: httpx.Response(200, content=text.encode()))
-    assert list(answer.stream("/feed")) == [*lines, None]
 
 
 def dead_then_alive(asked: list[str]) -> Callable[[httpx.Request], httpx.Response]:

@@ -17,7 +17,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.paths import write_private
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import BACKGROUND
-from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound
+from det_jupyter.errors import DetError, MasterUnreachable, NotFound
 from tests.problems import refusal
 from tests.processes import at_home, wait_until
 from tests.unit.test_connection import ClosedTransport, Masters, info, own_info, session
@@ -115,19 +115,6 @@ def test_a_master_that_was_replaced_while_it_was_silent_is_asked_at_its_new_plac
     uncertain = r":1 does not answer \(timed out\); what was asked may be done or not"
     with pytest.raises(MasterUnreachable, match=uncertain):  # not: kill the one that answers
         session(answer, successor=2).post("/experiments", {})
-
-
-def test_an_answer_without_end_that_breaks_off_is_an_error() -> None:
-    def lines(request: httpx.Request) -> httpx.Response:
-        if request.url.path.endswith("/refused"):
-            return httpx.Response(409, json=refusal("Conflict", "it has ended"))
-        assert request.extensions["timeout"]["read"] > 15.0  # a line comes at least as often
-        raise httpx.ReadError("reset", request=request)
-
-    with pytest.raises(MasterUnreachable, match=r"does not answer \(reset\)"):
-        next(session(lines).stream("/feed", since=None))
-    with pytest.raises(Conflict, match="it has ended"):
-        next(session(lines).stream("/refused"))
 
 
 def test_a_master_that_is_stopped_is_named_with_what_continues_it() -> None:

@@ -84,7 +84,6 @@ class ExperimentRows(Wire):
     rows: list[ExperimentRow]
     num_more: int = 0  # number of further rows beyond the limit
     num_archived: int = 0  # number of archived ones that the query left out
-    last_seq: int = 0  # number of the last feed item that the rows include
     disks: list[DiskStatus] = []  # disks that are full, or will be soon
 
 

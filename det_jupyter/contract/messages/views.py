@@ -262,7 +262,6 @@ class ExperimentView(StoredExperiment):
     search: SearchView | None = None
     trials: list[TrialView] = []
     trackers: list[TrackerState] = []  # services that it is sent to
-    last_seq: int = 0  # number of the last feed item about it
 
     @property
     def plain_trainer(self) -> str:
@@ -307,17 +306,15 @@ class TimingsView(Wire):
 class FeedItem(Wire):
     """One numbered item of the feed. `kind`:
 
-    experiment, trial: `data` is the new ExperimentView (without trials) or TrialView. What is
-        large and has not changed is left out: config, capsule, hparams.
-    metrics: a MetricsReported or BatchMetrics record. checkpoint: a CheckpointView.
+    metrics: `data` is a MetricsReported or BatchMetrics record.
     truncated: the trial restarts at `data["steps_completed"]`; its later metrics are discarded.
-    cluster: slots, queues or reasons have changed; `data` is empty, GET /cluster returns them.
-        The followers of all experiments get it, with experiment_id 0.
+    experiment, config, trial, checkpoint, cluster: that has changed, `config` is the experiment's
+        and `checkpoint` one of the trial's; `data` is empty.
     """
 
     seq: int
     at: float
-    kind: Literal["experiment", "trial", "metrics", "checkpoint", "truncated", "cluster"]
+    kind: Literal["metrics", "truncated", "experiment", "config", "trial", "checkpoint", "cluster"]
     experiment_id: int
     trial_id: int | None = None
     data: dict[str, Any]

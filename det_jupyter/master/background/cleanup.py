@@ -1,8 +1,7 @@
-"""Keeps stored data within bounds, in small steps: feed, free space, series, blobs, code.
+"""Keeps stored data within bounds, in small steps: free space, series, blobs, code.
 
     every 10 s             measured series are packed, and old ones rolled up
-    every minute           states in the feed that newer ones replace are deleted (store.py), and
-                           pages that the database does not use are returned to the file system
+    every minute           pages that the database does not use are returned to the file system
     at the start, every    blobs and unpacked modules that no experiment refers to are deleted, and
       hour, and after a    incomplete checkpoints of ranks that were killed; addresses of alerts
       deletion
@@ -36,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 _PERIOD_S = 60.0
 _SWEEP_S = 3600.0
-_REPLACED_S = 60.0  # the age at which states that newer ones replace are deleted
 _PACKING_S = 10.0
 _GRACE_S = 3600.0  # for files that are stored before an experiment refers to them
 _DELETING = ".doomed-"  # prefix of the names of files that are being deleted
@@ -45,12 +43,11 @@ _DELETING = ".doomed-"  # prefix of the names of files that are being deleted
 async def clean_up(service: Service) -> None:
     """Run the clean-up once a minute, until cancelled."""
     swept_at, num_swept = -_SWEEP_S, -1  # num_swept: how many experiments there were then
-    cleaned_at = 0.0
     while True:
         try:
             now = time.time()
-            await _clean_up_database(service, since=cleaned_at, now=now)
-            cleaned_at = now
+            while service.store.give_back():
+                await asyncio.sleep(0)  # lets requests be served in between
             num = len(service.machine.state.experiments)
             if num < num_swept or time.monotonic() - swept_at > _SWEEP_S:
                 swept_at, num_swept = time.monotonic(), num
@@ -93,18 +90,6 @@ async def pack_series(service: Service, now: float) -> None:
         for chunk in await asyncio.to_thread(roll_up, path, [c.key for c in packed.chunks]):
             series.add_rolled(chunk)
             await asyncio.sleep(0)  # lets requests be served in between
-
-
-async def _clean_up_database(service: Service, *, since: float, now: float) -> None:
-    for experiment in list(service.machine.state.experiments.values()):
-        ended_at = experiment.ended_at
-        # Of others no state can have reached that age since the last time.
-        if ended_at is None or ended_at > since - 2 * _REPLACED_S:
-            for _ in service.store.feed.compact(experiment.id, now - _REPLACED_S):
-                await asyncio.sleep(0)  # lets requests be served in between
-    service.published.drop_deleted(service.machine.state)
-    while service.store.give_back():
-        await asyncio.sleep(0)
 
 
 def _sweep_alerts(service: Service, now: float) -> None:

@@ -28,18 +28,16 @@ from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.master.http.responses import (
     JsonResponse,
-    LinesResponse,
     new_routes,
     streamed_list,
 )
 from det_jupyter.master.machine.model.state import Experiment, Trial
-from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.stored_logs import read_page
 from det_jupyter.master.service.stored_rows import read_metrics
 
-HEARTBEAT_S = 15.0  # a follower of the feed receives a line at least this often
 WATCH_S = 30.0  # how long an agent takes samples after its series were requested
+_MAX_ITEMS = 500
 _MAX_TIMINGS = 200  # records in one answer, each of about a second
 # A commit while lines are being read does not wake the request up, so no wait is longer than this.
 _LOG_WAIT_S = 0.5
@@ -84,29 +82,11 @@ def result_routes(service: Service) -> APIRouter:
         """Store a part of the metrics of an imported trial; return how many lines it has."""
         return JsonResponse(service.add_imported(trial_id, body))
 
-    @routes.get("/feed", response_model=FeedItem)
-    async def feed(
-        after: Whole = 0,
-        experiment_id: Whole | None = None,
-        follow: bool = False,
-        brief: bool = False,
-    ) -> Response:
-        """Stream the feed's items after number `after` as JSON lines; with `follow`, endlessly.
-
-        With `brief`, items have no data, and metrics are left out.
-        """
-        if experiment_id is not None:
-            service.machine.state.experiment(experiment_id)
-        lines = follow_feed(
-            service.store.feed,
-            service.commits,
-            after=after,
-            experiment_id=experiment_id,
-            is_endless=follow,
-            heartbeat_s=HEARTBEAT_S,
-            is_brief=brief,
-        )
-        return LinesResponse(lines)
+    @routes.get("/experiments/{experiment_id}/feed", response_model=list[FeedItem])
+    async def feed(experiment_id: Whole, after: Whole = 0) -> Response:
+        """Return the experiment's items of the feed after number `after`, the first 500."""
+        service.machine.state.experiment(experiment_id)
+        return JsonResponse(service.store.feed.after(after, experiment_id, _MAX_ITEMS))
 
     _add_checkpoints(routes, service)
     _add_logs(routes, service)

@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.text import by_name
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.service.publishing import ProgressCache
+from det_jupyter.master.service.progress import ProgressCache
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiment_views import (
     Progress,
@@ -89,7 +89,6 @@ class Views:
             living=self._machine.indexes.unfinished_trials(experiment.id),
             sentence=reasons.sentence,
             verdict_of=self._store.verdict,
-            last_seq=self._store.feed.last_seq,
             trackers=self._store.tracked.states(experiment.id),
             known={
                 number: view
@@ -102,7 +101,6 @@ class Views:
         is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)
         progress = ProgressCache(self._store) if is_short else self._store.progress()
         rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
-        rows.last_seq = self._store.feed.last_seq
         rows.disks = self._store.facts.get().disks
         return rows
 

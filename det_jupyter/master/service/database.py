@@ -33,11 +33,9 @@ CREATE TABLE feed (
     trial_id INTEGER,
     first_step INTEGER,
     last_step INTEGER,
-    is_passing INTEGER NOT NULL DEFAULT 0,
     json TEXT NOT NULL
 );
 CREATE INDEX feed_of_experiment ON feed (experiment_id, seq);
-CREATE INDEX feed_passing ON feed (experiment_id, trial_id) WHERE is_passing;
 CREATE INDEX feed_metrics ON feed (trial_id, last_step) WHERE kind = 'metrics';
 CREATE TABLE logs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -184,12 +182,13 @@ DROP INDEX IF EXISTS logs_of_trial;
 CREATE INDEX IF NOT EXISTS logs_found ON logs (trial_id, id, rank, level, at);
 CREATE UNIQUE INDEX IF NOT EXISTS logs_open ON logs (trial_id, run, rank) WHERE is_open;
 CREATE INDEX IF NOT EXISTS timings_of_trial ON timings (trial_id, id);
-CREATE INDEX IF NOT EXISTS feed_states ON feed (experiment_id, kind, trial_id, seq)
-    WHERE kind IN ('experiment', 'trial');
+DROP INDEX IF EXISTS feed_passing;
+DROP INDEX IF EXISTS feed_states;
+CREATE INDEX IF NOT EXISTS feed_marks ON feed (experiment_id, trial_id, kind)
+    WHERE kind NOT IN ('metrics', 'truncated');
 """
 
 _ADDED_COLUMNS = (
-    ("feed", "is_whole", "INTEGER NOT NULL DEFAULT 1"),  # older versions stored only whole items
     ("logs", "level", "INTEGER NOT NULL DEFAULT 0"),
     ("logs", "is_open", "INTEGER NOT NULL DEFAULT 0"),
     ("logs", "agent", "TEXT NOT NULL DEFAULT ''"),

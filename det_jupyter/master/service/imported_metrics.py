@@ -36,7 +36,7 @@ def store_imported(transaction: Transaction, trial_id: int, part: ImportedMetric
         transaction.store.set_offsets({key: stored + len(rows)})
         fraction = 1.0 if trial.state is State.COMPLETED else 0.0
         most = max(row[3] for row in rows)
-        transaction.publisher.advance_progress(trial_id, most, fraction)
+        transaction.progress.advance(trial_id, most, fraction)
     return NumStored(lines=stored + len(rows))
 
 

@@ -119,7 +119,7 @@ def take_record(
     transaction: Transaction, run_verdicts: RunVerdicts, source: Source, record: Record
 ) -> None:
     """Store a record of a rank's journal; the machine gets an event if it changes state."""
-    advance_progress = transaction.publisher.advance_progress
+    advance_progress = transaction.progress.advance
     match record:
         case MetricsReported(group="validation"):
             add_metrics(transaction, source, [record])
@@ -184,7 +184,7 @@ def add_metrics(
             rows.append((record.at, *ids, steps[0], steps[-1], _stored(record, source.run)))
     if rows:
         transaction.store.feed.add_metrics(rows)
-        transaction.publisher.advance_progress(source.trial_id, max(row[4] for row in rows))
+        transaction.progress.advance(source.trial_id, max(row[4] for row in rows))
 
 
 def _stored(record: BatchMetrics | MetricsReported, run: int) -> str:

@@ -85,7 +85,7 @@ class RunVerdicts:
                 del self._runs[allocation_id]
         for trial_id, verdict in self._unsaved.items():
             if trial_id in transaction.machine.state.trials:
-                transaction.publisher.set_verdict(trial_id, verdict)
+                transaction.progress.set_verdict(trial_id, verdict)
 
     def committed(self) -> None:
         """Called after the commit: the published verdicts are stored."""

@@ -70,7 +70,6 @@ from det_jupyter.master.service.imported_metrics import store_imported
 from det_jupyter.master.service.ingest import rank_of, store_reports
 from det_jupyter.master.service.links import AgentLinks
 from det_jupyter.master.service.log_patterns import Matcher, check_patterns
-from det_jupyter.master.service.publishing import PublishedParts
 from det_jupyter.master.service.quarantine import is_system_error
 from det_jupyter.master.service.reserve import Reserve
 from det_jupyter.master.service.restoring import restore_machine
@@ -114,7 +113,6 @@ class Service:
         self._agent_problems: dict[str, list[str]] = {}  # with options and variables, by agent
         self._clock = clock
         self._matcher = Matcher()
-        self.published = PublishedParts()
         self._run_verdicts = RunVerdicts()
         self._end_unreadable_experiments()
 
@@ -167,7 +165,7 @@ class Service:
 
             def handle(transaction: Transaction) -> None:
                 self.store.facts.set(facts)
-                transaction.publisher.publish_cluster()
+                transaction.store.feed.mark("cluster", transaction.now)
 
             try:
                 self._with_reserve(handle)
@@ -175,8 +173,10 @@ class Service:
                 logger.exception("facts could not be stored")
 
     def announce_experiment(self, experiment_id: int) -> None:
-        """Publish an experiment's view again: the part that is not in the machine's state."""
-        self._with_reserve(lambda each: each.publisher.announce_experiment(experiment_id))
+        """Mark that an experiment has changed outside of the machine's state."""
+        self._with_reserve(
+            lambda each: each.store.feed.mark("experiment", each.now, experiment_id)
+        )
 
     def _with_reserve(self, handle: Callable[[Transaction], object]) -> Transaction:
         """Return the transaction in which `handle` was called.
@@ -199,16 +199,13 @@ class Service:
             self.machine,
             self.store,
             self._clock(),
-            # The feed has no reasons of waiting trials; GET /cluster has.
-            self.views.reasons(0).sentence,
             self._matcher,
-            self.published,
             is_careful=is_careful,
         )
         try:
             with self.store.transaction():
                 yield transaction
-                transaction.publisher.publish_progress()
+                transaction.mark_moved()
         except BaseException:
             if transaction.is_machine_ahead:
                 self.machine.take_over(restore_machine(self.store))

@@ -3,7 +3,7 @@
     alerts      messages to the addresses of alerts (alert_outbox.py)
     history     events in order, and snapshots of the state, from which the machine is restored
     facts       what views contain besides state and rows (facts.py)
-    feed        numbered items that clients follow (feed.py)
+    feed        numbered items: metrics, and marks of what has changed (feed.py)
     logs        lines that ranks printed (stored_logs.py)
     quarantine  reports, events and snapshots that could not be handled or read (quarantine.py)
     offsets     how many bytes of each rank's file are stored: written together with their rows
@@ -167,16 +167,8 @@ class Store:
     # deleting
 
     def delete_experiment(self, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[None]:
-        """Delete the rows of an experiment: some in each step, in a transaction of their own.
-
-        Its last feed item stays, so that followers see that the experiment was deleted.
-        """
-        last: int | None = self._db.execute(
-            "SELECT max(seq) FROM feed WHERE experiment_id = ? AND kind = 'experiment'",
-            (experiment_id,),
-        ).fetchone()[0]
-        yield from delete_in_parts(self._db, "feed", "seq", "experiment_id = ? AND seq <> ?",
-                                [experiment_id, last or 0])  # fmt: skip
+        """Delete the rows of an experiment: some in each step, in a transaction of their own."""
+        yield from delete_in_parts(self._db, "feed", "seq", "experiment_id = ?", [experiment_id])
         for first in range(0, len(trial_ids), _TRIALS_AT_ONCE):
             some = list(trial_ids[first : first + _TRIALS_AT_ONCE])
             which = f"trial_id IN ({', '.join('?' * len(some))})"

@@ -1,7 +1,7 @@
 """One transaction: the machine handles events, and their effects are written to the store.
 
-Commands are only collected here; they are carried out after the commit. Feed items are written
-with each event, so that no intermediate state is missing.
+Commands are only collected here; they are carried out after the commit. What an event has changed
+is marked in the feed (feed.py).
 
     a request of a user     is handled, or refused, or fails: the user gets the error, and nothing
                             has changed
@@ -31,14 +31,13 @@ from det_jupyter.master.machine.model.commands import (
     TruncateMetrics,
 )
 from det_jupyter.master.machine.model.events import ContinueRequested, Event, Request
-from det_jupyter.master.machine.model.turn import HandlerFailed
+from det_jupyter.master.machine.model.turn import Changes, HandlerFailed
 from det_jupyter.master.machine.rules.giving_up import experiment_of, make_news
 from det_jupyter.master.service.log_patterns import Matcher
-from det_jupyter.master.service.publishing import PublishedParts, Publisher
+from det_jupyter.master.service.progress import StoredProgress
 from det_jupyter.master.service.quarantine import is_system_error
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.experiment_views import Sentence
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +53,6 @@ class Transaction:
 
     Args:
         store: Is inside a transaction while this object exists.
-        published: The large fields that are in the feed already.
         is_careful: Whether parts can be undone. If not, any failure fails the whole transaction.
     """
 
@@ -63,21 +61,20 @@ class Transaction:
         machine: Machine,
         store: Store,
         now: float,
-        sentence: Sentence,
         matcher: Matcher,
-        published: PublishedParts,
         *,
         is_careful: bool = True,
     ) -> None:
         self.is_careful = is_careful
         self.machine = machine
         self.matcher = matcher
-        self.publisher = Publisher(machine, store, now, sentence, published)
+        self.progress = StoredProgress(machine.state, store)
         self.store = store
         self.now = now
         self.commands: list[ToAgent | ConsultSampler | Deletion] = []
         self.has_alerts = False  # whether an alert was raised
         self.is_machine_ahead = False  # whether a rollback must restore the machine
+        self._queue_before = machine.queue.version
 
     def request(self, event: Request) -> None:
         """Handle a user's request.
@@ -219,7 +216,7 @@ class Transaction:
                 yield
         except BaseException as error:
             del self.commands[num_commands:]
-            self.publisher.clear_progress_cache()
+            self.progress.clear_cache()
             if self.machine.state.seq != seq and not is_system_error(error):
                 self.machine.take_over(restore_machine(self.store))
                 self.is_machine_ahead = was_ahead
@@ -260,8 +257,32 @@ class Transaction:
         for experiment_id in sorted(changes.experiments & state.experiments.keys()):
             if experiment_id > numbers[0] or isinstance(event, ContinueRequested):
                 self.store.tracked.add_own(state, state.experiments[experiment_id])
-        self.publisher.publish(changes)
+        self._mark(changes)
         self._take_snapshot_if_due(seq)
+
+    def _mark(self, changes: Changes) -> None:
+        """Mark in the feed what an event has changed."""
+        state, feed = self.machine.state, self.store.feed
+        for experiment_id in sorted(changes.experiments & state.experiments.keys()):
+            feed.mark("experiment", self.now, experiment_id)
+        for experiment_id in sorted(changes.configs & state.experiments.keys()):
+            feed.mark("config", self.now, experiment_id)
+        for trial_id in sorted(changes.trials & state.trials.keys()):
+            feed.mark("trial", self.now, state.trials[trial_id].experiment_id, trial_id)
+        for uuid in sorted(changes.checkpoints & state.checkpoints.keys()):
+            checkpoint = state.checkpoints[uuid]
+            feed.mark("checkpoint", self.now, checkpoint.experiment_id, checkpoint.trial_id)
+
+    def mark_moved(self) -> None:
+        """Mark what no event has: progress, verdicts, queues. Called last."""
+        trials, feed = self.machine.state.trials, self.store.feed
+        moved = sorted(self.progress.moved & trials.keys())
+        for trial_id in moved:
+            feed.mark("trial", self.now, trials[trial_id].experiment_id, trial_id)
+        for experiment_id in sorted({trials[trial_id].experiment_id for trial_id in moved}):
+            feed.mark("experiment", self.now, experiment_id)
+        if self.machine.queue.version != self._queue_before:
+            feed.mark("cluster", self.now)
 
     def _take_snapshot_if_due(self, seq: int) -> None:
         every = max(_SNAPSHOT_EVERY, int(_EVENTS_PER_TRIAL * len(self.machine.state.trials)))
@@ -279,14 +300,8 @@ class Transaction:
         trial_id, steps_completed = command.trial_id, command.steps_completed
         self.store.truncate_metrics(trial_id, steps_completed)
         self.store.series.cut(trial_id, command.run, steps_completed)
-        self.store.feed.add_item(
-            "truncated",
-            self.now,
-            experiment_id=command.experiment_id,
-            trial_id=trial_id,
-            text=f'{{"steps_completed":{steps_completed}}}',
-        )
-        self.publisher.cut_progress(trial_id, steps_completed)
+        self.store.feed.add_truncation(self.now, command.experiment_id, trial_id, steps_completed)
+        self.progress.cut(trial_id, steps_completed)
 
 
 def _as_text(event: Event) -> str:

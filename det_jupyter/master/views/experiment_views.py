@@ -44,8 +44,6 @@ def experiment_view(
     living: Iterable[Trial],
     sentence: Sentence,
     verdict_of: VerdictOf | None = None,
-    last_seq: int = 0,
-    with_trials: bool = True,
     trackers: Sequence[TrackerState] = (),
     known: Mapping[int, TrialView] = MappingProxyType({}),
 ) -> ExperimentView:
@@ -54,11 +52,10 @@ def experiment_view(
     Args:
         living: Its trials that are not over.
         sentence: Returns why a trial does not run.
-        last_seq: Number of the newest feed item, from which a client follows.
         trackers: Where it is sent, and how far it is.
         known: Views of trials that are not made again, by id.
     """
-    trials = state.trials_of(experiment) if with_trials else []
+    trials = state.trials_of(experiment)
     num_older = len(trials) - _MOST_VERDICTS
     return ExperimentView.built_from(
         experiment,
@@ -77,7 +74,6 @@ def experiment_view(
             for i, trial in enumerate(trials)
         ],
         trackers=list(trackers),
-        last_seq=last_seq,
     )
 
 

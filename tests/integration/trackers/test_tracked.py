@@ -90,13 +90,6 @@ def play(bench: Bench, scene: Callable[[Tracking, Processes], Any]) -> None:
     asyncio.run(run())
 
 
-def last_announced(bench: Bench) -> dict[str, Any]:
-    """Return the first tracker in the last view of an experiment that followers got."""
-    shown = [data for kind, data in bench.feed() if kind == "experiment"][-1]
-    state: dict[str, Any] = shown["trackers"][0]
-    return state
-
-
 def report_validation(bench: Bench, steps: int = 50) -> None:
     bench.report(gang_started(), make_chunk([started(), validation(steps, 0.5)]))
 
@@ -145,16 +138,18 @@ def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -
             assert len(processes.orders) == len(pauses)
             bench.now = state.next_at
         assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-        assert last_announced(bench)["problem"] == "it is down"
+        assert state.problem == "it is down"
         (known,) = bench.store.facts.get().unreachable.values()
         assert known.problem == "it is down", "the reader says it, too"
         assert bench.service.problems == [f"tracker mlflow {PLACE}: it is down; it is tried again"]
         order = await processes.next_of(tracking)
         (work,) = tracking.work(order.group)
-        tracking.advance(work.id, TrackerProgress(seq=bench.store.feed.last_seq))
+        last = bench.store.feed.last_seq
+        tracking.advance(work.id, TrackerProgress(seq=last))
         (state,) = bench.service.views.experiment(1).trackers
-        assert state.is_current
-        assert last_announced(bench)["problem"] == ""
+        assert state.has(last)
+        assert state.problem == ""
+        assert bench.store.feed.news_after(last, 9)[-1].kind == "experiment", "the reader reads it"
         assert bench.service.problems == []
         assert bench.store.facts.get().unreachable == {}
 
@@ -265,7 +260,7 @@ def test_only_followers_of_what_trains_are_told_that_a_tracker_is_down(bench: Be
     async def scene(tracking: Tracking, processes: Processes) -> None:
         order = await processes.next_of(tracking)
         tracking.fail(order.group, "it is down")
-        told = bench.store.feed.after(seq, None, 10)
+        told = bench.store.feed.news_after(seq, 10)
         assert [each.experiment_id for each in told if each.kind == "experiment"] == [1]
 
     play(bench, scene)

@@ -220,26 +220,7 @@ def test_a_change_names_what_it_changes_in_the_path() -> None:
     assert (verb, path) == ("POST", "/experiments/3/cancel")
 
 
-@pytest.mark.parametrize(
-    ("call", "query", "has_heartbeats"),
-    [
-        (lambda c: c.items(3, after=5), {"after": "5", "experiment_id": "3"}, False),
-        (lambda c: c.feed(3, after=5), {"after": "5", "experiment_id": "3", "follow": "true"},
-         True),
-        (lambda c: c.changes(after=5), {"after": "5", "brief": "true", "follow": "true"}, True),
-    ],
-)  # fmt: skip
-def test_feed_items_come_as_they_are_and_heartbeats_only_to_who_follows(
-    call: Callable[[Client], Any], query: dict[str, str], has_heartbeats: bool
-) -> None:
-    client, asked = master([])
-    asked_for: list[Any] = []
-
-    def stream(path: str, **query: Any) -> Any:
-        asked_for.append((path, {name: str(value) for name, value in query.items()}))
-        yield from (plain(ITEM), None)
-
-    client.session.stream = stream  # type: ignore[method-assign]
-    assert list(call(client)) == ([ITEM, None] if has_heartbeats else [ITEM])
-    assert asked_for == [("/feed", query)]
-    assert asked == []
+def test_items_of_the_feed_are_those_after_a_number() -> None:
+    client, asked = master([plain(ITEM)])
+    assert client.items(3, after=5) == [ITEM]
+    assert asked == [("GET", "/experiments/3/feed", {"after": "5"})]

@@ -109,7 +109,7 @@ def test_trials_that_are_over_are_made_anew_only_if_they_have_changed(world: Wor
     check(world, tab)
     assert tab.followed._trials[1] is first
     with world.service._transaction() as transaction:
-        transaction.publisher.advance_progress(1, 120)
+        transaction.progress.advance(1, 120)
     check(world, tab)
     assert tab.followed._trials[1].steps_completed == 120
     assert tab.followed._trials[2] is second
@@ -229,7 +229,7 @@ def test_after_a_view_that_could_not_be_made_nothing_is_missing(
     world.tell(*running(), *completed(), exited())
     check(world, tab)
     with world.service._transaction() as transaction:
-        transaction.publisher.advance_progress(1, 120)
+        transaction.progress.advance(1, 120)
     world.replica.turn()
     with monkeypatch.context() as patch:
         patch.setattr(world.replica.views, "experiment", failing)

@@ -126,7 +126,7 @@ def on_set_retention(turn: Turn, event: SetRetention) -> None:
     if experiment.state in (State.DELETING, State.DELETE_FAILED):
         raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")
     numbers = event.model_dump(exclude={"kind", "experiment_id", "dry_run"})
-    experiment.change_section("checkpoint_storage", numbers)
+    turn.change_section(experiment, "checkpoint_storage", numbers)
     turn.touch(experiment)
     delete_unneeded(turn, experiment)
 

@@ -233,7 +233,7 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     changed = event.model_dump(include={"name", "description"}, exclude_none=True)
     if labels != before:
         changed["labels"] = labels
-    experiment.reconfigure(experiment.config | changed, changed)
+    turn.reconfigure(experiment, experiment.config | changed, changed)
     turn.touch(experiment)
 
 

@@ -28,7 +28,7 @@ def on_import(turn: Turn, event: ImportExperiment) -> None:
     else:
         experiment = turn.state.experiment(known)
         _check_same(experiment, event)
-        experiment.reconfigure(_updated(experiment, event))
+        turn.reconfigure(experiment, _updated(experiment, event))
     present = {trial.source: trial for trial in turn.state.trials_of(experiment)}
     for imported in event.trials:
         trial = present.get(imported.source) or _new_trial(turn, experiment, imported)

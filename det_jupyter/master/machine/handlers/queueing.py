@@ -79,7 +79,7 @@ def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResource
         experiment.max_slots = None if change.max_slots == "none" else change.max_slots
     if change.resource_pool is not None and change.resource_pool != experiment.pool:
         _change_pool(turn, experiment, change.resource_pool)
-    _update_config(experiment, change)
+    _update_config(turn, experiment, change)
     turn.touch(experiment)
     for trial in turn.indexes.unfinished_trials(experiment.id):
         if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED:
@@ -113,12 +113,12 @@ def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
             stop_run(turn, trial, at_once=False)
 
 
-def _update_config(experiment: Experiment, change: ChangeResources) -> None:
+def _update_config(turn: Turn, experiment: Experiment, change: ChangeResources) -> None:
     """Update the effective configuration, which users read and forks start from."""
     changed = change.given()
     if change.max_slots == "none":
         changed["max_slots"] = None
-    experiment.change_section("resources", changed)
+    turn.change_section(experiment, "resources", changed)
 
 
 def _move(turn: Turn, experiment: Experiment, move: MoveInQueue) -> None:

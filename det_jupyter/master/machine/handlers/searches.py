@@ -47,7 +47,7 @@ def on_change_search(turn: Turn, event: ChangeSearch) -> None:
         complete = event.model_copy(update=merged)
     actions = turn.searches.of(experiment).change(complete)
     _add_to_history(turn, experiment, event)
-    _update_config(experiment, complete)
+    _update_config(turn, experiment, complete)
     turn.touch(experiment)
     apply_actions(turn, experiment, actions)
 
@@ -63,13 +63,14 @@ def _add_to_history(turn: Turn, experiment: Experiment, event: ChangeSearch) -> 
     experiment.search_changes = [*experiment.search_changes, change][-_MOST_CHANGES:]
 
 
-def _update_config(experiment: Experiment, event: ChangeSearch) -> None:
+def _update_config(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
     """Update the effective configuration, which users read and the search is restored from."""
     changed = event.given()
     changed.pop("hyperparameters", None)
-    experiment.change_section("searcher", changed)
+    turn.change_section(experiment, "searcher", changed)
     if event.hyperparameters is not None:
-        experiment.reconfigure(experiment.config | {"hyperparameters": event.hyperparameters})
+        config = experiment.config | {"hyperparameters": event.hyperparameters}
+        turn.reconfigure(experiment, config)
 
 
 def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:

@@ -120,11 +120,6 @@ class Experiment(StoredExperiment):
         for derived in ("settings", "why_one_computer"):
             self.__dict__.pop(derived, None)
 
-    def change_section(self, section: str, changed: dict[str, Any]) -> None:
-        """Replace values of a section of the configuration by those that the user gave."""
-        config = self.config | {section: self.config[section] | changed}
-        self.reconfigure(config, [f"{section}.{key}" for key in changed])
-
     # Read for every experiment, so they must not fail on configurations of other versions.
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from det_jupyter.contract.messages import AgentCommand
 from det_jupyter.contract.values.alerts import AlertKind
@@ -110,9 +111,13 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an event has changed: ids of experiments and trials, uuids of checkpoints; alerts."""
+    """What an event has changed: ids of experiments and trials, uuids of checkpoints; alerts.
+
+    `configs` are ids of experiments whose configuration was replaced.
+    """
 
     experiments: set[int] = field(default_factory=set)
+    configs: set[int] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
     checkpoints: set[str] = field(default_factory=set)
     alerts: list[Alert] = field(default_factory=list)
@@ -146,6 +151,20 @@ class Turn:
         """Add a command for the agent of each of these parts of a gang."""
         for part in parts:
             self.send(part.agent_id, command)
+
+    def reconfigure(
+        self, experiment: Experiment, config: dict[str, Any], origins: Iterable[str] = ()
+    ) -> None:
+        """Replace a configuration; see `Experiment.reconfigure`."""
+        experiment.reconfigure(config, origins)
+        self.changes.configs.add(experiment.id)
+
+    def change_section(
+        self, experiment: Experiment, section: str, changed: dict[str, Any]
+    ) -> None:
+        """Replace values of a section of a configuration by those that the user gave."""
+        config = experiment.config | {section: experiment.config[section] | changed}
+        self.reconfigure(experiment, config, [f"{section}.{key}" for key in changed])
 
     def touch(self, changed: Experiment | Trial, what: str = "") -> None:
         """Record that an experiment or trial has changed; call it after each change.

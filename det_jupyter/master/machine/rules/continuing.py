@@ -133,7 +133,7 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
         _update_hparams(turn, incomplete[0], experiment.config, config)
     period = "min_validation_period"
     keep_period = config.get(period) == experiment.config.get(period)
-    _apply_config(experiment, config)
+    _apply_config(turn, experiment, config)
     move(experiment, State.ACTIVE)
     experiment.ended_at = None
     experiment.message = ""
@@ -235,13 +235,15 @@ def _update_hparams(
         trial.changes = [*trial.changes, view]
 
 
-def _apply_config(experiment: Experiment, config: dict[str, Any]) -> None:
+def _apply_config(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
     resources = config["resources"]
     for name in _LIVE_RESOURCES:
         if resources[name] != experiment.config["resources"][name]:
             setattr(experiment, name, resources[name])
     given = origins(changed_values(experiment.config, config), {}, config)
-    experiment.reconfigure(config, [path for path, origin in given.items() if origin == "you"])
+    turn.reconfigure(
+        experiment, config, [path for path, origin in given.items() if origin == "you"]
+    )
 
 
 def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_the_master_stores_them_when_they_change(store: Store) -> None:
     service.disks.warnings = lambda now: [FULL]  # type: ignore[method-assign]
     service.store_facts()
     assert store.facts.get() == FACTS
-    (item,) = store.feed.after(seq, None, 10)
+    (item,) = store.feed.news_after(seq, 10)
     assert item.kind == "cluster"
     service.store_facts()
     assert store.feed.last_seq == item.seq, "they are the same"
