@@ -440,3 +440,12 @@ def test_any_numbers_give_a_picture_inside_its_frame(values: list[float | None])
             x, y = map(float, point.split(","))
             assert 0 <= x <= 320
             assert 0 <= y <= 150
+
+
+def test_labels_and_the_description_are_shown() -> None:
+    view = experiment(trial())
+    config = view.config | {"labels": ["good"], "description": "Two\nlayers."}
+    state = built(experiment(trial(), config=config))
+    assert "labels: good\nTwo layers.\n" in render_plain(state)
+    assert ">good</span></div><div" in render_html(state)
+    assert "Two\nlayers.</div>" in render_html(state)
