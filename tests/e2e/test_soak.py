@@ -224,6 +224,7 @@ def test_a_damage_is_found(soak: Soak, home: DetHome, tmp_path: Path, name: str)
     assert any(sentence in line for line in told), told
 
 
+@pytest.mark.long
 def test_each_value_that_is_judged_is_found_if_it_is_another(
     soak: Soak, home: DetHome, tmp_path: Path
 ) -> None:
