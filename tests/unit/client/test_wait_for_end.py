@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client import Experiment
+from det_jupyter.client import Experiment, follow
 from det_jupyter.client.follow import follow_until
 from det_jupyter.contract.messages import ExperimentView, HangReport, RankStall, State
-from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
+from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, RankFailed, WaitTimeout
 from det_jupyter.view import ViewState
 from tests.unit.client.documents_fake import FakeDocuments, state_of
 from tests.unit.view.view_samples import allocation, curve, experiment, failure, trial
@@ -154,3 +154,22 @@ def test_of_an_experiment_that_is_gone_there_is_no_call(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "det_jupyter.client.follow"):
         assert called_at_end(Gone(), lambda ended: None) == []
     assert "experiment 7 is not followed: there is no experiment 7" in caplog.text
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_the_end_is_noticed_without_a_reader(
+    monkeypatch: pytest.MonkeyPatch, is_gone: bool
+) -> None:
+    class WithoutReader(Master):
+        num_asked = 0
+
+        def experiment(self, number: int) -> ExperimentView:
+            self.num_asked += 1
+            if is_gone and self.num_asked == 1:
+                raise MasterUnreachable("it is restarted")
+            return super().experiment(number)
+
+    monkeypatch.setattr(follow, "_SILENT_S", 0.01)
+    master = WithoutReader(over())
+    master.versions = {"experiment": [state_of(experiment(trial()))]}
+    assert handle_on(master).wait() is State.COMPLETED
