@@ -63,6 +63,15 @@ def test_without_node_the_package_is_built_with_a_warning(
     )
 
 
+def test_node_is_found_beside_the_interpreter_where_the_path_has_none(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "npm").touch(0o755)
+    monkeypatch.setattr(hook.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert hook.find_npm() == tmp_path / "npm"
+
+
 def test_without_node_a_release_is_refused(
     hook: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
