@@ -99,8 +99,8 @@ class ConnectionChecks:
         """
         agents, access = self._service.machine.state.agents, self._access
         why = (
-            f"it connects to port {access.port} of this computer, and prints why it cannot; if a "
-            "firewall closes the port, open it"
+            f"if it runs, it prints why it cannot connect to port {access.port} of this computer; "
+            "if a firewall closes that port, open it"
         )
         return [
             f"agent {name} is not connected: {(name in agents and agents[name].problem) or why}"

@@ -128,8 +128,8 @@ def test_agents_that_are_not_connected_are_named_with_what_to_do() -> None:
     assert [each.agent for each in found.agents] == ["a"]
     assert found.problems == [
         "agent a is not connected: it is stopped",
-        "agent new is not connected: it connects to port 4711 of this computer, and prints why "
-        "it cannot; if a firewall closes the port, open it",
+        "agent new is not connected: if it runs, it prints why it cannot connect to port 4711 of "
+        "this computer; if a firewall closes that port, open it",
         "the disk is full",
     ]
 
