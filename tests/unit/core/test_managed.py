@@ -23,7 +23,7 @@ from det_jupyter.contract.run.journal import FirstStep, MetricsReported, RankFai
 from det_jupyter.core import managed
 from det_jupyter.core.info import container_rank
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.managed import Run
+from det_jupyter.core.run import Run, read_run
 from det_jupyter.errors import ConfigError, LaunchError
 from tests.unit.core.run_folder import CONFIG, make_run, records_of, variables
 
@@ -301,7 +301,7 @@ def test_a_run_that_is_over_is_told(runs: Runs) -> None:
 
 def test_a_rank_gives_its_journal_and_device_to_its_script(runs: Runs) -> None:
     folder = make_run(runs.home)
-    run = Run(plan=_plan(folder), folder=folder, data_dir=runs.home)
+    run = read_run(str(folder.path), str(runs.home))
     steps: list[int] = []
     journal = Journal(folder.journal(0))
     core.set_process(
