@@ -118,6 +118,18 @@ def test_a_loop_is_timed_once_and_not_if_the_configuration_says_so(
     assert len(watched) == num
 
 
+def test_a_process_parses_the_configuration_of_its_run_once(runs: Runs, parses: list[Any]) -> None:
+    runs.begin()
+    parses.clear()
+    for _ in range(2):
+        info = core.get_cluster_info()
+    with core.init() as context:
+        assert context.info is not None
+        assert info is not None
+        assert context.info.config is info.config
+    assert len(parses) == 1
+
+
 def test_a_script_knows_its_trial_before_it_begins(runs: Runs) -> None:
     runs.begin(num_slots=3, agent_ids=["left", "left", "right"])
     info = core.get_cluster_info()

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import field_validator
 
-from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
 from det_jupyter.contract.messages import (
     CheckpointRef,
@@ -27,6 +27,7 @@ from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
 from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart, LostRun
+from det_jupyter.master.machine.model.configured import Configured
 from det_jupyter.searcher import ExitReason
 
 _MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
@@ -79,7 +80,7 @@ class Trial(StoredTrial):
         return next(iter(self.divergences.values()), None)
 
 
-class Experiment(StoredExperiment):
+class Experiment(StoredExperiment, Configured):
     """A configuration and its trials."""
 
     origins: dict[str, str] = {}  # where values of the configuration come from, by path
@@ -99,26 +100,25 @@ class Experiment(StoredExperiment):
     alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
     source: str = ""  # where its runs come from, if it was imported
 
-    @cached_property
-    def settings(self) -> ExperimentConfig:
-        """The configuration, parsed.
-
-        Raises:
-            ConfigError: Another version of det_jupyter stored it, and this one cannot parse it.
-        """
-        return parse_config(self.config)
-
-    def reconfigure(self, config: dict[str, Any], origins: Iterable[str] = ()) -> None:
+    def reconfigure(
+        self,
+        config: dict[str, Any],
+        origins: Iterable[str] = (),
+        settings: ExperimentConfig | None = None,
+    ) -> None:
         """Replace the configuration.
 
         Args:
             config: The effective configuration from now on.
             origins: Paths of the values that the user has changed.
+            settings: The same, if it is parsed already.
         """
         self.config = config
         self.origins |= dict.fromkeys(origins, "you")
         for derived in ("settings", "why_one_computer"):
             self.__dict__.pop(derived, None)
+        if settings is not None:
+            self.settings = settings
 
     # Read for every experiment, so they must not fail on configurations of other versions.
 
