@@ -223,7 +223,7 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     experiment = turn.state.experiment(event.experiment_id)
     if not event.given():
         raise ConfigError(["nothing to change: give a name, a description or labels"])
-    before = experiment.config.get("labels") or []
+    before = experiment.labels
     removed = set(event.remove_labels)
     labels = [
         label for label in dict.fromkeys([*before, *event.add_labels]) if label not in removed

@@ -11,7 +11,6 @@ from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import ImportedTrial, ImportExperiment, SearchView, State
 from det_jupyter.contract.messages.status import in_words
-from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.model.lifecycle import OVER
 from det_jupyter.master.machine.model.state import Experiment, Trial
@@ -92,7 +91,7 @@ def _new_trial(turn: Turn, experiment: Experiment, imported: ImportedTrial) -> T
 
 
 def _update(turn: Turn, trial: Trial, imported: ImportedTrial) -> None:
-    direction = Direction.of_config(turn.state.experiment(trial.experiment_id).config)
+    direction = turn.state.experiment(trial.experiment_id).direction
     trial.state = State(imported.state)
     trial.exit_reason = ExitReason.COMPLETED if imported.state == "COMPLETED" else None
     trial.created_at, trial.ended_at = imported.created_at, imported.ended_at
@@ -108,7 +107,7 @@ def _update(turn: Turn, trial: Trial, imported: ImportedTrial) -> None:
 def _conclude(turn: Turn, experiment: Experiment) -> None:
     """Set the state of the experiment, its times and its best value from its trials."""
     trials = turn.state.trials_of(experiment)
-    direction = Direction.of_config(experiment.config)
+    direction = experiment.direction
     states = {trial.state for trial in trials}
     experiment.state = states.pop() if len(states) == 1 else State.COMPLETED
     experiment.created_at = min(trial.created_at for trial in trials)
@@ -116,9 +115,8 @@ def _conclude(turn: Turn, experiment: Experiment) -> None:
     experiment.held_s = _elapsed(trials)
     experiment.best_metric = direction.best(trial.best_metric for trial in trials)
     if (num := len(trials)) > 1:
-        name = experiment.settings.searcher.name
         experiment.search_view = SearchView(
-            name=name, max_trials=num, num_created=num, num_closed=num
+            name=experiment.searcher_name, max_trials=num, num_created=num, num_closed=num
         )
     turn.touch(experiment)
 

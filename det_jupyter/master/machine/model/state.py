@@ -10,6 +10,7 @@ from pydantic import field_validator
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
+from det_jupyter.config.storages import location_of
 from det_jupyter.contract.messages import (
     CheckpointRef,
     CheckpointView,
@@ -120,7 +121,7 @@ class Experiment(StoredExperiment, Configured):
         if settings is not None:
             self.settings = settings
 
-    # Read for every experiment, so they must not fail on configurations of other versions.
+    # As in StoredExperiment: read of every experiment, so nothing is parsed.
 
     @property
     def name(self) -> str:
@@ -128,14 +129,19 @@ class Experiment(StoredExperiment, Configured):
         return str(self.config["name"])
 
     @property
-    def slots_per_trial(self) -> int:
-        """How many slots each of its trials needs."""
-        return int(self.config["resources"]["slots_per_trial"])
-
-    @property
     def is_single_agent(self) -> bool:
         """Whether a trial must have all its slots on one agent."""
-        return bool(self.config["resources"].get("is_single_node"))
+        return bool(self._section("resources").get("is_single_node"))
+
+    @property
+    def location(self) -> str | None:
+        """Where its checkpoints are, as `location_of` returns it."""
+        return location_of(self.config["checkpoint_storage"])
+
+    @property
+    def preemption_timeout(self) -> int:
+        """Seconds that a trial has to save its state and leave."""
+        return int(self.config["preemption_timeout"])
 
     @cached_property
     def why_one_computer(self) -> str:
