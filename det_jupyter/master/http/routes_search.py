@@ -102,7 +102,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
             pool,
             resources.slots_per_trial,
             is_single_agent=resources.is_single_node,
-            why_one_computer=why_one_computer(config.to_document()),
+            why_one_computer=why_one_computer(config.entrypoint),
         )
         if problem:
             raise ConfigError(problem)

@@ -113,7 +113,7 @@ def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
         turn.state,
         experiment.pool,
         event.settings.resources,
-        why_one_computer=why_one_computer(event.config, experiment.capsule.entrypoint),
+        why_one_computer=why_one_computer(event.settings.entrypoint),
     )
     reopen(turn, experiment, event)
     start_search(turn, experiment)

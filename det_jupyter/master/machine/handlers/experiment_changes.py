@@ -59,7 +59,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     if event.parent_id is not None:
         check_forkable(turn.state.experiment(event.parent_id))
     pool = config.resources.resource_pool or DEFAULT_POOL
-    one_computer = why_one_computer(event.config, event.capsule.entrypoint)
+    one_computer = why_one_computer(config.entrypoint)
     check_pool(
         turn.state,
         pool,

@@ -146,18 +146,12 @@ class Experiment(StoredExperiment, Configured):
     @cached_property
     def why_one_computer(self) -> str:
         """Why a trial's ranks cannot be on several computers; "": they can."""
-        return why_one_computer(self.config, self.capsule.entrypoint)
+        return why_one_computer(self.config.get("entrypoint") or self.capsule.entrypoint)
 
 
-def why_one_computer(config: dict[str, Any], entrypoint: str = "") -> str:
-    """Return why a trial's ranks cannot be on several computers; "": they can.
-
-    Args:
-        config: The effective configuration, of any version.
-        entrypoint: That of the capsule, for a configuration without one.
-    """
-    named = try_parse_entrypoint(config.get("entrypoint") or entrypoint)
-    if isinstance(named, Program | Command):
+def why_one_computer(entrypoint: Any) -> str:
+    """Return why the ranks of an entrypoint cannot be on several computers; "": they can."""
+    if isinstance(try_parse_entrypoint(entrypoint), Program | Command):
         return (
             "its entrypoint is a program, and launchers start ranks on one computer; `entrypoint: "
             "model_def:Trial`, or a class or function of a notebook, can be on several"
