@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import det_jupyter
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host import paths
 from tests import skips, waiting
 from tests.homes import processes_below
@@ -208,3 +209,17 @@ def zip_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
     monkeypatch.setitem(KINDS, SCHEME, ZipStorage)
     return f"{SCHEME}://{tmp_path}/zipped"
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list to which each configuration that is parsed in this process is added."""
+    parsed: list[Any] = []
+    validate = ExperimentConfig.model_validate
+
+    def note(document: Any) -> ExperimentConfig:
+        parsed.append(document)
+        return validate(document)
+
+    monkeypatch.setattr(ExperimentConfig, "model_validate", note)
+    return parsed

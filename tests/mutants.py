@@ -86,7 +86,7 @@ _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in test
     "client": "tests/unit/front tests/integration/test_importing.py",
     "core": "tests/unit/contract/run/test_control_page.py tests/unit/contract/run/test_room.py "
     "tests/unit/integrations/test_savers.py tests/unit/launch/test_trial.py "
-    "tests/unit/pytorch/training/test_planned_run.py tests/unit/rank "
+    "tests/unit/pytorch/training/test_trial_run.py tests/unit/rank "
     "tests/unit/test_profiler_context.py tests/integration/test_saving.py "
     "tests/integration/test_trainer.py tests/integration/test_training_timings.py",
     "front": " ".join(

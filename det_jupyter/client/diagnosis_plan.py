@@ -68,7 +68,7 @@ def plan_diagnosis(
             f"{VERB}: rounds: got {rounds!r}, expected at least 2: without repetition the noise "
             "is not known"
         )
-    slots = max(1, view.config["resources"].get("slots_per_trial", 1))
+    slots = max(1, view.slots_per_trial)
     every = find_recipes(slots, view.config.get("optimizations") or {})
     names = [_recipe_of(item).name for item in every]
     if isinstance(recipes, str) or (recipes is not None and not recipes):

@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.tracker_section import MLFLOW_ADDRESS, MLFLOW_CREDENTIALS
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.inheritance import own_umask
@@ -24,7 +25,7 @@ from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.values.addresses import variable_of
 
 
-def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:
+def with_environment(capsule: Capsule, config: ExperimentConfig, blobs: BlobStore) -> Capsule:
     """Return the capsule with the umask of this process, and the values of variables.
 
     They are those that the configuration names without a value.
@@ -32,7 +33,7 @@ def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobS
     capsule = capsule.model_copy(update={"umask": own_umask()})
     values, of_alerts = (
         {name: os.environ[name] for name in names if name in os.environ}
-        for names in (_names(document), _names_of_services(document))
+        for names in (_named_only(config), _names_of_services(config))
     )
     if not values and not of_alerts:
         return capsule
@@ -41,14 +42,14 @@ def with_environment(capsule: Capsule, document: Mapping[str, Any], blobs: BlobS
     return capsule.model_copy(update={"environment": blobs.put(json.dumps(kept).encode())})
 
 
-def find_unset(document: Mapping[str, Any], *, in_notebook: bool = True) -> list[str]:
+def find_unset(config: ExperimentConfig, *, in_notebook: bool = True) -> list[str]:
     """Return a notice for each variable that is named without a value and is not set here."""
     where = "in this notebook" if in_notebook else "here"
     how = "write %env {}=... in a cell" if in_notebook else "export {}=..."
     return [
         f"environment.environment_variables: {name} is not set {where}, so ranks get no "
         f"value of it; {how.format(name)}, and submit again."
-        for name in _names(document)
+        for name in _named_only(config)
         if name not in os.environ
     ]
 
@@ -64,8 +65,11 @@ def assigned_values(document: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, sign, value in pairs if sign}
 
 
-def _names(document: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(line for line in _lines(document) if "=" not in line))
+def _named_only(config: ExperimentConfig) -> list[str]:
+    """Return the variables that ranks get with the values that they have here."""
+    given = config.environment.environment_variables
+    lists = given.values() if isinstance(given, dict) else [given]
+    return list(dict.fromkeys(line for lines in lists for line in lines if "=" not in line))
 
 
 _OF_MLFLOW = (MLFLOW_ADDRESS, *MLFLOW_CREDENTIALS)  # a configuration need not name them
@@ -76,21 +80,18 @@ def tracker_variables() -> dict[str, str]:
     return {name: os.environ[name] for name in _OF_MLFLOW if name in os.environ}
 
 
-def _names_of_services(document: Mapping[str, Any]) -> list[str]:
+def _names_of_services(config: ExperimentConfig) -> list[str]:
     """Return the variables that alerts and trackers need; ranks do not get them."""
-    entries = [
-        each
-        for section in ("alerts", "trackers")
-        for each in document.get(section) or ()
-        if isinstance(each, Mapping)
-    ]
-    texts = [value for each in entries for value in each.values() if isinstance(value, str)]
+    trackers = config.trackers or []
+    values = [value for each in [*(config.alerts or []), *trackers] for _, value in each]
+    texts = [value for value in values if isinstance(value, str)]
     named = [name for text in texts if (name := variable_of(text)) is not None]
-    has_mlflow = any(each.get("type") == "mlflow" for each in entries)
+    has_mlflow = any(each.type == "mlflow" for each in trackers)
     return list(dict.fromkeys([*named, *(_OF_MLFLOW if has_mlflow else ())]))
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
+    # The document need not be valid, nor of this version, so its values are read one by one.
     environment = document.get("environment")
     given = environment.get("environment_variables") if isinstance(environment, Mapping) else None
     lists = given.values() if isinstance(given, Mapping) else [given]

@@ -25,7 +25,7 @@ from det_jupyter.client.environment import assigned_variables, find_unset, with_
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notices, read_yaml
 from det_jupyter.config.migrate import migrate
-from det_jupyter.config.storages import location_of, with_storage
+from det_jupyter.config.storages import with_storage
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.ownership import find_world_writable
 from det_jupyter.contract.messages import Capsule, CreateExperiment
@@ -114,7 +114,7 @@ def prepare(
     return Prepared(
         config=config,
         plan=plan,
-        notices=_notices(draft, plan, folder),
+        notices=_notices(draft, config, plan, folder),
         draft=draft,
         options={
             "python": sys.executable,
@@ -150,13 +150,14 @@ def read_draft(
     )
 
 
-def _notices(draft: Draft, plan: ContextPlan | None, folder: str) -> list[str]:
+def _notices(
+    draft: Draft, config: ExperimentConfig, plan: ContextPlan | None, folder: str
+) -> list[str]:
     """Return the notices about a configuration and its context directory."""
-    merged = draft.merged()
-    found = draft.remarks + notices(merged) + find_unset(merged, in_notebook=False)
-    found += find_open_storage(merged)
+    found = draft.remarks + notices(draft.merged()) + find_unset(config, in_notebook=False)
+    found += find_open_storage(config)
     if plan is not None:
-        return found + find_context_notices(plan, merged.get("entrypoint"))
+        return found + find_context_notices(plan, config.entrypoint)
     return [*found, live_notice(folder, "name the folder to have")]
 
 
@@ -172,7 +173,7 @@ def submit(client: Client, prepared: Prepared) -> Experiment:
     """Submit a prepared experiment, and return its handle."""
     blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
     capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
-    capsule = with_environment(capsule, prepared.config.to_document(), blobs)
+    capsule = with_environment(capsule, prepared.config, blobs)
     request = CreateExperiment(
         config=prepared.draft.document,
         template=prepared.draft.template_name,
@@ -234,6 +235,7 @@ def find_slot_problems(
     With `queue_anyway` the second is not checked.
     """
     document = migrate(document).document
+    # The document need not be valid: the problems of a draft are reported together.
     resources = document.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
@@ -251,9 +253,9 @@ def find_slot_problems(
     return [] if problem is None else [problem]
 
 
-def find_open_storage(document: Mapping[str, Any]) -> list[str]:
+def find_open_storage(config: ExperimentConfig) -> list[str]:
     """Return a notice if every user may write the checkpoint folder (docs/security.md)."""
-    location = location_of(document.get("checkpoint_storage") or {})
+    location = config.checkpoint_storage.location
     folder = None if location is None else folder_at(location)
     if folder is None:
         return []

@@ -116,7 +116,7 @@ def plan_verify(
 
 def _find_missing_agents(view: ExperimentView, machines: int, pools: Sequence[PoolStatus]) -> str:
     """Return why the trial cannot be on that many agents in turn; "" if it can."""
-    slots = view.config["resources"]["slots_per_trial"]
+    slots = view.slots_per_trial
     agents = [agent for pool in pools if pool.name == view.pool for agent in pool.agents]
     sizes = sorted(
         (sum(s.state != "disabled" for s in agent.slots) for agent in agents if agent.connected),

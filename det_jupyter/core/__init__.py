@@ -8,7 +8,6 @@ from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import RecordList, RecordSink
 from det_jupyter.core.managed import (
     Process,
-    Run,
     StepCounter,
     counted_context,
     get_process,
@@ -19,6 +18,7 @@ from det_jupyter.core.managed import (
 )
 from det_jupyter.core.opening import end_script, get_cluster_info, init
 from det_jupyter.core.profiler import ProfilerContext
+from det_jupyter.core.run import Run
 from det_jupyter.core.searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
 from det_jupyter.core.signals import OrdersContext, PreemptContext, PreemptMode
 from det_jupyter.core.together import local_chief_first

@@ -22,8 +22,9 @@ from det_jupyter.contract.messages import GangPlan
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.device_errors import device_shortage, more_about
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.managed import Run, StepCounter
+from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, is_lost_peer, is_lost_worker, lost_worker_pid
+from det_jupyter.core.run import Run
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import (
     ConfigError,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host.paths import master_file
 from det_jupyter.contract.messages import GangPlan, MasterInfo, SlotView
+from det_jupyter.core.run import Run
 
 if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
@@ -31,20 +31,18 @@ class TrialInfo:
     "Container" in Determined's names corresponds to an agent here: the slots of one computer.
 
     Args:
-        plan: The plan of the run.
-        config: The experiment's configuration.
-        find_device: Returns the device of this process.
-        data_dir: det_jupyter's folder on this computer.
+        run: The trial's run.
+        rank: The process's rank; None: unknown.
+        local_rank: Its local rank.
+        given_device: The device that it was started with; None: that of its slot.
         container_rank: Index of this agent among those of the gang.
-        addresses: Address of each agent of the gang; (): all are on this computer.
     """
 
-    plan: GangPlan
-    config: ExperimentConfig
-    find_device: Callable[[], torch.device] = field(repr=False, compare=False)
-    data_dir: Path
+    run: Run
+    rank: int | None = None
+    local_rank: int = 0
+    given_device: torch.device | None = field(default=None, repr=False)
     container_rank: int = 0
-    addresses: Sequence[str] = ()
 
     task_type: ClassVar = "TRIAL"  # Determined has tasks of other types
     master_cert_name: ClassVar = None  # Determined's connections are encrypted
@@ -52,10 +50,42 @@ class TrialInfo:
     _debug: ClassVar = False  # private names of Determined that scripts use
     _inter_node_network_interface: ClassVar = None
 
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        rank: int | None = None,
+        device: torch.device | None = None,
+        local_rank: int = 0,
+    ) -> Self:
+        """Return the information for a process of a run; the arguments are those of the class."""
+        return cls(
+            run=run,
+            rank=rank,
+            local_rank=local_rank,
+            given_device=device,
+            container_rank=container_rank(run.plan, rank),
+        )
+
+    @property
+    def plan(self) -> GangPlan:
+        """The plan of the run."""
+        return self.run.plan
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The experiment's configuration."""
+        return self.run.config
+
+    @property
+    def data_dir(self) -> Path:
+        """det_jupyter's folder on this computer."""
+        return self.run.data_dir
+
     @property
     def device(self) -> torch.device:
         """The device that this process trains on."""
-        return self.find_device()
+        return self.given_device or self.run.device(self.rank or 0, self.local_rank)
 
     @property
     def trial(self) -> Self:
@@ -95,7 +125,7 @@ class TrialInfo:
     @property
     def container_addrs(self) -> list[str]:
         """Address of each agent of the gang, the chief's first."""
-        return list(self.addresses) or [_ADDRESS] * len(_agents(self.plan))
+        return list(self.run.addresses) or [_ADDRESS] * len(_agents(self.plan))
 
     @property
     def container_slot_counts(self) -> list[int]:

@@ -13,149 +13,32 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-from det_jupyter.config import parse_config
-from det_jupyter.contract.host.rundir import (
-    DATA_VARIABLE,
-    RUN_VARIABLE,
-    SECRET_VARIABLE,
-    STORE_VARIABLE,
-    RunDir,
-)
-from det_jupyter.contract.messages import GangPlan, GangSpec
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.journal import FirstStep
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.event_reading import read_events, stop_reading
-from det_jupyter.core.info import TrialInfo, container_rank
+from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal, RecordSink
 from det_jupyter.core.plain_runs import watch_trainers
 from det_jupyter.core.profiler import ProfilerContext
+from det_jupyter.core.run import Run
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.signals import OrdersContext, PreemptContext
 from det_jupyter.core.timings.any_loop import LoopTimings
 from det_jupyter.core.timings.arrivals import Arrivals
 from det_jupyter.core.timings.torch_hooks import clock_of, watch
 from det_jupyter.core.train import BestValidation, TrainContext, tensorboard_folder
-from det_jupyter.errors import LaunchError
 from det_jupyter.storage import open_storage
 
 if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A run of a trial, from the point of view of its processes.
-
-    Args:
-        plan: Its plan.
-        folder: Its folder.
-        data_dir: det_jupyter's folder on this computer.
-        store: File over which the ranks of this gang connect; "": none.
-        secret: Shared by the processes of this gang only.
-        addresses: Of its computers, by group rank; (): all ranks are on this one.
-    """
-
-    plan: GangPlan
-    folder: RunDir
-    data_dir: Path
-    store: str = ""
-    secret: bytes = field(default=b"", repr=False)
-    addresses: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, spec: GangSpec) -> Self:
-        """Return the run of the gang that `spec` describes."""
-        return cls(
-            plan=spec.plan,
-            folder=RunDir(Path(spec.run_dir)),
-            data_dir=Path(spec.data_dir),
-            store=spec.store,
-            secret=bytes.fromhex(spec.secret),
-            addresses=spec.network.addresses if spec.network else (),
-        )
-
-    @classmethod
-    def from_environment(cls) -> Run | None:
-        """Return the run that the environment variables name; None outside of experiments.
-
-        Raises:
-            LaunchError: That run has ended.
-        """
-        folder, data_dir = os.environ.get(RUN_VARIABLE), os.environ.get(DATA_VARIABLE)
-        if not folder or not data_dir:
-            return None
-        store, secret = os.environ.get(STORE_VARIABLE, ""), os.environ.get(SECRET_VARIABLE, "")
-        return _read_run(folder, data_dir, store, secret)
-
-    def info(
-        self, rank: int | None = None, device: torch.device | None = None, local_rank: int = 0
-    ) -> TrialInfo:
-        """Return the trial's information for a process of this run.
-
-        Args:
-            rank: The process's rank; None: unknown.
-            device: Its device; by default that of its slot.
-            local_rank: Its local rank, which selects the device.
-        """
-        return TrialInfo(
-            plan=self.plan,
-            config=parse_config(self.plan.config),
-            find_device=partial(_device, device, self._kind(rank or 0), local_rank),
-            data_dir=self.data_dir,
-            container_rank=container_rank(self.plan, rank),
-            addresses=self.addresses,
-        )
-
-    def device(self, rank: int, local_rank: int) -> torch.device:
-        """Return the device of a worker.
-
-        CUDA_VISIBLE_DEVICES contains the devices of its computer in order, or one that its
-        launcher chose.
-        """
-        return _device(None, self._kind(rank), local_rank)
-
-    def _kind(self, rank: int) -> str:
-        slots = self.plan.slots
-        return slots[min(rank, len(slots) - 1)].kind if slots else "cpu"
-
-
-def _device(given: torch.device | None, kind: str, local_rank: int) -> torch.device:
-    import torch
-
-    if given is not None:
-        return given
-    if kind == "cuda":
-        has_own = local_rank >= torch.cuda.device_count()
-        return torch.device("cuda", 0 if has_own else local_rank)
-    return torch.device("cpu")
-
-
-@cache
-def _read_run(folder: str, data_dir: str, store: str, secret: str) -> Run:
-    run_dir = RunDir(Path(folder))
-    try:
-        plan = GangPlan.model_validate_json(run_dir.plan.read_bytes())
-    except OSError as error:
-        raise LaunchError(
-            f"core: {RUN_VARIABLE} is {folder!r}, but its plan cannot be read "
-            f"({error.strerror}): that run is over. Unset {RUN_VARIABLE} to run by hand"
-        ) from None
-    return Run(
-        plan=plan,
-        folder=run_dir,
-        data_dir=Path(data_dir),
-        store=store,
-        secret=bytes.fromhex(secret),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +95,7 @@ def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
         journal: Its journal.
     """
     global _loop
-    if _loop is not None or parse_config(run.plan.config).profiling.enabled is False:
+    if _loop is not None or run.config.profiling.enabled is False:
         return
     page = run.folder.path / "arrivals"
     shares = 1 < size == len(run.plan.slots) and len(set(run.plan.homes)) == 1
@@ -233,7 +116,7 @@ def read_written_events(run: Run, sink: RecordSink, on_steps: Callable[[int], No
     And write a notice if it calls a trainer without DetCallback.
     """
     watch_trainers(sink, run.plan.capsule.entrypoint)
-    searcher = parse_config(run.plan.config).searcher
+    searcher = run.config.searcher
     length = searcher.max_length
     epochs = length.amount if length is not None and length.unit == "epochs" else 0
     read_events(sink, on_steps, searcher.metric, epochs)
@@ -291,9 +174,8 @@ def managed_context(
         journal: Stores the records.
         on_steps: Called with the steps completed at each report.
     """
-    plan = run.plan
-    info = run.info(distributed.rank, device, distributed.local_rank)
-    config = info.config
+    plan, config = run.plan, run.config
+    info = TrialInfo.of(run, distributed.rank, device, distributed.local_rank)
     own_page = ControlPage(run.folder.control)
     page = own_page if distributed.is_chief else None
     ids: Mapping[str, int] = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}

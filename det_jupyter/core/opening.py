@@ -29,6 +29,7 @@ from det_jupyter.core.failures import report_uncaught
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal, RecordList, RecordSink
 from det_jupyter.core.profiler import ProfilerContext
+from det_jupyter.core.run import Run
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.signals import PreemptContext, PreemptMode
 from det_jupyter.core.train import TensorboardMode, TrainContext
@@ -124,9 +125,9 @@ def get_cluster_info() -> TrialInfo | None:
         return context.info
     process = managed.get_process()
     if process is not None:
-        return process.run.info(process.rank, process.device)
+        return TrialInfo.of(process.run, process.rank, process.device)
     run = managed.find_run()
-    return run.info() if run is not None else None
+    return TrialInfo.of(run) if run is not None else None
 
 
 def many_processes() -> str:
@@ -156,7 +157,7 @@ def _local_context(
     )
 
 
-def _context_of_run(run: managed.Run, distributed: DistributedContext | None) -> Context:
+def _context_of_run(run: Run, distributed: DistributedContext | None) -> Context:
     atexit.register(end_script)
     process = managed.get_process()
     if distributed is None:
@@ -184,7 +185,7 @@ def _context_of_run(run: managed.Run, distributed: DistributedContext | None) ->
     return context
 
 
-def _single_process(run: managed.Run) -> DistributedContext:
+def _single_process(run: Run) -> DistributedContext:
     """Return the context of a run's only process.
 
     Raises:

@@ -23,7 +23,6 @@ from det_jupyter.launch.workers import complain
 
 if TYPE_CHECKING:
     from det_jupyter import core, pytorch
-    from det_jupyter.core import managed
 
 
 def main(words: list[str]) -> int:
@@ -50,20 +49,16 @@ def train(words: list[str]) -> int:
         return complain("trial: it is started by the launchers' --trial, in experiments only")
     # The context first: it journals the errors that follow.
     with core.init(distributed=_connect_ranks(run)) as context:
-        info = run.info(context.distributed.rank)
-        device = run.device(context.distributed.rank, context.distributed.local_rank)
-        planned = pytorch.PlannedRun(
-            _import_class(words[0]), run.plan, info.config, context, device, data_dir=run.data_dir
-        )
-        reason = planned.run()
+        work = pytorch.TrialRun(_import_class(words[0]), context)
+        reason = work.run()
         if reason == "preempted":
             context.preempt.acknowledge_preemption_signal()
-        steps = planned.steps_completed
+        steps = work.steps_completed
         context.sink.write(RunEnded(at=time.time(), reason=reason, steps_completed=steps))
     return 0
 
 
-def _connect_ranks(run: managed.Run) -> core.DistributedContext:
+def _connect_ranks(run: core.Run) -> core.DistributedContext:
     """Make torch's process group by torchrun's variables, and the context of the ranks."""
     import torch
     import torch.distributed as dist

@@ -17,8 +17,8 @@ from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
 from det_jupyter.pytorch.rules import Batch, Epoch, TrainUnit
 from det_jupyter.pytorch.steps.learning_rates import LRScheduler
 from det_jupyter.pytorch.training.init import init
-from det_jupyter.pytorch.training.planned_run import PlannedRun
 from det_jupyter.pytorch.training.trainer import Trainer
+from det_jupyter.pytorch.training.trial_run import TrialRun
 from det_jupyter.pytorch.training.try_out import try_out
 from det_jupyter.pytorch.trial.callback import EarlyStopping, PyTorchCallback
 from det_jupyter.pytorch.trial.context import PyTorchExperimentalContext, PyTorchTrialContext
@@ -37,7 +37,6 @@ __all__ = [
     "Epoch",
     "LRScheduler",
     "MetricReducer",
-    "PlannedRun",
     "PyTorchCallback",
     "PyTorchExperimentalContext",
     "PyTorchTrial",
@@ -46,6 +45,7 @@ __all__ = [
     "TorchData",
     "TrainUnit",
     "Trainer",
+    "TrialRun",
     "adapt_batch_sampler",
     "check_constructor",
     "check_searcher_metric",

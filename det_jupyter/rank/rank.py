@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from det_jupyter import core, pytorch
-from det_jupyter.config import parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import RankSpec
@@ -91,7 +90,7 @@ class Rank:
         self.names = self._names({})
         self.device = rendezvous.choose_device(spec.plan, spec.place)
         # All have: trial, steps_completed, trained (steps in this run), live() (kernel variables).
-        self.work: pytorch.PlannedRun | FunctionRun | ProgramRun | CommandRun | None = None
+        self.work: pytorch.TrialRun | FunctionRun | ProgramRun | CommandRun | None = None
         self._num_notices = 0
 
     def live(self) -> int:
@@ -146,20 +145,13 @@ class Rank:
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> Reason:
+        run = core.Run.of(self.spec)
         context = core.managed_context(
-            core.Run.of(self.spec), distributed, self.device, self.journal, lambda steps: None
+            run, distributed, self.device, self.journal, lambda steps: None
         )
         core.set_current(context)
-        self.work = run = pytorch.PlannedRun(
-            trial_class,
-            self.spec.plan,
-            parse_config(self.spec.plan.config),
-            context,
-            self.device,
-            data_dir=Path(self.spec.data_dir),
-            on_first_step=on_first_step,
-        )
-        return run.run()
+        self.work = work = pytorch.TrialRun(trial_class, context, on_first_step)
+        return work.run()
 
     def _call(
         self,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.config import Length, parse_config
+from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import Capsule, GangPlan, SlotView
 from det_jupyter.core.journal import Journal
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
-from det_jupyter.pytorch.training.planned_run import PlannedRun
+from det_jupyter.pytorch.training.trial_run import TrialRun
 from tests.benchmarks.loop_contender import Cost
 from tests.benchmarks.loop_rivals import Contender
 from tests.benchmarks.loop_steps import (
@@ -130,4 +131,6 @@ def run(
         sink=Journal(folder / f"journal-{distributed.rank}"),
         length=length,
     )
-    PlannedRun(Trial, plan, config, context, torch.device("cpu")).run()
+    run = core.Run(plan=plan, folder=RunDir(folder), data_dir=folder)
+    info = core.TrialInfo.of(run, distributed.rank)
+    TrialRun(Trial, replace(context, info=info)).run()

@@ -23,6 +23,7 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.client.environment import with_environment
+from det_jupyter.config import parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from tests.another_user import as_another_user
 from tests.processes import DetHome, processes_of, socket_folders
@@ -85,7 +86,7 @@ def lived(home: DetHome, temporary: Path) -> Iterator[Lived]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SECRET_NAME, SECRET)
         blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
-        capsule = with_environment(capsule, config, blobs)
+        capsule = with_environment(capsule, parse_config(config, default_seed=1), blobs)
     experiment = create(client, config, capsule)
     try:
         wait_for_steps(experiment, 5)

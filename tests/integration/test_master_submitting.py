@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,16 @@ def test_a_trial_is_trained_on_once_by_its_key(tmp_path: Path) -> None:
         body = ContinueTrial(length=200, key="k")
         ids = [_train_on(bench.service, 1, body).id for _ in range(2)]
         assert ids == [2, 2]
+
+
+def test_the_master_parses_what_is_submitted_once(tmp_path: Path, parses: list[Any]) -> None:
+    with bench_with_trial(tmp_path / "det.sqlite3") as bench:
+        parses.clear()
+        view = asyncio.run(bench.service.submit(make_request()))
+        assert (
+            bench.service.machine.state.experiment(view.id).settings.to_document() == view.config
+        )
+        assert len(parses) == 1
 
 
 def test_a_submission_that_waits_for_an_agent_hears_at_once_that_the_master_leaves(

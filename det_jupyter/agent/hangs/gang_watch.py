@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import psutil
 
@@ -83,12 +84,17 @@ async def watch_gangs(
 
 
 def _open(run: Run) -> GangWatch | None:
-    after_s = float((run.plan.config.get("hang") or {}).get("after_s", 0))
+    after_s = float(_hang(run).get("after_s", 0))
     if not after_s or not os.path.isdir("/proc/self/task"):
         return None
     with suppress(OSError, ValueError):  # user code may have removed the folder
         return GangWatch(run, after_s)
     return None
+
+
+def _hang(run: Run) -> dict[str, Any]:
+    # An agent parses no configuration: the master has checked it.
+    return run.plan.config.get("hang") or {}
 
 
 def _step(watch: GangWatch, gang: LivingGang) -> bool:
@@ -230,7 +236,7 @@ class GangWatch:
                 self._stall(rank, kind, processes[rank])
                 for rank, kind in sorted(finding.stalled.items())
             ]
-            if (self._run.plan.config.get("hang") or {}).get("action") == "dump":
+            if _hang(self._run).get("action") == "dump":
                 folder = keep_files(self._run, processes)
                 kept = [f"files are kept in {folder}"] if folder is not None else []
                 first = ranks[0].model_copy(update={"evidence": [*ranks[0].evidence, *kept]})

@@ -253,6 +253,43 @@ class StoredExperiment(ExperimentFields, Submission):
     weight: float = 1.0
     max_slots: int | None = None
 
+    # Read of every experiment, whichever version has stored its configuration: none is parsed.
+
+    @property
+    def searcher_name(self) -> str:
+        """The search method."""
+        return str(self._section("searcher").get("name", ""))
+
+    @property
+    def metric(self) -> str:
+        """The name of the searcher's metric."""
+        return str(self._section("searcher").get("metric", ""))
+
+    @property
+    def direction(self) -> Direction:
+        """Which values of the searcher's metric are better."""
+        smaller = self._section("searcher").get("smaller_is_better", True)
+        return Direction.of(smaller_is_better=bool(smaller))
+
+    @property
+    def slots_per_trial(self) -> int:
+        """How many slots each of its trials needs."""
+        return int(self._section("resources").get("slots_per_trial", 1))
+
+    @property
+    def labels(self) -> list[str]:
+        """Its labels."""
+        return list(self.config.get("labels") or [])
+
+    @property
+    def description(self) -> str:
+        """Its description."""
+        return str(self.config.get("description") or "")
+
+    def _section(self, name: str) -> dict[str, Any]:
+        section = self.config.get(name)
+        return section if isinstance(section, dict) else {}
+
 
 class ExperimentView(StoredExperiment):
     """An experiment with its trials."""
@@ -268,26 +305,6 @@ class ExperimentView(StoredExperiment):
         """The trainer that its function or script calls without DetCallback; "": none is known."""
         found = (trial.plain_trainer for trial in self.trials if trial.plain_trainer)
         return self.capsule.plain_trainer or next(found, "")
-
-    @property
-    def metric(self) -> str:
-        """The name of the searcher's metric."""
-        return str(self.config["searcher"]["metric"])
-
-    @property
-    def labels(self) -> list[str]:
-        """Its labels."""
-        return list(self.config.get("labels") or [])
-
-    @property
-    def description(self) -> str:
-        """Its description."""
-        return str(self.config.get("description") or "")
-
-    @property
-    def direction(self) -> Direction:
-        """Which values of the searcher's metric are better."""
-        return Direction.of_config(self.config)
 
 
 class TimingsView(Wire):

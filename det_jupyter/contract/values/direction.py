@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from math import inf
 from typing import Any
@@ -35,11 +35,6 @@ class Direction(StrEnum):
     def of(cls, *, smaller_is_better: bool) -> Direction:
         """Return the direction that this setting names."""
         return cls.MINIMIZE if smaller_is_better else cls.MAXIMIZE
-
-    @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> Direction:
-        """Return the direction of an effective configuration's searcher."""
-        return cls.of(smaller_is_better=config["searcher"]["smaller_is_better"])
 
     @property
     def sign(self) -> float:

@@ -22,7 +22,6 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
-from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
@@ -54,7 +53,7 @@ async def clean_up(service: Service) -> None:
                 experiments = list(service.machine.state.experiments.values())
                 capsules = [experiment.capsule for experiment in experiments]
                 await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
-                locations = {location_of(e.config["checkpoint_storage"]) for e in experiments}
+                locations = {e.location for e in experiments}
                 await asyncio.to_thread(remove_leftovers, locations, paths.data_dir())
                 _sweep_alerts(service, now)
             num_swept = max(num_swept, num)

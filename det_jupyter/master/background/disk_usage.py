@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.contract.host.rundir import runs_root
@@ -80,7 +79,7 @@ def known_of(service: Service) -> Known:
     state = service.machine.state
     experiments = list(state.experiments.values())
     capsules = [each.capsule for each in experiments]
-    locations = {location_of(each.config["checkpoint_storage"]) for each in experiments}
+    locations = {each.location for each in experiments}
     return Known(
         names={each.id: each.name for each in experiments},
         checkpoints={one.uuid: one.experiment_id for one in state.checkpoints.values()},

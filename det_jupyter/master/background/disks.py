@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import takewhile
 
-from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import Room, is_enough_room, room_of
 from det_jupyter.contract.host.tasks import BlockingCalls
@@ -77,7 +76,7 @@ def folders_of(service: Service) -> dict[str, list[int]]:
     own = str(paths.data_dir())
     found: dict[str, list[int]] = {own: []}
     for experiment in service.machine.state.unfinished_experiments():
-        location = location_of(experiment.config["checkpoint_storage"])
+        location = experiment.location
         if location is None or location.startswith("/"):
             found.setdefault(location or own, []).append(experiment.id)
     return found
@@ -89,7 +88,7 @@ def forecast(service: Service, experiment: Experiment) -> RoomForecast:
     Known from the newest earlier experiment of the same name, or the one that it was forked from:
     all checkpoints of an experiment stay until it ends, then its policy deletes some.
     """
-    location = location_of(experiment.config["checkpoint_storage"])
+    location = experiment.location
     folder = location or str(paths.data_dir() / "checkpoints")
     state = service.machine.state
     likes = [

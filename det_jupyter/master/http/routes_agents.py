@@ -12,7 +12,6 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 
-from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import (
     AgentCommand,
@@ -102,7 +101,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         """Return what an agent needs to start a run, as the master has commanded."""
         trial = trial_of(service, agent_id, allocation_id)
         experiment = service.machine.state.experiment(trial.experiment_id)
-        location = location_of(experiment.config["checkpoint_storage"])
+        location = experiment.location
         uuids = start_checkpoints(trial)
         files = await asyncio.to_thread(lambda: {uuid: inbox.files(uuid) for uuid in uuids})
         return JsonResponse(

@@ -63,18 +63,17 @@ def experiment_routes(service: Service) -> APIRouter:
         changes = service.store.addresses.hide(read_changes(body.config))
         check_continuable(experiment, changes)
         check_working_directory(experiment)
-        document = experiment.config
+        document, config = experiment.config, experiment.settings
         if changes:
-            seed = experiment.settings.reproducibility.experiment_seed
-            config, _ = resolve_config(changes, experiment.config, default_seed=seed)
-            before = experiment.settings
+            before, seed = config, config.reproducibility.experiment_seed
+            config, _ = resolve_config(changes, document, default_seed=seed)
+            document = config.to_document()
             if (config.alerts, config.trackers) != (before.alerts, before.trackers):
                 await service.check_services(config, experiment.capsule)
-            await check_patterns(config)
-            document = config.to_document()
-        else:
-            await check_patterns(experiment.settings)
-        service.apply(ContinueRequested(experiment_id=experiment_id, config=document))
+        await check_patterns(config)
+        requested = ContinueRequested(experiment_id=experiment_id, config=document)
+        requested.settings = config
+        service.apply(requested)
         return JsonResponse(service.views.experiment(experiment_id))
 
     _add_code_and_config(routes, service)

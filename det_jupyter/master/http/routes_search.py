@@ -69,19 +69,19 @@ def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> Experimen
     trial = service.machine.state.trial(trial_id)
     source = service.machine.state.experiment(trial.experiment_id)
     config, origins = continuation_config(source, trial, body.length)
-    service.apply(
-        ExperimentSubmitted(
-            config=config,
-            origins=origins,
-            capsule=source.capsule,
-            python=source.python,
-            cwd=source.cwd,
-            notebook=source.notebook,
-            template=source.template,
-            continues=trial_id,
-            key=body.key,
-        )
+    submitted = ExperimentSubmitted(
+        config=config.to_document(),
+        origins=origins,
+        capsule=source.capsule,
+        python=source.python,
+        cwd=source.cwd,
+        notebook=source.notebook,
+        template=source.template,
+        continues=trial_id,
+        key=body.key,
     )
+    submitted.settings = config
+    service.apply(submitted)
     return service.views.experiment(service.machine.state.last_experiment_id)
 
 
@@ -102,7 +102,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
             pool,
             resources.slots_per_trial,
             is_single_agent=resources.is_single_node,
-            why_one_computer=why_one_computer(config.to_document()),
+            why_one_computer=why_one_computer(config.entrypoint),
         )
         if problem:
             raise ConfigError(problem)

@@ -28,7 +28,6 @@ from typing import NamedTuple, assert_never
 
 from pydantic import BaseModel, ValidationError
 
-from det_jupyter.config.storages import location_of
 from det_jupyter.contract.host.paths import console_file
 from det_jupyter.contract.messages import (
     AgentReport,
@@ -193,8 +192,7 @@ class _Intake:
             return report
         is_elsewhere = self._is_remote and wait.folder != MASTERS
         update = {"agent_id": self._agent_id} if is_elsewhere else {}
-        config = self._transaction.machine.state.experiment(carried.trial.experiment_id).config
-        location = location_of(config["checkpoint_storage"])
+        location = self._transaction.machine.state.experiment(carried.trial.experiment_id).location
         if wait.writing == "checkpoint" and location is not None:
             update |= {"folder": location}
         return report.model_copy(update={"wait": wait.model_copy(update=update)})

@@ -264,11 +264,11 @@ class Service:
             return known
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
-        self.apply(
-            ExperimentSubmitted.built_from(
-                request, config=config.to_document(), origins=origins, capsule=capsule
-            )
+        submitted = ExperimentSubmitted.built_from(
+            request, config=config.to_document(), origins=origins, capsule=capsule
         )
+        submitted.settings = config
+        self.apply(submitted)
         return self.views.experiment(self.machine.state.last_experiment_id)
 
     async def check_services(self, config: ExperimentConfig, capsule: Capsule) -> None:

@@ -71,7 +71,7 @@ def _tests(indexes: Indexes, query: ExperimentQuery) -> Iterator[Test]:
         states = _parse_states(query.state)
         yield lambda each: bool(states & set(_states_of(each, indexes)))
     if query.label:
-        yield lambda each: set(query.label) <= set(each.config.get("labels") or ())
+        yield lambda each: set(query.label) <= set(each.labels)
     if query.name:
         is_named = _matcher(query.name)
         yield lambda each: is_named(each.name)
@@ -95,12 +95,14 @@ def _matcher(pattern: str, *, is_path: bool = False) -> Callable[[str], bool]:
 
 
 def _has_words(experiment: Experiment, words: list[str]) -> bool:
-    config = experiment.config
-    parts = [config.get(key) or "" for key in ("name", "description")]
-    parts.append(entrypoint_text(config.get("entrypoint") or ""))
-    text = "\n".join([*map(str, parts), *map(str, config.get("labels") or ()),
-                      experiment.notebook or ""]).casefold()  # fmt: skip
+    parts = [experiment.name, experiment.description, _entrypoint(experiment)]
+    parts += [*experiment.labels, experiment.notebook or ""]
+    text = "\n".join(parts).casefold()
     return all(word in text for word in words)
+
+
+def _entrypoint(experiment: Experiment) -> str:
+    return entrypoint_text(experiment.config.get("entrypoint") or "")
 
 
 def _parse_states(states: list[str]) -> set[str]:
@@ -125,20 +127,18 @@ def _states_of(experiment: Experiment, indexes: Indexes) -> tuple[str, ...]:
 
 
 def _metric_order(experiment: Experiment) -> tuple[bool, str, float]:
-    searcher = experiment.config["searcher"]
-    loss = Direction.of_config(experiment.config).loss(experiment.best_metric)
-    return experiment.best_metric is None, str(searcher["metric"]), loss
+    loss = experiment.direction.loss(experiment.best_metric)
+    return experiment.best_metric is None, experiment.metric, loss
 
 
 def _row(
     state: MachineState, indexes: Indexes, progress: Progress, experiment: Experiment
 ) -> ExperimentRow:
-    config = experiment.config
     best = _best_trial(state, experiment)
     living = indexes.unfinished_trials(experiment.id)
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     gangs = sorted({allocation.state for allocation in holding})
-    alarm = _alarm(living, is_single=config["searcher"]["name"] == "single")
+    alarm = _alarm(living, is_single=experiment.searcher_name == "single")
     leaving = (
         leaving_of(state, trial, progress.get(trial.id, (0, 0.0))[0])
         for trial in living
@@ -150,14 +150,14 @@ def _row(
         leaving=next(filter(None, leaving), None),
         status=experiment_status(experiment.state, gangs, len(experiment.trial_ids)),
         progress=progress_of(state, experiment, progress, living),
-        metric=str(config["searcher"]["metric"]),
-        smaller_is_better=bool(config["searcher"]["smaller_is_better"]),
+        metric=experiment.metric,
+        smaller_is_better=experiment.direction is Direction.MINIMIZE,
         hparams={} if best is None else best.hparams,
         num_trials=len(experiment.trial_ids),
         slots_per_trial=experiment.slots_per_trial,
-        entrypoint=entrypoint_text(config.get("entrypoint") or ""),
-        labels=list(config.get("labels") or ()),
-        description=str(config.get("description") or ""),
+        entrypoint=_entrypoint(experiment),
+        labels=experiment.labels,
+        description=experiment.description,
         num_slots=sum(len(allocation.slots) for allocation in holding),
         failure=_failure(state, experiment),
         alarm=alarm.sentence,

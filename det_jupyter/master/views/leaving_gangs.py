@@ -22,7 +22,7 @@ def leaving_of(state: MachineState, trial: Trial, steps_completed: int) -> Leavi
         return None
     experiment = state.experiments[trial.experiment_id]
     asked_at = allocation.asked_at
-    killed_at = None if asked_at is None else asked_at + experiment.config["preemption_timeout"]
+    killed_at = None if asked_at is None else asked_at + experiment.preemption_timeout
     saved = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else None
     behind, batch, since = _behind(allocation)
     return Leaving(

@@ -23,6 +23,5 @@ def samples_of(state: MachineState, experiment_id: int) -> Samples:
         for trial in state.trials_of(experiment)
         if trial.state.is_terminal and (best := to_finite(trial.best_metric)) is not None
     ]
-    config = experiment.config
-    metric = config["searcher"]["metric"]
-    return config["hyperparameters"], metric, Direction.of_config(config), values
+    space = experiment.config["hyperparameters"]
+    return space, experiment.metric, experiment.direction, values

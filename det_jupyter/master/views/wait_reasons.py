@@ -228,8 +228,8 @@ class _Facts:
         trial = self.machine.state.trial_of(request_id)
         if trial.allocation is None or trial.allocation.asked_at is None:
             return None
-        config = self.machine.state.experiments[trial.experiment_id].config
-        return float(trial.allocation.asked_at + config["preemption_timeout"])
+        experiment = self.machine.state.experiments[trial.experiment_id]
+        return trial.allocation.asked_at + experiment.preemption_timeout
 
     def may_ask_again(self, experiment_id: int) -> bool:
         """Return whether an experiment's search may still create or promote trials."""

@@ -89,10 +89,23 @@ def _rank_context(
         if distributed is None:
             distributed = stack.enter_context(open_distributed(choose_device(), "pytorch.init"))
         rank = stack.enter_context(core.init(distributed=distributed))
-    assert rank.info is not None
-    info = rank.info
     if rank.distributed.size > 1:  # a script has none yet: core's collectives need none
-        stack.enter_context(open_process_group(info.device))
+        assert rank.info is not None
+        stack.enter_context(open_process_group(rank.info.device))
+    return context_of_rank(rank, hparams)
+
+
+def context_of_rank(
+    rank: core.Context, hparams: Mapping[str, Any] | None = None
+) -> PyTorchTrialContext:
+    """Return the context of a rank of an experiment.
+
+    Args:
+        rank: Its context of the Core API, whose `info` has the trial.
+        hparams: By default the trial's.
+    """
+    info = rank.info
+    assert info is not None, "a rank of an experiment"
     return PyTorchTrialContext(
         core=rank,
         device=info.device,

@@ -23,7 +23,6 @@ from det_jupyter.view.making.charts import (
     without_averages,
 )
 from det_jupyter.view.making.experiment_facts import (
-    metric_of,
     status_of,
     status_word,
     steps_per_epoch,
@@ -146,7 +145,7 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
         if one.trial is not None and one.trial.id in (known := steps_per_epoch(one.experiment))
     }
     pace = Pace(curves, epochs)
-    charts = by_title(curves, names_by_group(curves), metric_of(compared[0].experiment))
+    charts = by_title(curves, names_by_group(curves), compared[0].experiment.metric)
     by_id = {side["id"]: side for side in sides}
     titles = list(charts)
     return [
@@ -180,9 +179,9 @@ def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
         for one in compared
         if one.trial and (changes := [c.sentence for c in one.trial.changes if c.sentence])
     ]
-    metrics = list(dict.fromkeys(metric_of(one.experiment) for one in compared))
+    metrics = list(dict.fromkeys(one.experiment.metric for one in compared))
     if len(metrics) > 1:
-        by = {m: [str(o.id) for o in compared if metric_of(o.experiment) == m] for m in metrics}
+        by = {m: [str(o.id) for o in compared if o.experiment.metric == m] for m in metrics}
         parts = ", ".join(f"{metric} ({', '.join(ids)})" for metric, ids in by.items())
         notes.append(
             f"The searchers' metrics differ: {parts}. Each has its own line under Results; "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from det_jupyter.contract.messages import (
     AllocationState,
@@ -19,7 +18,6 @@ from det_jupyter.contract.messages.status import (
     state_status,
     with_alarm,
 )
-from det_jupyter.contract.values.direction import Direction
 from det_jupyter.view.model.status_looks import STATUS_WORDS, Status
 
 
@@ -74,20 +72,6 @@ def steps_of(trial: TrialView) -> int:
     ranks = [] if trial.hang is None else trial.hang.ranks
     begun = min((rank.batch for rank in ranks if rank.batch is not None), default=0)
     return max(trial.steps_completed, begun)
-
-
-def searcher_of(experiment: ExperimentView) -> dict[str, Any]:
-    searcher = experiment.config.get("searcher")
-    return searcher if isinstance(searcher, dict) else {}
-
-
-def metric_of(experiment: ExperimentView) -> str:
-    return str(searcher_of(experiment).get("metric", ""))
-
-
-def direction_of(experiment: ExperimentView) -> Direction:
-    smaller = searcher_of(experiment).get("smaller_is_better", True)
-    return Direction.of(smaller_is_better=bool(smaller))
 
 
 def finite(metric: float | None) -> float | None:

@@ -20,11 +20,9 @@ from det_jupyter.contract.trial.plain_trainers import describe_plain
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.view.making.charts import build_charts, no_metrics
 from det_jupyter.view.making.experiment_facts import (
-    direction_of,
     experiment_word,
     finite,
     fraction,
-    metric_of,
     status_of,
     steps_of,
     steps_per_epoch,
@@ -84,7 +82,7 @@ def build_view_state(
         search = build_search(experiment, curves, chosen, wait, per_epoch, importance)
         charts, more_metrics = compare_trials(curves, search, chosen_id, per_epoch)
     else:
-        charts, more_metrics = build_charts(curves, metric_of(experiment), per_epoch)
+        charts, more_metrics = build_charts(curves, experiment.metric, per_epoch)
     return ViewState(
         id=experiment.id,
         name=experiment.name,
@@ -183,7 +181,7 @@ def _obstacle(verb: Verb, state: State) -> str:
 
 
 def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointView]) -> Checkpoints:
-    direction = direction_of(experiment)
+    direction = experiment.direction
     kept = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
     judged = [(m, c.steps_completed) for c in kept if (m := finite(c.searcher_metric)) is not None]
     best = direction.best(
@@ -193,7 +191,7 @@ def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointVie
         count=len(kept),
         size_bytes=sum(checkpoint.size_bytes for checkpoint in kept),
         latest_step=max((checkpoint.steps_completed for checkpoint in kept), default=None),
-        metric=metric_of(experiment),
+        metric=experiment.metric,
         best_metric=best,
         # None if its checkpoint was deleted, though worse ones may be kept.
         best_step=next((step for metric, step in judged if metric == best), None),

@@ -13,10 +13,7 @@ from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import date, duration, number, shortened
 from det_jupyter.view.making.charts import is_searchers
 from det_jupyter.view.making.experiment_facts import (
-    direction_of,
     finite,
-    metric_of,
-    searcher_of,
     steps_per_epoch,
 )
 from det_jupyter.view.model.comparison import Fact
@@ -55,7 +52,7 @@ class Compared:
 
 def result_facts(compared: Sequence[Compared], now: float) -> list[Fact]:
     """Return the rows of results; rows without a value are left out."""
-    metrics = dict.fromkeys(metric_of(one.experiment) for one in compared)
+    metrics = dict.fromkeys(one.experiment.metric for one in compared)
     texts = [_texts(one, now) for one in compared]
     rows = {name: [each[name] or NOTHING for each in texts] for name in texts[0]}
     return [_metric(metric, compared) for metric in metrics if metric] + [
@@ -72,15 +69,13 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
     epochs = {**reported_epochs(one.curves), **steps_per_epoch(experiment)}
     per_epoch = None if trial is None else epochs.get(trial.id)
     num = 1 if one.is_trial else len(experiment.trials)
-    resources = experiment.config.get("resources")
-    slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
     restarts = sum(trial.restarts for trial in _trials_of(one))
     return {
         "best at batch": _best_step(one),
         "batches": "" if trial is None else f"{steps:,}",
         "epochs": "" if per_epoch is None else f"{steps / per_epoch:.1f}",
-        "trials": f"{num} ({searcher_of(experiment).get('name', '')})" if num > 1 else "",
-        "slots per trial": "" if slots is None or one.is_trial else str(slots),
+        "trials": f"{num} ({experiment.searcher_name})" if num > 1 else "",
+        "slots per trial": "" if one.is_trial else str(experiment.slots_per_trial),
         "elapsed": duration(elapsed_s(one, now)),
         "slot-hours": slot_hours_text(slot_seconds(one, now)),
         "restarts": str(restarts) if restarts else "",
@@ -91,9 +86,9 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
 
 def _metric(metric: str, compared: Sequence[Compared]) -> Fact:
     """Return the row of a searcher's metric, with the best value marked."""
-    judged = [one for one in compared if metric_of(one.experiment) == metric]
+    judged = [one for one in compared if one.experiment.metric == metric]
     bests = [best_metric(one) if one in judged else None for one in compared]
-    directions = {direction_of(one.experiment) for one in judged}
+    directions = {one.experiment.direction for one in judged}
     return Fact(
         name=f"best {metric}",
         values=[NOTHING if best is None else number(best) for best in bests],
@@ -116,7 +111,7 @@ def best_metric(one: Compared) -> float | None:
 
 def _best_step(one: Compared) -> str:
     best = best_metric(one)
-    curve = next((c for c in one.curves if is_searchers(c, metric_of(one.experiment))), None)
+    curve = next((c for c in one.curves if is_searchers(c, one.experiment.metric)), None)
     if best is None or curve is None:
         return ""
     steps = (step for step, v in zip(curve.steps, curve.values, strict=True) if v == best)

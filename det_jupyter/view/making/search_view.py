@@ -28,11 +28,8 @@ from det_jupyter.view.making.charts import (
     rounded,
 )
 from det_jupyter.view.making.experiment_facts import (
-    direction_of,
     finite,
     makes_room_for,
-    metric_of,
-    searcher_of,
     status_word,
     trial_status,
 )
@@ -95,16 +92,16 @@ def build_search(
     axes, places = place_trials(
         space if isinstance(space, dict) else {}, [trial.hparams for trial in experiment.trials]
     )
-    metrics, last = last_values(curves, metric_of(experiment))
+    metrics, last = last_values(curves, experiment.metric)
     rows = [
         _row(trial, values, last.get(trial.id, {}), metrics, search.brackets, experiment.state)
         for trial, values in zip(experiment.trials, places, strict=True)
     ]
     remarks = find_remarks(experiment, rows)
     return Search(
-        searcher=str(searcher_of(experiment).get("name", search.name)),
-        metric=metric_of(experiment),
-        smaller_is_better=direction_of(experiment) is Direction.MINIMIZE,
+        searcher=experiment.searcher_name or search.name,
+        metric=experiment.metric,
+        smaller_is_better=experiment.direction is Direction.MINIMIZE,
         max_trials=search.max_trials,
         divisor=search.divisor,
         counts=_counts(rows),
@@ -117,7 +114,7 @@ def build_search(
         wait=wait,
         remarks=remarks[:MAX_REMARKS],
         num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
-        chosen=_chosen(chosen, curves, metric_of(experiment), steps_per_epoch),
+        chosen=_chosen(chosen, curves, experiment.metric, steps_per_epoch),
     )
 
 
@@ -248,7 +245,7 @@ def _bracket(bracket: BracketView) -> Bracket:
 
 def _improvements(experiment: ExperimentView, curves: Sequence[Curve]) -> list[Improvement]:
     """Return each value that was better than all before it, with the time of its report."""
-    metric, direction = metric_of(experiment), direction_of(experiment)
+    metric, direction = experiment.metric, experiment.direction
     candidates = [
         (at, direction.loss(value), value, curve.trial_id)
         for curve in curves
@@ -277,7 +274,7 @@ def find_remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark
 
     Trials with the same sentence share a remark.
     """
-    metric = metric_of(experiment)
+    metric = experiment.metric
     brackets = experiment.search.brackets if experiment.search is not None else []
     ids: dict[tuple[int, str], list[int]] = {}  # ids of trials, by kind and sentence
     for trial, row in zip(experiment.trials, rows, strict=True):

@@ -16,13 +16,13 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages import Verdict as FoundVerdict
+from det_jupyter.contract.schema.key_paths import look_up
 from det_jupyter.contract.values.text import experiment_title
 from det_jupyter.view.making.charts import rounded
 from det_jupyter.view.making.experiment_facts import (
     finite,
     fraction,
     makes_room_for,
-    searcher_of,
     slot_label,
     status_word,
     steps_of,
@@ -79,7 +79,7 @@ def build_trial(
 def _num_steps(trial: TrialView, experiment: ExperimentView) -> int | None:
     if trial.progress > 0:
         return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
-    length = searcher_of(experiment).get("max_length")
+    length = look_up(experiment.config, "searcher.max_length")
     batches = length.get("batches") if isinstance(length, dict) else None
     return batches if isinstance(batches, int) else None
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from det_jupyter.client.environment import with_environment
+from det_jupyter.config import parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.background.cleanup import _sweep_alerts
@@ -73,7 +74,9 @@ def test_references_are_followed_when_the_alert_is_sent(
     own = [{"slack": "${OF_NOTEBOOK}"}, {"slack": f"file:{file}"}, {"slack": "${OF_MASTER}"}]
     request = make_request(alerts=own)
     blobs = BlobStore(tmp_path / "blobs")
-    capsule = with_environment(request.capsule, request.config, blobs)
+    capsule = with_environment(
+        request.capsule, parse_config(request.config, default_seed=1), blobs
+    )
     monkeypatch.delenv("OF_NOTEBOOK")
     monkeypatch.setenv("OF_MASTER", f"{receiver.url}/master")
     asyncio.run(bench.service.submit(request.model_copy(update={"capsule": capsule})))

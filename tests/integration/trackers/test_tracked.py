@@ -14,6 +14,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from det_jupyter.client.environment import with_environment
+from det_jupyter.config import parse_config
 from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Pause, SendTo, TrackerOrder, TrackerProgress
@@ -384,12 +385,12 @@ def test_credentials_of_the_environment_go_to_no_address_that_only_a_configurati
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{users[1]}/")
     others = ["http://127.0.0.1:4", "http://127.0.0.1:2/hub/other", "https://127.0.0.1:3"]
     trackers = [{"type": "mlflow", "tracking_uri": each} for each in [*users, *others]]
-    document = {"trackers": trackers}
+    request = make_request(trackers=trackers)
+    config = parse_config(request.config, default_seed=1)
     with monkeypatch.context() as where_it_is_submitted:
         where_it_is_submitted.setenv("MLFLOW_TRACKING_URI", users[2])
         where_it_is_submitted.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
-        capsule = with_environment(CAPSULE, document, BlobStore(tmp_path / "blobs"))
-    request = make_request(trackers=trackers)
+        capsule = with_environment(CAPSULE, config, BlobStore(tmp_path / "blobs"))
     asyncio.run(bench.service.submit(request.model_copy(update={"capsule": capsule})))
     orders = orders_of(bench)
     assert all(orders[each].credentials == TOKEN for each in users)

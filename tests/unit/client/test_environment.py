@@ -15,6 +15,7 @@ from det_jupyter.client.environment import (
     find_unset,
     with_environment,
 )
+from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 
@@ -23,6 +24,13 @@ CAPSULE = Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64)
 
 def document(*lines: Any) -> dict[str, Any]:
     return {"environment": {"environment_variables": list(lines)}}
+
+
+SEARCHER = {"name": "single", "metric": "loss", "max_length": 1}
+
+
+def config_of(document: dict[str, Any]) -> ExperimentConfig:
+    return parse_config({"entrypoint": "Trial", "searcher": SEARCHER, **document}, default_seed=1)
 
 
 BY_DEVICE = {
@@ -57,7 +65,8 @@ def test_the_values_go_along_in_a_blob_whose_name_gives_nothing_away(
     monkeypatch.setenv("TOKEN", "secret")
     monkeypatch.delenv("UNSET", raising=False)
     blobs = BlobStore(tmp_path)
-    found = [with_environment(CAPSULE, document("A=1", "TOKEN", "UNSET"), blobs) for _ in range(2)]
+    config = config_of(document("A=1", "TOKEN", "UNSET"))
+    found = [with_environment(CAPSULE, config, blobs) for _ in range(2)]
     assert found[0].environment is not None
     assert found[0].environment != found[1].environment  # though the values are the same
     content = json.loads(blobs.read(found[0].environment))
@@ -71,7 +80,8 @@ def test_without_a_value_to_take_along_there_is_no_blob(
     monkeypatch.delenv("UNSET", raising=False)
     before = os.umask(0o027)
     try:
-        made = with_environment(CAPSULE, document("A=1", "UNSET"), BlobStore(tmp_path))
+        config = config_of(document("A=1", "UNSET"))
+        made = with_environment(CAPSULE, config, BlobStore(tmp_path))
     finally:
         os.umask(before)
     assert made == CAPSULE.model_copy(update={"umask": 0o027})
@@ -83,7 +93,7 @@ def test_each_variable_that_is_not_set_is_told_once_with_what_sets_it(
 ) -> None:
     monkeypatch.setenv("TOKEN", "")
     monkeypatch.delenv("UNSET", raising=False)
-    given = document("TOKEN", "UNSET", "UNSET", "A=1")
+    given = config_of(document("TOKEN", "UNSET", "UNSET", "A=1"))
     assert find_unset(given) == [
         "environment.environment_variables: UNSET is not set in this notebook, so ranks get no "
         "value of it; write %env UNSET=... in a cell, and submit again."
@@ -106,7 +116,7 @@ def test_what_alerts_and_trackers_need_goes_along_apart_from_the_variables_of_ra
         "trackers": [{"type": "mlflow", "tracking_uri": "${MY_MLFLOW}"}],
     }
     blobs = BlobStore(tmp_path)
-    found = with_environment(CAPSULE, services, blobs)
+    found = with_environment(CAPSULE, config_of(services), blobs)
     assert found.environment is not None
     content = json.loads(blobs.read(found.environment))
     assert content["values"] == {}

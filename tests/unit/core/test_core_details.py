@@ -34,13 +34,14 @@ from det_jupyter.contract.run.journal import (
     StepTimes,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.core import managed, parts
+from det_jupyter.core import TrialInfo, parts
 from det_jupyter.core.argument_checks import checked_amounts, quoted
 from det_jupyter.core.folders import Listing
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.ranks import RankInfo
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
+from det_jupyter.core.run import read_run
 from det_jupyter.core.signals import OrdersContext
 from det_jupyter.core.timings.intervals import summary
 from det_jupyter.core.tracebacks import CodeNames, _shortened
@@ -225,9 +226,11 @@ def test_a_worker_has_the_kind_of_device_of_its_slot(
 ) -> None:
     kinds: list[Literal["cpu", "cuda"]] = ["cpu", "cuda", "cuda"]
     slots = [SlotView(id=i, kind=k, index=i, name="slot") for i, k in enumerate(kinds)]
-    run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
+    run = read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path))
     assert run.device(rank, 0).type == kind
-    assert run.info().device.type == "cpu", "that of the first slot, where nobody says which"
+    assert TrialInfo.of(run).device.type == "cpu", (
+        "that of the first slot, where nobody says which"
+    )
 
 
 @pytest.mark.parametrize(
@@ -321,15 +324,14 @@ def test_a_refused_value_is_shown_in_60_characters(value: Any, text: str) -> Non
 
 def test_a_trial_without_slots_has_none_on_its_agent(tmp_path: Path) -> None:
     slots = [SlotView(id=-1, kind="cpu", index=0, name="no slot")]
-    run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
-    assert (run.info().container_slot_counts, run.info().slot_ids) == ([0], [])
+    run = read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path))
+    assert (TrialInfo.of(run).container_slot_counts, TrialInfo.of(run).slot_ids) == ([0], [])
 
 
-def test_what_is_known_of_a_trial_can_be_pickled_and_holds_no_secret(tmp_path: Path) -> None:
-    run = managed._read_run(str(make_run(tmp_path).path), str(tmp_path), "", "5ec4e7")
+def test_what_is_known_of_a_trial_can_be_pickled(tmp_path: Path) -> None:
+    run = read_run(str(make_run(tmp_path).path), str(tmp_path))
     for given in (None, torch.device("cpu", 0)):
-        data = pickle.dumps(run.info(0, given))
-        assert run.secret not in data
+        data = pickle.dumps(TrialInfo.of(run, 0, given))
         assert pickle.loads(data).device == (given or torch.device("cpu"))
 
 
@@ -366,15 +368,15 @@ def test_a_worker_has_the_device_of_its_place_or_the_one_that_its_launcher_chose
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     slots = [SlotView(id=i, kind="cuda", index=i, name="GPU") for i in range(3)]
-    run = managed._read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path), "", "00")
+    run = read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path))
     assert run.device(local_rank, local_rank) == torch.device(expected)
-    assert run.info().device == torch.device("cuda:0")
+    assert TrialInfo.of(run).device == torch.device("cuda:0")
 
 
 def test_a_run_says_where_it_continues(tmp_path: Path) -> None:
     checkpoint = CheckpointRef(uuid="b" * 32, path="x", steps_completed=40)
     folder = make_run(tmp_path, run=3, checkpoint=checkpoint)
-    info = managed._read_run(str(folder.path), str(tmp_path), "", "00").info()
+    info = TrialInfo.of(read_run(str(folder.path), str(tmp_path)))
     assert (info.trial._trial_run_id, info.trial._steps_completed) == (3, 40)
     assert info.latest_checkpoint == checkpoint.uuid
 

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.host import disk_space, paths
-from det_jupyter.contract.messages import CheckpointRef, GangPlan
+from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core import failures
 from det_jupyter.core.failures import explain, failure_of, report_uncaught
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.managed import Run, StepCounter
+from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, PeerLost
+from det_jupyter.core.run import read_run
 from det_jupyter.core.together import run_on_chief
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, WaitTimeout
@@ -139,9 +140,7 @@ def uncaught(
 ) -> list[Record]:
     """Return what a worker journals of an error that nothing catches."""
     folder = make_run(home, num_slots=2, **plan)
-    run = Run(
-        plan=GangPlan.model_validate_json(folder.plan.read_bytes()), folder=folder, data_dir=home
-    )
+    run = read_run(str(folder.path), str(home))
     checkpoint = run.plan.checkpoint
     counter = StepCounter(
         checkpoint.steps_completed if checkpoint else 0, None, lambda: None, lambda num: None

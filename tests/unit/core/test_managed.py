@@ -23,7 +23,7 @@ from det_jupyter.contract.run.journal import FirstStep, MetricsReported, RankFai
 from det_jupyter.core import managed
 from det_jupyter.core.info import container_rank
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.managed import Run
+from det_jupyter.core.run import Run, read_run
 from det_jupyter.errors import ConfigError, LaunchError
 from tests.unit.core.run_folder import CONFIG, make_run, records_of, variables
 
@@ -116,6 +116,18 @@ def test_a_loop_is_timed_once_and_not_if_the_configuration_says_so(
         assert found is not None
         managed.time_loop(found, 0, 1, Journal.of_run(run, 0))
     assert len(watched) == num
+
+
+def test_a_process_parses_the_configuration_of_its_run_once(runs: Runs, parses: list[Any]) -> None:
+    runs.begin()
+    parses.clear()
+    for _ in range(2):
+        info = core.get_cluster_info()
+    with core.init() as context:
+        assert context.info is not None
+        assert info is not None
+        assert context.info.config is info.config
+    assert len(parses) == 1
 
 
 def test_a_script_knows_its_trial_before_it_begins(runs: Runs) -> None:
@@ -301,7 +313,7 @@ def test_a_run_that_is_over_is_told(runs: Runs) -> None:
 
 def test_a_rank_gives_its_journal_and_device_to_its_script(runs: Runs) -> None:
     folder = make_run(runs.home)
-    run = Run(plan=_plan(folder), folder=folder, data_dir=runs.home)
+    run = read_run(str(folder.path), str(runs.home))
     steps: list[int] = []
     journal = Journal(folder.journal(0))
     core.set_process(

@@ -37,16 +37,12 @@ class World:
     def __init__(self, reason: str = "completed") -> None:
         self.written: list[RunEnded] = []
         self.num_acknowledged = 0
-        self.planned: list[Any] = []
+        self.trained: list[tuple[type, Any]] = []
         self.distributed: Any = None
         self.backends: list[str] = []
         self.device = torch.device("cpu")
         self.devices: list[tuple[int, int]] = []
         self._reason = reason
-
-    def info(self, rank: int) -> Any:
-        """Return the info of a rank of the run."""
-        return SimpleNamespace(config=f"the configuration for rank {rank}")
 
     def device_of(self, rank: int, local_rank: int) -> torch.device:
         """Return the device of a rank."""
@@ -66,9 +62,9 @@ class World:
     def _acknowledge(self) -> None:
         self.num_acknowledged += 1
 
-    def plan(self, *arguments: Any, data_dir: Path) -> Any:
-        """Plan a run."""
-        self.planned.append((*arguments, data_dir))
+    def work(self, trial_class: type, context: Any) -> Any:
+        """Return what trains the class."""
+        self.trained.append((trial_class, context))
         return SimpleNamespace(run=lambda: self._reason, steps_completed=42)
 
 
@@ -81,14 +77,12 @@ def enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worl
 
     def make(reason: str = "completed", num_ranks: int = 1) -> World:
         world = World(reason)
-        run = SimpleNamespace(
-            plan="the plan", data_dir=tmp_path, info=world.info, device=world.device_of
-        )
+        run = SimpleNamespace(device=world.device_of)
         for name, value in (("WORLD_SIZE", num_ranks), ("RANK", 1), ("LOCAL_RANK", 0)):
             monkeypatch.setenv(name, str(value))
         monkeypatch.setattr(managed, "find_run", lambda: run)
         monkeypatch.setattr(core, "init", world.open)
-        monkeypatch.setattr(pytorch, "PlannedRun", world.plan)
+        monkeypatch.setattr(pytorch, "TrialRun", world.work)
         monkeypatch.setattr(dist, "init_process_group", world.backends.append)
         monkeypatch.setattr(core.DistributedContext, "from_torch_distributed", lambda: "the ranks")
         return world
@@ -98,14 +92,13 @@ def enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worl
 
 @pytest.mark.parametrize("reason", ["completed", "preempted"])
 def test_a_class_is_trained_as_planned_and_how_that_ended_is_journaled(
-    enter: Callable[..., World], tmp_path: Path, reason: str
+    enter: Callable[..., World], reason: str
 ) -> None:
     world = enter(reason)
     assert trial.train(["det_trial_module:Outer.Net"]) == 0
-    ((trained, plan, config, _, device, folder),) = world.planned
+    ((trained, context),) = world.trained
     assert (trained.__module__, trained.__qualname__) == ("det_trial_module", "Outer.Net")
-    assert (plan, config) == ("the plan", "the configuration for rank 1")
-    assert (device, folder) == (world.device, tmp_path)
+    assert context.distributed.rank == 1
     assert isinstance(world.distributed, core.DistributedContext)  # of one rank
     assert world.backends == []
     (ended,) = world.written
@@ -124,7 +117,7 @@ def test_several_ranks_meet_over_the_backend_of_their_devices(
     assert trial.train(["det_trial_module:Net"]) == 0
     assert (world.distributed, world.backends) == ("the ranks", [backend])
     assert chosen == ([world.device] if kind == "cuda" else [])
-    assert world.devices == [(1, 0), (1, 0)]
+    assert world.devices == [(1, 0)]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.config import parse_config
 from det_jupyter.contract.messages import (
     Capsule,
     GangPlan,
@@ -14,6 +15,9 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.run.control_page import create_page
 from det_jupyter.contract.values.lengths import Length
+
+SEARCHER = {"name": "single", "metric": "m", "max_length": {"batches": 9}}
+CONFIG = parse_config({"entrypoint": "Trial", "searcher": SEARCHER}, default_seed=1).to_document()
 
 
 def make_spec(
@@ -34,7 +38,7 @@ def make_spec(
         python="python3",
         cwd=str(folder),
         slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(num_ranks)],
-        config={"entrypoint": entrypoint},
+        config=CONFIG | {"entrypoint": entrypoint},
         hparams={},
         seed=1,
         capsule=Capsule(entrypoint="Trial", payload="a" * 64, sources=""),

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import pytest
 
 from det_jupyter import core, pytorch
-from det_jupyter.config import parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, RankSpec
 from det_jupyter.contract.run.journal import (
@@ -32,9 +31,6 @@ from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith
 from det_jupyter.rank.rank import Rank, run_rank
 from tests.unit.rank.rank_specs import make_spec
-
-SEARCHER = {"name": "single", "metric": "m", "max_length": {"batches": 9}}
-CONFIG = parse_config({"entrypoint": "Trial", "searcher": SEARCHER}, default_seed=1).to_document()
 
 
 class World:
@@ -71,7 +67,7 @@ class World:
         monkeypatch.setattr(core, "set_process", self.processes.append)
         monkeypatch.setattr(core, "time_loop", note("time"))
         monkeypatch.setattr(core, "read_written_events", note("events"))
-        monkeypatch.setattr(pytorch, "PlannedRun", self._run)
+        monkeypatch.setattr(pytorch, "TrialRun", self._run)
         monkeypatch.setattr(module, "FunctionRun", self._run)
         monkeypatch.setattr(module, "ProgramRun", self._run)
         monkeypatch.setattr(module, "CommandRun", self._run)
@@ -123,7 +119,7 @@ def records(folder: Path, rank: int = 0) -> list[Record]:
 def test_a_rank_that_trains_a_class_journals_its_start_and_its_end(
     world: World, tmp_path: Path
 ) -> None:
-    spec = make_spec(tmp_path, rank=1, num_ranks=2, config=CONFIG)
+    spec = make_spec(tmp_path, rank=1, num_ranks=2)
     rank = Rank(spec)
     assert rank.live() == 0
     started, notice, ended = records(tmp_path, 1)
@@ -147,8 +143,7 @@ def test_a_rank_that_trains_a_class_journals_its_start_and_its_end(
             "network": None,
         }
     ]
-    assert world.given[0][0] is world.entrypoint
-    assert world.given[1] == {"data_dir": tmp_path, "on_first_step": "start soon"}
+    assert world.given == ((world.entrypoint, "the context", "start soon"), {})
     assert sys.path[0] == str(tmp_path)
 
 
@@ -204,7 +199,7 @@ def test_the_end_of_a_program_is_left_to_the_agent(
 def test_a_console_has_the_variables_of_the_work_and_of_the_rank(
     world: World, tmp_path: Path
 ) -> None:
-    rank = Rank(make_spec(tmp_path, rank=1, num_ranks=2, config=CONFIG))
+    rank = Rank(make_spec(tmp_path, rank=1, num_ranks=2))
     names = {"rank", "world_size", "device", "det_stack"}
     assert rank._namespace().keys() == names
     rank.live()
@@ -359,7 +354,7 @@ def test_labels_of_cells_are_known_before_their_code_runs(world: World, tmp_path
     cells = {"<cell 3>": {"label": "Cell In[3]", "source": "def f(): raise ValueError\n"}}
     sources = BlobStore(tmp_path / "blobs").put(json.dumps(cells).encode())
     capsule = Capsule(entrypoint="Trial", payload="a" * 64, sources=sources)
-    rank = Rank(make_spec(tmp_path, config=CONFIG, capsule=capsule))
+    rank = Rank(make_spec(tmp_path, capsule=capsule))
     rank.live()
     scope: dict[str, Any] = {}
     exec(compile("def f(): raise ValueError('no')", "<cell 3>", "exec"), scope)

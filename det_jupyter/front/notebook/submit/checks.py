@@ -48,6 +48,7 @@ def find_batch_size_problems(
     Not one of the configuration's own checks, as a function needs none.
     """
     document = migrate(document).document
+    # The document need not be valid: the problems of a draft are reported together.
     resources, hparams = document.get("resources"), document.get("hyperparameters")
     slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
     is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None

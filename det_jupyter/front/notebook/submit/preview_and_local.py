@@ -99,7 +99,7 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     if problems or config is None or not isinstance(meaning, Captured):
         raise draft.located(problems)
     entrypoint = shell.user_ns[meaning.name]
-    print_notices(draft)
+    print_notices(draft, config)
     hparams = sample_hparams(config.hyperparameters, random.Random(0))
     if not isinstance(entrypoint, type):
         print(f"{meaning.name} is a function: {_call_of(entrypoint, hparams)}")

@@ -89,7 +89,7 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
     except ConfigError as error:
         raise draft.located(error.problems) from None
     room = room_notes(connection.client(), view.id, NOTEBOOK)
-    print_notices(draft, ready.notices + room)
+    print_notices(draft, ready.config, ready.notices + room)
     if caller.is_call:  # otherwise the displayed view shows them
         for notice in _notices_of(ready.capsule):
             print(f"Note: {notice}")
@@ -112,7 +112,7 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     if ready.plan is not None:
         for line in list_files(ready.plan):
             print(f"  {line}")
-    print_notices(draft, _notices_of(capsule) + ready.notices)
+    print_notices(draft, config, _notices_of(capsule) + ready.notices)
 
 
 def _notices_of(capsule: Capsule) -> list[str]:
@@ -151,10 +151,10 @@ def storage_of_master() -> str:
     return connection.client().session.info.checkpoint_storage
 
 
-def print_notices(draft: Draft, others: Sequence[str] = ()) -> None:
-    """Print the notices about the configuration, and others."""
-    merged = draft.merged()
-    found = draft.remarks + notices(merged) + find_unset(merged) + find_open_storage(merged)
+def print_notices(draft: Draft, config: ExperimentConfig, others: Sequence[str] = ()) -> None:
+    """Print the notices about a configuration that is valid, and others."""
+    found = draft.remarks + notices(draft.merged())
+    found += find_unset(config) + find_open_storage(config)
     for notice in [*others, *found]:
         print(f"Note: {notice}")
 
@@ -198,7 +198,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
         capsule = capsule_of(entrypoint_text(config.entrypoint), plan, blobs)
     return Ready(
         config=config,
-        capsule=with_environment(capsule, config.to_document(), blobs),
+        capsule=with_environment(capsule, config, blobs),
         plan=plan,
         notices=[live_notice(os.getcwd(), "--context . has")] if is_live else [],
     )
@@ -247,7 +247,7 @@ def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict
     """Merge the options of the magic's line into the document."""
     if options.name is not None:
         document = document | {"name": options.name}
-    if options.slots is not None:
+    if options.slots is not None:  # what is wrong with the document is reported later
         resources = document.get("resources") or {}
         if isinstance(resources, dict):
             document = document | {"resources": resources | {"slots_per_trial": options.slots}}

@@ -10,7 +10,6 @@ drop checkpoints      chosen checkpoints, or files of them, are deleted
 
 from __future__ import annotations
 
-from det_jupyter.config import parse_config
 from det_jupyter.contract.messages import (
     Archive,
     Delete,
@@ -113,10 +112,10 @@ def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
     check_pool(
         turn.state,
         experiment.pool,
-        parse_config(event.config).resources,
-        why_one_computer=why_one_computer(event.config, experiment.capsule.entrypoint),
+        event.settings.resources,
+        why_one_computer=why_one_computer(event.settings.entrypoint),
     )
-    reopen(turn, experiment, event.config)
+    reopen(turn, experiment, event)
     start_search(turn, experiment)
 
 

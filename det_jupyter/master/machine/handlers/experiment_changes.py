@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
 
-from det_jupyter.config import parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.sections import Resources
 from det_jupyter.contract.messages import (
@@ -56,11 +55,11 @@ from det_jupyter.searcher.methods import Searcher
 
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     """Create an experiment; its trials queue at once, unless it is submitted paused."""
-    config = parse_config(event.config)
+    config = event.settings
     if event.parent_id is not None:
         check_forkable(turn.state.experiment(event.parent_id))
     pool = config.resources.resource_pool or DEFAULT_POOL
-    one_computer = why_one_computer(event.config, event.capsule.entrypoint)
+    one_computer = why_one_computer(config.entrypoint)
     check_pool(
         turn.state,
         pool,
@@ -85,6 +84,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
         position=float(turn.state.last_experiment_id),
         created_at=turn.now,
     )
+    experiment.settings = config
     turn.state.experiments[experiment.id] = experiment
     turn.touch(experiment)
     start_search(turn, experiment)
@@ -223,7 +223,7 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     experiment = turn.state.experiment(event.experiment_id)
     if not event.given():
         raise ConfigError(["nothing to change: give a name, a description or labels"])
-    before = experiment.config.get("labels") or []
+    before = experiment.labels
     removed = set(event.remove_labels)
     labels = [
         label for label in dict.fromkeys([*before, *event.add_labels]) if label not in removed

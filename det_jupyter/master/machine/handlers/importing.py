@@ -7,11 +7,10 @@ An import that is repeated adds the runs that are new, and what is new of the ot
 
 from __future__ import annotations
 
-from det_jupyter.config import parse_config
+from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import ImportedTrial, ImportExperiment, SearchView, State
 from det_jupyter.contract.messages.status import in_words
-from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.model.lifecycle import OVER
 from det_jupyter.master.machine.model.state import Experiment, Trial
@@ -21,13 +20,13 @@ from det_jupyter.searcher import ExitReason
 
 def on_import(turn: Turn, event: ImportExperiment) -> None:
     """Create an experiment of imported runs, or add to the one that has them already."""
-    parse_config(event.config)  # raises before anything changes
+    settings = parse_config(event.config)  # raises before anything changes
     known = turn.indexes.find_submitted(event.key)
     if known is None:
-        experiment = _new_experiment(turn, event)
+        experiment = _new_experiment(turn, event, settings)
     else:
         experiment = turn.state.experiment(known)
-        _check_same(experiment, event)
+        _check_same(experiment, settings)
         turn.reconfigure(experiment, _updated(experiment, event))
     present = {trial.source: trial for trial in turn.state.trials_of(experiment)}
     for imported in event.trials:
@@ -36,7 +35,7 @@ def on_import(turn: Turn, event: ImportExperiment) -> None:
     _conclude(turn, experiment)
 
 
-def _new_experiment(turn: Turn, event: ImportExperiment) -> Experiment:
+def _new_experiment(turn: Turn, event: ImportExperiment, settings: ExperimentConfig) -> Experiment:
     turn.state.last_experiment_id += 1
     number = turn.state.last_experiment_id
     experiment = Experiment.built_from(
@@ -46,11 +45,12 @@ def _new_experiment(turn: Turn, event: ImportExperiment) -> Experiment:
         position=float(number),
         created_at=min(trial.created_at for trial in event.trials),
     )
+    experiment.settings = settings
     turn.state.experiments[number] = experiment
     return experiment
 
 
-def _check_same(experiment: Experiment, event: ImportExperiment) -> None:
+def _check_same(experiment: Experiment, settings: ExperimentConfig) -> None:
     """Check that runs can be added to an experiment.
 
     Raises:
@@ -60,7 +60,7 @@ def _check_same(experiment: Experiment, event: ImportExperiment) -> None:
     if experiment.state not in OVER:
         raise Conflict(f"{name} is {in_words(experiment.state)}")
     for key in ("metric", "smaller_is_better"):
-        before, now = (config["searcher"][key] for config in (experiment.config, event.config))
+        before, now = (getattr(e.searcher, key) for e in (experiment.settings, settings))
         if before != now:
             raise Conflict(
                 f"{name} has searcher.{key} {before}, and this import {now}; delete it first, "
@@ -91,7 +91,7 @@ def _new_trial(turn: Turn, experiment: Experiment, imported: ImportedTrial) -> T
 
 
 def _update(turn: Turn, trial: Trial, imported: ImportedTrial) -> None:
-    direction = Direction.of_config(turn.state.experiment(trial.experiment_id).config)
+    direction = turn.state.experiment(trial.experiment_id).direction
     trial.state = State(imported.state)
     trial.exit_reason = ExitReason.COMPLETED if imported.state == "COMPLETED" else None
     trial.created_at, trial.ended_at = imported.created_at, imported.ended_at
@@ -107,7 +107,7 @@ def _update(turn: Turn, trial: Trial, imported: ImportedTrial) -> None:
 def _conclude(turn: Turn, experiment: Experiment) -> None:
     """Set the state of the experiment, its times and its best value from its trials."""
     trials = turn.state.trials_of(experiment)
-    direction = Direction.of_config(experiment.config)
+    direction = experiment.direction
     states = {trial.state for trial in trials}
     experiment.state = states.pop() if len(states) == 1 else State.COMPLETED
     experiment.created_at = min(trial.created_at for trial in trials)
@@ -115,9 +115,8 @@ def _conclude(turn: Turn, experiment: Experiment) -> None:
     experiment.held_s = _elapsed(trials)
     experiment.best_metric = direction.best(trial.best_metric for trial in trials)
     if (num := len(trials)) > 1:
-        name = str(experiment.config["searcher"]["name"])
         experiment.search_view = SearchView(
-            name=name, max_trials=num, num_created=num, num_closed=num
+            name=experiment.searcher_name, max_trials=num, num_created=num, num_closed=num
         )
     turn.touch(experiment)
 

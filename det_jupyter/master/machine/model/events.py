@@ -39,10 +39,11 @@ from det_jupyter.contract.run.journal import (
     TargetReached,
     TraceSaved,
 )
+from det_jupyter.master.machine.model.configured import Configured
 from det_jupyter.master.machine.model.former_events import to_present_form
 
 
-class ExperimentSubmitted(CreateExperiment):
+class ExperimentSubmitted(CreateExperiment, Configured):
     """A user submitted an experiment; `config` is the effective configuration.
 
     Args:
@@ -56,12 +57,11 @@ class ExperimentSubmitted(CreateExperiment):
     continues: int | None = None
 
 
-class ContinueRequested(Wire):
-    """A user requested that an experiment that is over be continued."""
+class ContinueRequested(Configured):
+    """A user requested that an experiment that is over be continued, with this configuration."""
 
     kind: Literal["continue_requested"] = "continue_requested"
     experiment_id: int
-    config: dict[str, Any]  # the effective configuration from now on
 
 
 # Events that are requests of users: if the machine refuses one, the user sees the error.

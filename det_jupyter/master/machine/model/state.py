@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import field_validator
 
-from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
+from det_jupyter.config.storages import location_of
 from det_jupyter.contract.messages import (
     CheckpointRef,
     CheckpointView,
@@ -27,6 +28,7 @@ from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
 from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart, LostRun
+from det_jupyter.master.machine.model.configured import Configured
 from det_jupyter.searcher import ExitReason
 
 _MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
@@ -79,7 +81,7 @@ class Trial(StoredTrial):
         return next(iter(self.divergences.values()), None)
 
 
-class Experiment(StoredExperiment):
+class Experiment(StoredExperiment, Configured):
     """A configuration and its trials."""
 
     origins: dict[str, str] = {}  # where values of the configuration come from, by path
@@ -99,28 +101,27 @@ class Experiment(StoredExperiment):
     alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
     source: str = ""  # where its runs come from, if it was imported
 
-    @cached_property
-    def settings(self) -> ExperimentConfig:
-        """The configuration, parsed.
-
-        Raises:
-            ConfigError: Another version of det_jupyter stored it, and this one cannot parse it.
-        """
-        return parse_config(self.config)
-
-    def reconfigure(self, config: dict[str, Any], origins: Iterable[str] = ()) -> None:
+    def reconfigure(
+        self,
+        config: dict[str, Any],
+        origins: Iterable[str] = (),
+        settings: ExperimentConfig | None = None,
+    ) -> None:
         """Replace the configuration.
 
         Args:
             config: The effective configuration from now on.
             origins: Paths of the values that the user has changed.
+            settings: The same, if it is parsed already.
         """
         self.config = config
         self.origins |= dict.fromkeys(origins, "you")
         for derived in ("settings", "why_one_computer"):
             self.__dict__.pop(derived, None)
+        if settings is not None:
+            self.settings = settings
 
-    # Read for every experiment, so they must not fail on configurations of other versions.
+    # As in StoredExperiment: read of every experiment, so nothing is parsed.
 
     @property
     def name(self) -> str:
@@ -128,30 +129,29 @@ class Experiment(StoredExperiment):
         return str(self.config["name"])
 
     @property
-    def slots_per_trial(self) -> int:
-        """How many slots each of its trials needs."""
-        return int(self.config["resources"]["slots_per_trial"])
-
-    @property
     def is_single_agent(self) -> bool:
         """Whether a trial must have all its slots on one agent."""
-        return bool(self.config["resources"].get("is_single_node"))
+        return bool(self._section("resources").get("is_single_node"))
+
+    @property
+    def location(self) -> str | None:
+        """Where its checkpoints are, as `location_of` returns it."""
+        return location_of(self.config["checkpoint_storage"])
+
+    @property
+    def preemption_timeout(self) -> int:
+        """Seconds that a trial has to save its state and leave."""
+        return int(self.config["preemption_timeout"])
 
     @cached_property
     def why_one_computer(self) -> str:
         """Why a trial's ranks cannot be on several computers; "": they can."""
-        return why_one_computer(self.config, self.capsule.entrypoint)
+        return why_one_computer(self.config.get("entrypoint") or self.capsule.entrypoint)
 
 
-def why_one_computer(config: dict[str, Any], entrypoint: str = "") -> str:
-    """Return why a trial's ranks cannot be on several computers; "": they can.
-
-    Args:
-        config: The effective configuration, of any version.
-        entrypoint: That of the capsule, for a configuration without one.
-    """
-    named = try_parse_entrypoint(config.get("entrypoint") or entrypoint)
-    if isinstance(named, Program | Command):
+def why_one_computer(entrypoint: Any) -> str:
+    """Return why the ranks of an entrypoint cannot be on several computers; "": they can."""
+    if isinstance(try_parse_entrypoint(entrypoint), Program | Command):
         return (
             "its entrypoint is a program, and launchers start ranks on one computer; `entrypoint: "
             "model_def:Trial`, or a class or function of a notebook, can be on several"

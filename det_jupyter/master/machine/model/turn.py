@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.messages import AgentCommand
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.text import error_line
@@ -153,10 +154,14 @@ class Turn:
             self.send(part.agent_id, command)
 
     def reconfigure(
-        self, experiment: Experiment, config: dict[str, Any], origins: Iterable[str] = ()
+        self,
+        experiment: Experiment,
+        config: dict[str, Any],
+        origins: Iterable[str] = (),
+        settings: ExperimentConfig | None = None,
     ) -> None:
         """Replace a configuration; see `Experiment.reconfigure`."""
-        experiment.reconfigure(config, origins)
+        experiment.reconfigure(config, origins, settings)
         self.changes.configs.add(experiment.id)
 
     def change_section(

@@ -104,7 +104,7 @@ def effective_config_view(experiment: Experiment) -> EffectiveConfig:
 
 def continuation_config(
     experiment: Experiment, trial: Trial, length: Any
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[ExperimentConfig, dict[str, str]]:
     """Return a configuration that only continues one trial, and the origins of its values.
 
     Args:
@@ -121,7 +121,7 @@ def continuation_config(
             f"trial {trial.id} trains now; kill it first, or let its search go further with "
             "experiment.change_search(max_length=...)"
         )
-    before = experiment.config["searcher"]
+    before = experiment.settings.searcher
     given_length = _full_length(experiment) if length is None else length
     try:
         full = parse_length(given_length)
@@ -130,8 +130,8 @@ def continuation_config(
     _check_farther(trial, full)
     searcher = {
         "name": "single",
-        "metric": before["metric"],
-        "smaller_is_better": before["smaller_is_better"],
+        "metric": before.metric,
+        "smaller_is_better": before.smaller_is_better,
         "max_length": full.to_document(),
     }
     document = experiment.config | {
@@ -144,10 +144,11 @@ def continuation_config(
         for path, origin in experiment.origins.items()
         if path.partition(".")[0] not in ("searcher", "hyperparameters", "name")
     }
-    effective = parse_config(document).to_document()
-    ours = origins({key: document[key] for key in ("name", "searcher")}, {}, effective)
+    config = parse_config(document)
+    named = {key: document[key] for key in ("name", "searcher")}
+    ours = origins(named, {}, config.to_document())
     mine = {path: origin for path, origin in ours.items() if origin == "you"}
-    return effective, given | mine
+    return config, given | mine
 
 
 def _check_farther(trial: Trial, length: Length) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.config import origins, parse_config
+from det_jupyter.config import ExperimentConfig, origins
 from det_jupyter.config.storages import LOCATING
 from det_jupyter.contract.messages import State, TrialChangeView
 from det_jupyter.contract.messages.status import in_words
@@ -23,9 +23,9 @@ from det_jupyter.contract.schema.key_paths import (
     join_words,
     look_up,
 )
-from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.contract.values.nested import describe_changes, flattened
 from det_jupyter.errors import ConfigError, Conflict, Problem
+from det_jupyter.master.machine.model.configured import Configured
 from det_jupyter.master.machine.model.lifecycle import OVER, move
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
@@ -69,17 +69,17 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
         )
     if experiment.is_archived:
         raise Conflict(f"{name} is archived; unarchive it first")
-    searcher = experiment.config["searcher"]["name"]
-    if not experiment.settings.searcher.is_continuable:
+    searcher = experiment.settings.searcher
+    if not searcher.is_continuable:
         others = join_words([key for key, each in SECTIONS.items() if each.is_continuable], "and")
         raise Conflict(
-            f"{name} is a search by {searcher}, which cannot be continued; only {others} can. "
-            "Let its best trials train on: trial.train_to(...)"
+            f"{name} is a search by {searcher.name}, which cannot be continued; only {others} "
+            "can. Let its best trials train on: trial.train_to(...)"
         )
-    if override and searcher != "single":
+    if override and searcher.name != "single":
         raise Conflict(
-            f"{name} is a search by {searcher}, and goes on with the configuration that it has; "
-            "only that of a single one can be overridden. Fork it to change something"
+            f"{name} is a search by {searcher.name}, and goes on with the configuration that it "
+            "has; only that of a single one can be overridden. Fork it to change something"
         )
     if wrong := [key for key in ("project", "workspace") if key in override]:
         raise ConfigError([Problem(key, "cannot be specified to continue") for key in wrong])
@@ -106,34 +106,33 @@ def check_forkable(parent: Experiment) -> None:
         raise Conflict(f"experiment {parent.id} is being deleted and cannot be forked")
 
 
-def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
+def reopen(turn: Turn, experiment: Experiment, new: Configured) -> None:
     """Make an experiment that is over ACTIVE again; its trials rest until its search starts.
 
     Args:
         turn: The event being handled.
         experiment: An experiment that is over.
-        config: Its effective configuration from now on.
+        new: Its configuration from now on.
 
     Raises:
         Conflict: It cannot be continued.
         ConfigError: It cannot be continued with this configuration.
     """
-    check_continuable(experiment, changed_values(experiment.config, config))
-    _check_unchangeable(experiment.config, config)
-    incomplete = [
-        t for t in turn.state.trials_of(experiment) if _is_incomplete(experiment, t, config)
-    ]
+    check_continuable(experiment, changed_values(experiment.config, new.config))
+    _check_unchangeable(experiment.config, new.config)
+    trials, settings = turn.state.trials_of(experiment), new.settings
+    incomplete = [trial for trial in trials if _is_incomplete(trial, settings)]
     if not incomplete:
-        more = "" if _is_search(config) else "; give it more to train: a greater max_length"
+        more = "" if _is_search(settings) else "; give it more to train: a greater max_length"
         raise Conflict(
             f"experiment {experiment.id} has been completed, cannot continue this experiment{more}"
         )
     _check_checkpoints(turn, incomplete)
-    if not _is_search(config):
-        _update_hparams(turn, incomplete[0], experiment.config, config)
-    period = "min_validation_period"
-    keep_period = config.get(period) == experiment.config.get(period)
-    _apply_config(turn, experiment, config)
+    before = experiment.settings
+    if not _is_search(settings):
+        _update_hparams(turn, incomplete[0], before, settings)
+    keep_period = settings.min_validation_period == before.min_validation_period
+    _apply_config(turn, experiment, new)
     move(experiment, State.ACTIVE)
     experiment.ended_at = None
     experiment.message = ""
@@ -155,8 +154,8 @@ def report_existing_trial(turn: Turn, experiment: Experiment, create: Create) ->
     return turn.searches.of(experiment).on_exited(create.index, reason)
 
 
-def _is_search(config: Mapping[str, Any]) -> bool:
-    return bool(config["searcher"]["name"] != "single")
+def _is_search(settings: ExperimentConfig) -> bool:
+    return settings.searcher.name != "single"
 
 
 def _check_unchangeable(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -171,12 +170,13 @@ def _check_unchangeable(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         raise ConfigError(problems)
 
 
-def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, Any]) -> bool:
-    if _is_search(experiment.config):
+def _is_incomplete(trial: Trial, settings: ExperimentConfig) -> bool:
+    if _is_search(settings):
         return trial.state is not State.COMPLETED
     if trial.exit_reason is not ExitReason.COMPLETED:
         return True  # the trial failed, was canceled, stopped early or had InvalidHP
-    length = parse_length(config["searcher"]["max_length"])
+    length = settings.searcher.max_length
+    assert length is not None, "a single searcher has one"
     return length.amount > length.comparable_amount(trial.target)
 
 
@@ -202,23 +202,21 @@ def _check_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
 
 
 def _update_hparams(
-    turn: Turn, trial: Trial, old: Mapping[str, Any], new: Mapping[str, Any]
+    turn: Turn, trial: Trial, old: ExperimentConfig, new: ExperimentConfig
 ) -> None:
     """Set the hyperparameters whose configuration has changed; the others keep their values.
 
     It is one of the trial's changes. What its optimizers take of it is decided as the checkpoint
     is restored (pytorch/checkpoints/configured.py).
     """
-    if old["hyperparameters"] == new["hyperparameters"]:
+    if old.hyperparameters == new.hyperparameters:
         return
-    settings = parse_config(new)
-    (drawn,) = settings.searcher.sample(
-        settings.hyperparameters, settings.reproducibility.experiment_seed, 1
-    )
-    specs, former = old["hyperparameters"], trial.hparams
+    seed = new.reproducibility.experiment_seed
+    (drawn,) = new.searcher.sample(new.hyperparameters, seed, 1)
+    specs, former = old.hyperparameters, trial.hparams
     trial.hparams = {
         name: trial.hparams[name] if name in specs and specs[name] == spec else drawn[name]
-        for name, spec in new["hyperparameters"].items()
+        for name, spec in new.hyperparameters.items()
     }
     if changes := describe_changes(former, trial.hparams):
         checkpoint = usable_checkpoint(turn.state, trial.latest_checkpoint)
@@ -235,15 +233,14 @@ def _update_hparams(
         trial.changes = [*trial.changes, view]
 
 
-def _apply_config(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
-    resources = config["resources"]
+def _apply_config(turn: Turn, experiment: Experiment, new: Configured) -> None:
+    before, now = experiment.settings.resources, new.settings.resources
     for name in _LIVE_RESOURCES:
-        if resources[name] != experiment.config["resources"][name]:
-            setattr(experiment, name, resources[name])
-    given = origins(changed_values(experiment.config, config), {}, config)
-    turn.reconfigure(
-        experiment, config, [path for path, origin in given.items() if origin == "you"]
-    )
+        if (value := getattr(now, name)) != getattr(before, name):
+            setattr(experiment, name, value)
+    given = origins(changed_values(experiment.config, new.config), {}, new.config)
+    mine = [path for path, origin in given.items() if origin == "you"]
+    turn.reconfigure(experiment, new.config, mine, new.settings)
 
 
 def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from det_jupyter.config.storages import Storage, location_of
+from det_jupyter.config.storages import Storage
 from det_jupyter.contract.messages import CheckpointRef, CheckpointView, State
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.json_numbers import to_finite
@@ -69,7 +69,7 @@ def find_unneeded(
     """Return the uuids of an experiment's checkpoints that are not kept, trial by trial."""
     trials = state.trials_of(experiment)
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
-    kept = select_kept(own, storage, Direction.of_config(experiment.config))
+    kept = select_kept(own, storage, experiment.direction)
     if len(kept) < len(own):
         users = {experiment.id, *indexes.dependents_of(experiment.id)} & state.experiments.keys()
         kept.update(*(_used_by(state.experiments[i], indexes) for i in users))
@@ -204,7 +204,7 @@ def delete_uploaded(turn: Turn, trial: Trial, uuid: str) -> None:
         return
     experiment = turn.state.experiments.get(checkpoint.experiment_id)
     # Another storage is one folder for both computers: the rank has deleted its files.
-    if experiment is not None and location_of(experiment.config["checkpoint_storage"]) is None:
+    if experiment is not None and experiment.location is None:
         if not may_read(turn.state, trial, uuid):
             return
         if _owner_exists(turn.state, checkpoint):
@@ -252,7 +252,7 @@ def _deletions(
     for uuid in uuids:
         checkpoint = state.checkpoints[uuid]
         paths[tuple(checkpoint.globs)][uuid] = checkpoint.path
-    location = location_of(experiment.config["checkpoint_storage"])
+    location = experiment.location
     return [
         DeleteCheckpoints(
             experiment_id=experiment.id,
@@ -271,7 +271,7 @@ def experiment_deletion(state: MachineState, experiment: Experiment) -> DeleteEx
     return DeleteExperiment(
         experiment_id=experiment.id,
         trial_ids=tuple(experiment.trial_ids),
-        location=location_of(experiment.config["checkpoint_storage"]),
+        location=experiment.location,
         paths={one.uuid: one.path for one in own if one.state != "DELETED"},
         cause=state.seq,
     )

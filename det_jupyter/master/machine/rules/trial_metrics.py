@@ -10,7 +10,6 @@ from math import isfinite, isnan
 from typing import Literal
 
 from det_jupyter.contract.messages import Divergence
-from det_jupyter.contract.values.direction import Direction
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
 
@@ -18,13 +17,12 @@ from det_jupyter.master.machine.model.turn import Turn
 def record_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
     """Store the searcher's metric of a validation, and update the best values."""
     experiment = turn.state.experiment(trial.experiment_id)
-    direction = Direction.of_config(experiment.config)
+    direction = experiment.direction
     trial.metrics_by_step[steps_completed] = metric
     trial.best_metric = direction.best((trial.best_metric, metric))
     if steps_completed >= max(trial.metrics_by_step):
         trial.latest_metric = metric
-        name = str(experiment.config["searcher"]["metric"])
-        record_divergence(trial, "validation", name, steps_completed, metric)
+        record_divergence(trial, "validation", experiment.metric, steps_completed, metric)
     _set_best(turn, experiment, direction.best((experiment.best_metric, metric)))
 
 
@@ -45,7 +43,7 @@ def drop_later_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
     their batches are trained again.
     """
     experiment = turn.state.experiment(trial.experiment_id)
-    direction = Direction.of_config(experiment.config)
+    direction = experiment.direction
     was_best = trial.best_metric is not None and trial.best_metric == experiment.best_metric
     kept = {step: metric for step, metric in trial.metrics_by_step.items() if step <= after_step}
     trial.metrics_by_step = kept

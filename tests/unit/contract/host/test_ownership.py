@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.config import parse_config
 from det_jupyter.contract.host import paths, socket_folders
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.socket_folders import socket_folder
@@ -301,13 +302,17 @@ def test_a_folder_for_checkpoints_that_every_user_can_change_is_named(tmp_path: 
 
     lab = tmp_path / "lab"
     lab.mkdir()
-    document = {"checkpoint_storage": {"host_path": str(lab / "mine" / "runs")}}
+    searcher = {"name": "single", "metric": "loss", "max_length": 1}
+    document = {"entrypoint": "Trial", "searcher": searcher}
+    storage = {"checkpoint_storage": {"host_path": str(lab / "mine" / "runs")}}
+    config = parse_config(document | storage, default_seed=1)
     lab.chmod(0o2775)  # a group's
-    assert find_open_storage(document) == find_open_storage({}) == []
+    assert find_open_storage(config) == []
+    assert find_open_storage(parse_config(document, default_seed=1)) == []
     lab.chmod(0o1777)  # as /tmp is
-    assert find_open_storage(document) == []
+    assert find_open_storage(config) == []
     lab.chmod(0o777)
-    (notice,) = find_open_storage(document)
+    (notice,) = find_open_storage(config)
     assert notice.startswith("checkpoint_storage: every user of this computer can replace ")
     assert notice.endswith(f"; if that is not wanted: chmod o-w {lab}")
 

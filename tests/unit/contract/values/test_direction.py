@@ -38,8 +38,3 @@ def test_an_equal_value_is_no_better_one() -> None:
     assert not Direction.MINIMIZE.is_better(0.5, 0.5)
     assert Direction.MINIMIZE.is_better(0.4, 0.5)
     assert Direction.MAXIMIZE.is_better(0.6, 0.5)
-
-
-def test_the_direction_is_read_from_a_configuration() -> None:
-    config = {"searcher": {"metric": "accuracy", "smaller_is_better": False}}
-    assert Direction.of_config(config) is Direction.MAXIMIZE

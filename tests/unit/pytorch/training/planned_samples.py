@@ -12,9 +12,10 @@ from det_jupyter import pytorch
 from det_jupyter.config import parse_config
 from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import CheckpointSaved, Record
-from det_jupyter.core import DistributedContext, managed
+from det_jupyter.core import DistributedContext, managed_context
 from det_jupyter.core.journal import Journal
-from det_jupyter.pytorch.training.planned_run import PlannedRun
+from det_jupyter.core.run import read_run
+from det_jupyter.pytorch.training.trial_run import TrialRun
 from tests.unit.core.run_folder import make_run, records_of
 
 CPU = torch.device("cpu")
@@ -86,13 +87,12 @@ class Planned:
         self.folder = make_run(
             home, num_slots=self._ranks.size, hparams=given, config=config, **plan
         )
-        run = managed._read_run(str(self.folder.path), str(home), "", "00")
+        run = read_run(str(self.folder.path), str(home))
         self.journal = Journal.of_run(self.folder, self._ranks.rank)
-        context = managed.managed_context(run, self._ranks, CPU, self.journal, lambda steps: None)
-        self.run = PlannedRun(
-            trial, run.plan, run.info().config, context, CPU, data_dir=home,
-            on_first_step=lambda: self.first_steps.append(self.run.steps_completed),
-        )  # fmt: skip
+        context = managed_context(run, self._ranks, CPU, self.journal, lambda steps: None)
+        self.run = TrialRun(
+            trial, context, lambda: self.first_steps.append(self.run.steps_completed)
+        )
 
     def train(self) -> str:
         """Train to the target; return why the run has ended."""

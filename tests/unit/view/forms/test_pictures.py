@@ -351,6 +351,7 @@ def test_results_have_a_dash_for_what_is_not_known() -> None:
         "best at batch": ["44", "-"],
         "batches": ["2,200", "-"],
         "epochs": ["20.0", "-"],
+        "slots per trial": ["1", "1"],
         "elapsed": ["0:42", "0:42"],
         "slot-hours": ["0.03", "-"],
         "restarts": ["2", "-"],

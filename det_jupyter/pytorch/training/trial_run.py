@@ -1,71 +1,47 @@
-"""One run of a trial by the master's plan, on one rank.
-
-The plan has the class, the hyperparameters, the checkpoint to continue from, and the target.
-"""
+"""What a rank runs if its entrypoint is a trial class: the training, to the target of its run."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from det_jupyter.config import ExperimentConfig, find_missing_batch_size
+from det_jupyter.config import find_missing_batch_size
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import GangPlan
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import Context
-from det_jupyter.core.train import tensorboard_folder
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import build_trial
+from det_jupyter.pytorch.training.init import context_of_rank
 from det_jupyter.pytorch.training.interruptions import Interruption, write_place
 from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
-from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
 
 
-@dataclass(eq=False)
-class PlannedRun:
-    """Trains the trial of a plan, on one rank of its gang.
+class TrialRun:
+    """Trains a trial class in a run of an experiment, on one rank of its gang.
 
     Args:
         trial_class: The user's class.
-        plan: The master's plan of this run.
-        config: The plan's configuration, parsed.
-        core: This rank's journal, collectives, storage and control page.
-        device: This rank's.
-        data_dir: det_jupyter's data folder, with captured code and TensorBoard's files.
+        core: The rank's context; its `info` has the plan and the configuration.
         on_first_step: Called after the first optimizer step of this run.
     """
 
-    trial_class: type[PyTorchTrial]
-    plan: GangPlan
-    config: ExperimentConfig
-    core: Context
-    device: torch.device
-    _: KW_ONLY
-    data_dir: Path | None = None
-    on_first_step: Callable[[], None] = lambda: None
-
-    def __post_init__(self) -> None:
-        plan, data_dir = self.plan, self.data_dir
-        self.context = PyTorchTrialContext(
-            core=self.core,
-            device=self.device,
-            hparams=plan.hparams,
-            config=self.config,
-            experiment_id=plan.experiment_id,
-            trial_id=plan.trial_id,
-            trial_seed=plan.seed,
-            tensorboard_folder=data_dir
-            and tensorboard_folder(data_dir, plan.experiment_id, plan.trial_id),
-        )
+    def __init__(
+        self,
+        trial_class: type[PyTorchTrial],
+        core: Context,
+        on_first_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._trial_class = trial_class
+        self._core = core
+        self._on_first_step = on_first_step
+        self.context = context_of_rank(core)
         self.trial: PyTorchTrial | None = None
         self._loop: Loop | None = None
 
@@ -86,10 +62,12 @@ class PlannedRun:
             ConfigError: The trial or its configuration is wrong; a retry would fail in the same
             way.
         """
-        plan, config = self.plan, self.config
+        core, info = self._core, self._core.info
+        assert info is not None, "a rank of an experiment"
+        plan, config = info.plan, info.config
         if problems := find_missing_batch_size(plan.config | {"hyperparameters": plan.hparams}):
             raise ConfigError(problems)
-        if self.core.distributed.is_chief:
+        if core.distributed.is_chief:
             write_place(os.environ, run=plan.run, agent_id=plan.homes[0])
         start = RunStart(
             seed=plan.seed,
@@ -99,20 +77,19 @@ class PlannedRun:
         )
         self.context.position.first_batch_idx = start.steps_completed
         metric = config.searcher.metric
-        self.trial = build_trial(self.trial_class, self.context, metric, plan.seed)
-        blobs = BlobStore(self.data_dir / "blobs") if self.data_dir else None
-        rehearsal = Rehearsal.of(os.environ, self.core)
+        self.trial = build_trial(self._trial_class, self.context, metric, plan.seed)
+        rehearsal = Rehearsal.of(os.environ, core)
         self._loop = Loop(
             self.trial,
             self.context,
-            self.core,
-            RunRules.of(config, self.core.searcher.target),
+            core,
+            RunRules.of(config, core.searcher.target),
             start,
-            Origin.of_plan(plan, blobs),
+            Origin.of_plan(plan, BlobStore(info.data_dir / "blobs")),
             interruption=Interruption.of(os.environ, plan.run),
             rehearsal=rehearsal,
             is_leave_requested=rehearsal.is_over if rehearsal else lambda: False,
-            on_first_step=self.on_first_step,
+            on_first_step=self._on_first_step,
         )
         return self._loop.run()
 
