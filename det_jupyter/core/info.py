@@ -58,7 +58,14 @@ class TrialInfo:
         device: torch.device | None = None,
         local_rank: int = 0,
     ) -> Self:
-        """Return the information for a process of a run; the arguments are those of the class."""
+        """Return the information for a process of a run.
+
+        Args:
+            run: The run.
+            rank: The process's rank; None: unknown.
+            device: Its device; by default that of its slot.
+            local_rank: Its local rank, which selects the device.
+        """
         return cls(
             run=run,
             rank=rank,

@@ -72,8 +72,7 @@ def experiment_routes(service: Service) -> APIRouter:
                 await service.check_services(config, experiment.capsule)
         await check_patterns(config)
         requested = ContinueRequested(experiment_id=experiment_id, config=document)
-        requested.settings = config
-        service.apply(requested)
+        service.apply(requested.with_settings(config))
         return JsonResponse(service.views.experiment(experiment_id))
 
     _add_code_and_config(routes, service)

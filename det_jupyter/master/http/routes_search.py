@@ -80,8 +80,7 @@ def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> Experimen
         continues=trial_id,
         key=body.key,
     )
-    submitted.settings = config
-    service.apply(submitted)
+    service.apply(submitted.with_settings(config))
     return service.views.experiment(service.machine.state.last_experiment_id)
 
 

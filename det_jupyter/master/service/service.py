@@ -267,8 +267,7 @@ class Service:
         submitted = ExperimentSubmitted.built_from(
             request, config=config.to_document(), origins=origins, capsule=capsule
         )
-        submitted.settings = config
-        self.apply(submitted)
+        self.apply(submitted.with_settings(config))
         return self.views.experiment(self.machine.state.last_experiment_id)
 
     async def check_services(self, config: ExperimentConfig, capsule: Capsule) -> None:

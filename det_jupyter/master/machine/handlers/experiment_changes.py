@@ -84,8 +84,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
         position=float(turn.state.last_experiment_id),
         created_at=turn.now,
     )
-    experiment.settings = config
-    turn.state.experiments[experiment.id] = experiment
+    turn.state.experiments[experiment.id] = experiment.with_settings(config)
     turn.touch(experiment)
     start_search(turn, experiment)
 

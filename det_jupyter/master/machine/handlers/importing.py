@@ -45,8 +45,7 @@ def _new_experiment(turn: Turn, event: ImportExperiment, settings: ExperimentCon
         position=float(number),
         created_at=min(trial.created_at for trial in event.trials),
     )
-    experiment.settings = settings
-    turn.state.experiments[number] = experiment
+    turn.state.experiments[number] = experiment.with_settings(settings)
     return experiment
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.contract.messages import Wire
 
 
 class Configured(Wire):
-    """An event or experiment with an effective configuration.
-
-    Only the document is stored. Who has the class sets `settings`, so that it is not parsed again.
-    """
+    """An event or experiment with an effective configuration, of which the document is stored."""
 
     config: dict[str, Any]
 
@@ -25,3 +22,8 @@ class Configured(Wire):
             ConfigError: Another version of det_jupyter stored it, and this one cannot parse it.
         """
         return parse_config(self.config)
+
+    def with_settings(self, settings: ExperimentConfig) -> Self:
+        """Set what `config` was parsed to, so that it is not parsed again; return this object."""
+        self.__dict__["settings"] = settings  # pydantic 2.8 refuses to set it as an attribute
+        return self

@@ -119,7 +119,7 @@ class Experiment(StoredExperiment, Configured):
         for derived in ("settings", "why_one_computer"):
             self.__dict__.pop(derived, None)
         if settings is not None:
-            self.settings = settings
+            self.with_settings(settings)
 
     # As in StoredExperiment: read of every experiment, so nothing is parsed.
 
