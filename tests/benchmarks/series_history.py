@@ -26,7 +26,6 @@ from typing import Any
 import psutil
 
 from det_jupyter.client import Client
-from det_jupyter.client.follow import fetch
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import (
     AgentReport,
@@ -225,7 +224,7 @@ def ask(home: Path, hours: float) -> dict[str, float]:
             return lambda: client.series(1, asked)
 
         calls = {
-            "a trial of 1e6 points opened (view)": lambda: fetch(client, 1),
+            "curves of a trial of 1e6 points": lambda: client.curves(1, max_points=8000),
             "its metrics, 600 columns": trial("metrics", axis="batches"),
             "its metrics, a 100th of them": trial(
                 "metrics", axis="batches", since=500_000, until=510_000

@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import Series, SeriesPage, SeriesQuery
 from det_jupyter.master.service.series_packing import table_of, tables_of
 from det_jupyter.master.service.stored_rows import read_metrics_of, read_only, readable
 from det_jupyter.master.service.stored_series import Key, agent_of, owner_of_agent, owner_of_trial
-from det_jupyter.master.views.metric_curves import to_metric_series
+from det_jupyter.master.views.metric_curves import to_tables
 from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
 from det_jupyter.master.views.series_tables import Table, joined
 
@@ -33,12 +33,12 @@ class Found:
     tables: dict[tuple[int, str], Table]
     step_s: float
 
-    def by_source(self) -> dict[str, Table]:
-        """Return the table of each source, with the rows of all runs."""
+    def by_source(self) -> list[tuple[str, Table]]:
+        """Return sources with their tables, which have the rows of all runs."""
         parts: dict[str, list[Table]] = {}
         for (_, source), table in self.tables.items():
             parts.setdefault(source, []).append(table)
-        return {source: joined(tables) for source, tables in parts.items()}
+        return [(source, joined(tables)) for source, tables in parts.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
             "WHERE owner = ? UNION ALL SELECT min(at) FROM series_rows WHERE owner = ?)",
             (owner, owner),
         ).fetchone()[0]
-        series = to_series(_requested(found.by_source(), query), query)
+        series = to_series(found.by_source(), query)
         series += _missing(db, {owner: None}, series, query)
         return _page(series, found, began_at=began, ended_at=None)
 
@@ -76,14 +76,14 @@ def read_trial(
         first = "SELECT min(began_at) FROM series_runs WHERE trial_id = ?"
         began: float | None = db.execute(first, (trial_id,)).fetchone()[0]
         if query.of == "metrics":
-            series = to_metric_series(read_metrics_of(path, trial_id, query), query)
+            series = to_series(to_tables(read_metrics_of(path, trial_id, query), query), query)
             return SeriesPage(series=series, began_at=began, ended_at=ended_at)
         own = owner_of_trial(trial_id)
         if query.of == "system":
             found, owners = _read_system(db, own, _runs(db, trial_id, ended_at), query)
         else:
             found, owners = _read_timings(db, own, trial_id, query), {}
-        series = to_series(_requested(found.by_source(), query), query)
+        series = to_series(found.by_source(), query)
         series += _missing(db, owners, series, query)
         return _page(series, found, began_at=began, ended_at=ended_at)
 
@@ -169,12 +169,6 @@ def _times_of(query: SeriesQuery) -> Times:
 
 def _overlap(one: Times, other: Times) -> Times:
     return max(one[0], other[0]), min(one[1], other[1])
-
-
-def _requested(tables: dict[str, Table], query: SeriesQuery) -> dict[str, Table]:
-    if query.sources is None:
-        return tables
-    return {source: table for source, table in tables.items() if source in query.sources}
 
 
 def read_tables(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,20 +44,19 @@ def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Co
     return Columns(low, width if width > 0 else 1.0, num)
 
 
-def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
-    """Return the series of samples or timings, given a table for each source."""
-    kept = {
-        source: table.where(within(axis_of(table, query.axis), query))
-        for source, table in tables.items()
-    }
-    kept = {source: table for source, table in sorted(kept.items()) if len(table.at)}
-    num_series = sum(len(_requested(table, query)) for table in kept.values())
-    xs = [axis_of(table, query.axis) for table in kept.values()]
+def to_series(tables: Iterable[tuple[str, Table]], query: SeriesQuery) -> list[Series]:
+    """Return the requested series, given sources with their tables."""
+    found = [
+        (source, table.where(within(axis_of(table, query.axis), query)))
+        for source, table in sorted(tables, key=itemgetter(0))
+        if query.sources is None or source in query.sources
+    ]
+    kept = [(source, table) for source, table in found if len(table.at)]
+    num_series = sum(len(_requested(table, query)) for _, table in kept)
+    xs = [axis_of(table, query.axis) for _, table in kept]
     columns = columns_of(xs, query, num_series)
     return [
-        series
-        for source, table in kept.items()
-        for series in _of_source(source, table, query, columns)
+        series for source, table in kept for series in _of_source(source, table, query, columns)
     ]
 
 
@@ -108,6 +108,8 @@ def _without_remainders(drawn: Table) -> Table:
 
 def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:
     """Return the requested names of a table; without a request, all but percentiles."""
+    if query.of == "metrics":
+        return {name: Measure(name) for name in table.names}
     # Names that users have defined come last.
     names = {
         name: measure_of(name)
@@ -143,7 +145,8 @@ def _values(drawn: Table, name: str) -> tuple[Numbers, Numbers, Numbers]:
     """Return the smallest value, the mean and the largest value of each column."""
     part, _, statistic = name.rpartition(".")
     if (name, "total") in drawn.columns:
-        return drawn.get(name, "low"), per_unit(drawn, name), drawn.get(name, "high")
+        low, mid, high = drawn.get(name, "low"), per_unit(drawn, name), drawn.get(name, "high")
+        return low, mid if drawn.is_of_times else mid.clip(low, high), high
     seconds = drawn.get("", "seconds")
     if name == RATE:
         # Without a batch, as after the last one, the rate is unknown and not 0.

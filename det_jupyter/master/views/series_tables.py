@@ -50,6 +50,8 @@ class Table:
     columns: dict[Column, Numbers]
 
     def where(self, rows: NDArray[np.bool_]) -> Table:
+        if rows.all():
+            return self
         return Table(self.at[rows], {c: values[rows] for c, values in self.columns.items()})
 
     def get(self, name: str, statistic: str) -> Numbers:
@@ -58,8 +60,12 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns except "", in order of first appearance."""
-        return list(dict.fromkeys(name for name, _ in self.columns if name))
+        """The names of what was measured, in order of first appearance."""
+        return [name for name, statistic in self.columns if statistic == "total"]
+
+    @property
+    def is_of_times(self) -> bool:
+        return ("", "batches") in self.columns
 
 
 def of_samples(samples: Sequence[tuple[float, Mapping[str, float]]]) -> Table:
@@ -105,8 +111,8 @@ def _with_extremes(table: Table) -> Table:
 
 def per_unit(table: Table, name: str) -> Numbers:
     """Return the mean of a name in each row: of its values, or of timings the time per batch."""
-    is_timings = ("", "batches") in table.columns
-    num = np.maximum(table.get("", "batches"), 1.0) if is_timings else table.get(name, "num")
+    batches = np.maximum(table.get("", "batches"), 1.0)
+    num = batches if table.is_of_times else table.get(name, "num")
     with np.errstate(invalid="ignore"):
         return table.get(name, "total") / np.where(num > 0, num, np.nan)
 
@@ -115,11 +121,11 @@ def joined(tables: Iterable[Table]) -> Table:
     """Return the rows of all tables, one after the other."""
     parts = list(tables)
     columns = dict.fromkeys(column for table in parts for column in table.columns)
-    is_timings = ("", "batches") in columns
+    is_of_times = any(table.is_of_times for table in parts)
     joined: dict[Column, Numbers] = {}
     for column in columns:
         is_extreme = column[1] in _LOWEST | _HIGHEST
-        filler = np.nan if is_extreme and not is_timings else 0.0
+        filler = np.nan if is_extreme and not is_of_times else 0.0
         joined[column] = np.concatenate(
             [
                 found
@@ -149,7 +155,8 @@ def merged(table: Table, bins: NDArray[np.int64]) -> Table:
             merge = np.fmin
         elif column[1] in _HIGHEST:
             merge = np.fmax
-        merged[column] = merge.reduceat(values[order], starts)
+        with np.errstate(over="ignore"):  # a sum of the largest numbers is not finite
+            merged[column] = merge.reduceat(values[order], starts)
     return Table(np.minimum.reduceat(table.at[order], starts), merged)
 
 

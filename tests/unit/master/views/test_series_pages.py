@@ -35,7 +35,7 @@ TABLE = of_times([interval(11.25, 1), interval(13.25, 11, total=3.0)])
 
 
 def test_all_names_are_there_ours_first_and_percentiles_only_if_they_are_named() -> None:
-    found = to_series({"rank:0": TABLE}, query(columns=1))
+    found = to_series([("rank:0", TABLE)], query(columns=1))
     ours = [one.name for one in found]
     assert set(ours) == {
         "forward", "backward", "section.mine", "counter.tokens", "batch", "samples_per_second",
@@ -43,7 +43,7 @@ def test_all_names_are_there_ours_first_and_percentiles_only_if_they_are_named()
     assert ours.index("forward") < ours.index("section.mine")
     assert ours.index("backward") < ours.index("counter.tokens")
     asked = ["forward.p95", "forward.max", "forward.p50", "nothing", "section.mine"]
-    titles = {one.name: one.title for one in to_series({"r": TABLE}, query(names=asked))}
+    titles = {one.name: one.title for one in to_series([("r", TABLE)], query(names=asked))}
     forward = measure_of("forward").title
     assert titles == {
         "section.mine": "mine",
@@ -65,7 +65,7 @@ def test_all_names_are_there_ours_first_and_percentiles_only_if_they_are_named()
     ],
 )
 def test_a_value_is_of_all_intervals_of_its_column(name: str, mid: float) -> None:
-    (series,) = to_series({"rank:0": TABLE}, query(columns=1, names=[name]))
+    (series,) = to_series([("rank:0", TABLE)], query(columns=1, names=[name]))
     assert series.mid == [mid]
 
 
@@ -83,13 +83,13 @@ def test_a_value_is_of_all_intervals_of_its_column(name: str, mid: float) -> Non
 )
 def test_a_stretch_of_an_axis(axis: str, ends: dict[str, float], x: Any, mid: Any) -> None:
     asked = query(names=["forward"], axis=axis, columns=2, **dict[str, Any](ends))
-    found = to_series({"rank:0": TABLE, "rank:1": of_times([])}, asked)
+    found = to_series([("rank:0", TABLE), ("rank:1", of_times([]))], asked)
     assert [(one.x, one.mid) for one in found] == ([] if x is None else [(x, mid)])
 
 
 def test_moments_are_in_milliseconds() -> None:
     table = of_samples([(1.23456, {"cpu": 1.0})])
-    (series,) = to_series({"host": table}, query("system", names=["cpu"]))
+    (series,) = to_series([("host", table)], query("system", names=["cpu"]))
     assert series.x == [1.234]
 
 
@@ -116,7 +116,7 @@ def test_what_follows_the_last_batch_is_no_point_but_a_validation_is() -> None:
     def drawn(parts: dict[str, PartTimes]) -> list[float]:
         after = interval(15.25, 21) | {"batches": 0, "seconds": 0.1, "parts": parts}
         table = of_times([interval(11.25, 1), interval(13.25, 11), after])
-        [found] = to_series({"rank:0": table}, query(names=["forward"]))
+        [found] = to_series([("rank:0", table)], query(names=["forward"]))
         return found.mid
 
     part = PartTimes(num=1, total=0.1, p50=0.1, p95=0.1, max=0.1)
@@ -126,7 +126,7 @@ def test_what_follows_the_last_batch_is_no_point_but_a_validation_is() -> None:
 
 def test_sections_of_a_trial_whose_batches_are_not_timed_are_drawn() -> None:
     table = of_times([interval(11.25, 1) | {"batches": 0}])
-    [found] = to_series({"rank:0": table}, query(names=["section.mine"]))
+    [found] = to_series([("rank:0", table)], query(names=["section.mine"]))
     assert found.mid == [1.0]
 
 
