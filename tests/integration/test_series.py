@@ -18,11 +18,11 @@ from det_jupyter.contract.messages import (
     SystemSampled,
 )
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
+from det_jupyter.contract.values.measures import COUNTER
 from det_jupyter.master.background.cleanup import pack_series
 from det_jupyter.master.service import series_packing, stored_series
 from det_jupyter.master.service.series_reading import read_agent, read_trial
 from det_jupyter.master.service.stored_series import Level
-from det_jupyter.master.views.series_tables import COUNTER
 from tests.integration.master_support import (
     AGENT,
     RUN,

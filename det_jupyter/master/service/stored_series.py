@@ -25,15 +25,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import NamedTuple
 
 from pydantic_core import to_json
 
 from det_jupyter.contract.messages import SystemSample, SystemSampled
-from det_jupyter.contract.run.journal import StepTimes
-from det_jupyter.contract.values.json_numbers import json_ready
+from det_jupyter.contract.run.journal import StepTimes, to_line
 from det_jupyter.contract.values.measures import PARTS, SYSTEM
 from det_jupyter.master.service.database import delete_in_parts, transaction
 
@@ -192,21 +191,17 @@ class StoredSeries:
         own = [name for name in record.parts if name not in PARTS and len(name) <= _MAX_NAME]
         kept = {*PARTS, *own[:_MAX_OWN]}
         counters = [c for c in record.counters.items() if len(c[0]) <= _MAX_NAME]
-        row = {
-            "at": record.at,
-            "first": record.first,
-            "batches": record.batches,
-            "samples": record.samples,
-            "seconds": record.seconds,
-            "parts": {
-                name: tuple(map(float, times))
+        record = replace(
+            record,
+            parts={
+                name: times
                 for name, times in record.parts.items()
                 if name in kept and all(map(_is_in_range, times))
             },
-            "counters": {n: v for n, v in counters[:_MAX_OWN] if _is_in_range(v)},
-        }
+            counters={n: v for n, v in counters[:_MAX_OWN] if _is_in_range(v)},
+        )
         key = Key(owner_of_trial(trial_id), "timings", run, f"rank:{rank}")
-        self._add_row(now, key, record.at, json.dumps(json_ready(row), separators=(",", ":")))
+        self._add_row(now, key, record.at, to_line(record).rstrip("\n"))
 
     # runs of trials
 

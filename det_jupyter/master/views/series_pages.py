@@ -10,12 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from det_jupyter.contract.messages import Series, SeriesQuery
-from det_jupyter.contract.values.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
-from det_jupyter.master.views.series_tables import COUNTER, Numbers, Table, merged, per_unit
+from det_jupyter.contract.values.measures import (
+    COUNTER,
+    PARTS,
+    RATE,
+    SECTION,
+    STATISTICS,
+    SYSTEM,
+    WHOLE,
+    Measure,
+)
+from det_jupyter.master.views.series_tables import Numbers, Table, merged, per_unit
 
 MAX_POINTS = 400_000  # points in a page; with more series, each has fewer
-PERCENTILES = {"p50": "median", "p95": "95th percentile", "max": "longest"}
-RATE = "samples_per_second"
 _ORDER = {name: place for place, name in enumerate((*SYSTEM, *PARTS))}
 _DIGITS = 6  # significant digits of a value in a picture
 
@@ -124,8 +131,8 @@ def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:
     found = {name: names[name] for name in query.names if name in names}
     for name in query.names:
         part, _, statistic = name.rpartition(".")
-        if name not in found and statistic in PERCENTILES and (part, "max") in table.columns:
-            title = f"{names[part].title}, {PERCENTILES[statistic]}"
+        if name not in found and statistic in STATISTICS and (part, "max") in table.columns:
+            title = f"{names[part].title}, {STATISTICS[statistic]}"
             found[name] = Measure(title, names[part].unit)
     return found
 

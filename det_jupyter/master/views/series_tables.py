@@ -31,11 +31,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from det_jupyter.contract.run.journal import PartTimes
+from det_jupyter.contract.values.measures import COUNTER
+
 Kind = Literal["system", "timings"]
 Column = tuple[str, str]  # name, statistic
 Numbers = NDArray[np.float64]
 
-COUNTER = "counter."  # prefix of the name of a user's counter
+_OF_INTERVAL = ("first", "batches", "samples", "seconds")
+_ABSENT = PartTimes(0, 0.0, 0.0, 0.0, 0.0)
 _LOWEST = {"low", "first"}
 _HIGHEST = {"high", "max"}
 _SUMS = {"num", "total", "batches", "samples", "seconds"}  # packed as float64
@@ -84,15 +88,13 @@ def of_times(records: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of one rank's `StepTimes`, parsed from JSON."""
     columns: dict[Column, Numbers] = {
         ("", field): np.array([record[field] for record in records], dtype=float)
-        for field in ("first", "batches", "samples", "seconds")
+        for field in _OF_INTERVAL
     }
     for part in dict.fromkeys(name for record in records for name in record["parts"]):
-        absent = (0, 0.0, 0.0, 0.0, 0.0)
-        rows = [record["parts"].get(part, absent) for record in records]
-        num, total, p50, p95, longest = np.array(rows, dtype=float).T
-        columns[part, "num"], columns[part, "total"] = num, total
-        columns[part, "p50"], columns[part, "p95"] = p50 * num, p95 * num
-        columns[part, "max"] = longest
+        rows = [record["parts"].get(part, _ABSENT) for record in records]
+        times = PartTimes(*np.array(rows, dtype=float).T)
+        weighted = times._replace(p50=times.p50 * times.num, p95=times.p95 * times.num)
+        columns |= {(part, name): values for name, values in weighted._asdict().items()}
     for name in dict.fromkeys(name for record in records for name in record["counters"]):
         increments = [record["counters"].get(name, 0.0) for record in records]
         columns[COUNTER + name, "total"] = np.array(increments, dtype=float)
