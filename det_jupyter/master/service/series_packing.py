@@ -107,14 +107,8 @@ def _rolled_up(db: sqlite3.Connection, key: Key) -> Iterator[Chunk]:
         values = (*key, level.step_s)
         num = db.execute(f"SELECT sum(num) FROM series_chunks WHERE {which}", values).fetchone()[0]
         if (num or 0) >= level.num_rolled:
-            query = f"SELECT id, step_s, blob FROM series_chunks WHERE {which} ORDER BY id"
-            rows = db.execute(query, values).fetchall()
-            table = joined(readable(rows, table_of))
+            query = f"SELECT id, blob FROM series_chunks WHERE {which} ORDER BY id"
+            ids, blobs = zip(*db.execute(query, values), strict=True)
+            table = joined(readable(blobs, from_bytes))
             if len(table.at):
-                yield _chunk(key, rolled_up(table, step_s), step_s, tuple(row[0] for row in rows))
-
-
-def table_of(row: tuple[int, float, bytes]) -> Table:
-    """Return the table of a chunk, given its id, step and bytes."""
-    _, step_s, blob = row
-    return from_bytes(blob, is_measured=step_s == MEASURED)
+                yield _chunk(key, rolled_up(table, step_s), step_s, ids)

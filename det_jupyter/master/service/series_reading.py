@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from det_jupyter.contract.messages import Series, SeriesPage, SeriesQuery
-from det_jupyter.master.service.series_packing import table_of, tables_of
+from det_jupyter.master.service.series_packing import tables_of
 from det_jupyter.master.service.stored_rows import read_metrics_of, read_only, readable
 from det_jupyter.master.service.stored_series import Key, agent_of, owner_of_agent, owner_of_trial
 from det_jupyter.master.views.metric_curves import to_tables
 from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
-from det_jupyter.master.views.series_tables import Table, joined
+from det_jupyter.master.views.series_tables import Table, from_bytes, joined
 
 Times = tuple[float, float]
 EVER = (0.0, float("inf"))
@@ -191,10 +191,8 @@ def read_tables(
     step_s = 0.0
     for number, run, source, step in _chosen(db, owner, query.of, times, width_s):
         if sources is None or source in sources:
-            row = db.execute(
-                "SELECT id, step_s, blob FROM series_chunks WHERE id = ?", (number,)
-            ).fetchone()
-            parts.setdefault((run, source), []).extend(readable([row], table_of))
+            blob = db.execute("SELECT blob FROM series_chunks WHERE id = ?", (number,)).fetchone()
+            parts.setdefault((run, source), []).extend(readable(blob, from_bytes))
             step_s = max(step_s, step)
     rows: dict[Key, list[tuple[float, str]]] = {}
     for run, source, at, text in db.execute(

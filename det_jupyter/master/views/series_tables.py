@@ -40,9 +40,8 @@ Numbers = NDArray[np.float64]
 
 _OF_INTERVAL = ("first", "batches", "samples", "seconds")
 _ABSENT = PartTimes(0, 0.0, 0.0, 0.0, 0.0)
-_LOWEST = {"low", "first"}
-_HIGHEST = {"high", "max"}
-_SUMS = {"num", "total", "batches", "samples", "seconds"}  # packed as float64
+_EXTREMES = {"low": np.fmin, "first": np.fmin, "high": np.fmax, "max": np.fmax}  # others: sums
+_WIDE = {"num", "total", "first", "batches", "samples", "seconds"}  # packed as float64
 _HEADER = struct.Struct("<II")  # number of rows, bytes of the names
 
 
@@ -126,8 +125,7 @@ def joined(tables: Iterable[Table]) -> Table:
     is_of_times = any(table.is_of_times for table in parts)
     joined: dict[Column, Numbers] = {}
     for column in columns:
-        is_extreme = column[1] in _LOWEST | _HIGHEST
-        filler = np.nan if is_extreme and not is_of_times else 0.0
+        filler = np.nan if column[1] in _EXTREMES and not is_of_times else 0.0
         joined[column] = np.concatenate(
             [
                 found
@@ -148,15 +146,15 @@ def merged(table: Table, bins: NDArray[np.int64]) -> Table:
     """
     if not len(bins):
         return table
-    order = np.argsort(bins, kind="stable")
-    starts = np.flatnonzero(np.diff(bins[order], prepend=bins[order[0]] - 1))
+    is_in_order = bool((bins[1:] >= bins[:-1]).all())  # the usual case
+    order: slice | NDArray[np.intp] = slice(None)
+    if not is_in_order:
+        order = np.argsort(bins, kind="stable")
+        bins = bins[order]
+    starts = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
     merged: dict[Column, Numbers] = {}
     for column, values in table.columns.items():
-        merge: np.ufunc = np.add
-        if column[1] in _LOWEST:
-            merge = np.fmin
-        elif column[1] in _HIGHEST:
-            merge = np.fmax
+        merge = _EXTREMES.get(column[1], np.add)
         with np.errstate(over="ignore"):  # a sum of the largest numbers is not finite
             merged[column] = merge.reduceat(values[order], starts)
     return Table(np.minimum.reduceat(table.at[order], starts), merged)
@@ -187,8 +185,8 @@ def to_bytes(table: Table, *, is_measured: bool) -> bytes:
     return zlib.compress(head + body)
 
 
-def from_bytes(blob: bytes, *, is_measured: bool) -> Table:
-    """Return the table that `to_bytes` has packed.
+def from_bytes(blob: bytes) -> Table:
+    """Return the table that `to_bytes` has packed, with low and high in any case.
 
     Raises:
         ValueError: The bytes are damaged.
@@ -208,8 +206,9 @@ def from_bytes(blob: bytes, *, is_measured: bool) -> Table:
     except (zlib.error, struct.error, TypeError) as error:
         raise ValueError(f"stored numbers cannot be read: {error}") from error
     table = Table(arrays[0], dict(zip(kept, arrays[1:], strict=True)))
-    return _with_extremes(table) if is_measured else table
+    is_merged = any(statistic == "low" for _, statistic in kept)
+    return table if is_merged else _with_extremes(table)
 
 
 def _type_of(column: Column) -> str:
-    return "f8" if column[1] in _SUMS or column == ("", "first") else "f4"
+    return "f8" if column[1] in _WIDE else "f4"

@@ -255,7 +255,7 @@ def test_bytes_keep_sums_exactly_and_the_rest_nearly(is_measured: bool) -> None:
     table = of_times(
         [interval(12.0 + third, 2**25 + 1, 3, forward=(2, third, third, third, third))]
     )
-    again = from_bytes(to_bytes(table, is_measured=is_measured), is_measured=is_measured)
+    again = from_bytes(to_bytes(table, is_measured=is_measured))
     assert again.at.tolist() == table.at.tolist()
     assert again.columns.keys() == table.columns.keys()
     for column, values in table.columns.items():

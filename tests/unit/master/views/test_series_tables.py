@@ -54,7 +54,7 @@ def test_bytes_give_the_same_table(taken: list[tuple[float, dict[str, float]]]) 
     measured = of_samples(taken)
     rolled = rolled_up(measured, 10.0)
     for table, is_measured in ((measured, True), (rolled, False)):
-        again = from_bytes(to_bytes(table, is_measured=is_measured), is_measured=is_measured)
+        again = from_bytes(to_bytes(table, is_measured=is_measured))
         assert again.columns.keys() == table.columns.keys()
         np.testing.assert_array_equal(again.at, table.at)
         for column, kept in table.columns.items():
@@ -173,7 +173,7 @@ def test_damaged_bytes_are_a_value_error() -> None:
     good = to_bytes(of_samples([(1.0, {"a": 2.0})]), is_measured=True)
     for blob in (b"", b"no", good[:-4]):
         with pytest.raises(ValueError, match="stored numbers"):
-            from_bytes(blob, is_measured=True)
+            from_bytes(blob)
 
 
 @given(st.lists(st.floats(-1e30, 1e30, allow_nan=False), min_size=1))
