@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from det_jupyter.master.service.series_packing import tables_of
 from det_jupyter.master.service.stored_rows import read_metrics_of, read_only, readable
 from det_jupyter.master.service.stored_series import Key, agent_of, owner_of_agent, owner_of_trial
 from det_jupyter.master.views.metric_curves import to_tables
-from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
+from det_jupyter.master.views.series_pages import fitting, measure_of, superseded, to_series
 from det_jupyter.master.views.series_tables import Table, from_bytes, joined
 
 Times = tuple[float, float]
@@ -39,6 +40,14 @@ class Found:
         for (_, source), table in self.tables.items():
             parts.setdefault(source, []).append(table)
         return [(source, joined(tables)) for source, tables in parts.items()]
+
+    @property
+    def interval_s(self) -> float:
+        """The usual time between two rows."""
+        longest = max(self.tables.values(), key=lambda table: len(table.at), default=None)
+        if longest is None or len(longest.at) < 2:
+            return max(self.step_s, 1.0)
+        return max(self.step_s, round(float(np.median(np.diff(np.sort(longest.at)))), 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +69,8 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
             "WHERE owner = ? UNION ALL SELECT min(at) FROM series_rows WHERE owner = ?)",
             (owner, owner),
         ).fetchone()[0]
-        series = to_series(found.by_source(), query)
-        series += _missing(db, {owner: None}, series, query)
-        return _page(series, found, began_at=began, ended_at=None)
+        facts = {"began_at": began, "interval_s": found.interval_s}
+        return _page(db, query, found.by_source(), {owner: None}, **facts)
 
 
 def read_trial(
@@ -75,35 +83,28 @@ def read_trial(
     with read_only(path) as db:
         first = "SELECT min(began_at) FROM series_runs WHERE trial_id = ?"
         began: float | None = db.execute(first, (trial_id,)).fetchone()[0]
+        page = partial(_page, db, query, began_at=began, ended_at=ended_at)
         if query.of == "metrics":
-            series = to_series(to_tables(read_metrics_of(path, trial_id, query), query), query)
-            return SeriesPage(series=series, began_at=began, ended_at=ended_at)
+            return page(to_tables(read_metrics_of(path, trial_id, query), query), {})
         own = owner_of_trial(trial_id)
         if query.of == "system":
             found, owners = _read_system(db, own, _runs(db, trial_id, ended_at), query)
         else:
             found, owners = _read_timings(db, own, trial_id, query), {}
-        series = to_series(found.by_source(), query)
-        series += _missing(db, owners, series, query)
-        return _page(series, found, began_at=began, ended_at=ended_at)
+        return page(found.by_source(), owners, interval_s=found.interval_s)
 
 
 def _page(
-    series: list[Series], found: Found, *, began_at: float | None, ended_at: float | None
+    db: sqlite3.Connection,
+    query: SeriesQuery,
+    tables: Iterable[tuple[str, Table]],
+    owners: Mapping[str, set[str] | None],
+    **others: Any,
 ) -> SeriesPage:
-    return SeriesPage(
-        series=series,
-        began_at=began_at,
-        ended_at=ended_at,
-        interval_s=max(found.step_s, _usual_interval(found.tables.values())),
-    )
-
-
-def _usual_interval(tables: Iterable[Table]) -> float:
-    longest = max(tables, key=lambda table: len(table.at), default=None)
-    if longest is None or len(longest.at) < 2:
-        return 1.0
-    return round(float(np.median(np.diff(np.sort(longest.at)))), 3)
+    """Return the page of these sources' tables, with the reasons why owners lack values."""
+    series = to_series(tables, query)
+    series += _missing(db, owners, series, query)
+    return SeriesPage(series=fitting(series, query), **others)
 
 
 def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[Run]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from det_jupyter.contract.messages import Series, SeriesQuery
+from det_jupyter.contract.messages.queries import MAX_POINTS
 from det_jupyter.contract.values.measures import (
     COUNTER,
     PARTS,
@@ -22,7 +24,7 @@ from det_jupyter.contract.values.measures import (
 )
 from det_jupyter.master.views.series_tables import Numbers, Table, merged, per_unit
 
-MAX_POINTS = 400_000  # points in a page; with more series, each has fewer
+_MIN_COLUMNS = 20  # rather than fewer, series are left out
 _ORDER = {name: place for place, name in enumerate((*SYSTEM, *PARTS))}
 _DIGITS = 6  # significant digits of a value in a picture
 
@@ -40,9 +42,8 @@ class Columns:
         return np.minimum((x - self.begin) // self.width, self.num - 1).astype(np.int64)
 
 
-def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Columns:
+def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num: int) -> Columns:
     """Return columns between the ends in the query, or else between those of the values."""
-    num = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
     low = min((float(x.min()) for x in xs if len(x)), default=0.0)
     high = max((float(x.max()) for x in xs if len(x)), default=0.0)
     low = low if query.since is None else query.since
@@ -61,10 +62,25 @@ def to_series(tables: Iterable[tuple[str, Table]], query: SeriesQuery) -> list[S
     kept = [(source, table) for source, table in found if len(table.at)]
     num_series = sum(len(_requested(table, query)) for _, table in kept)
     xs = [axis_of(table, query.axis) for _, table in kept]
-    columns = columns_of(xs, query, num_series)
-    return [
-        series for source, table in kept for series in _of_source(source, table, query, columns)
-    ]
+
+    def drawn(num_columns: int) -> list[Series]:
+        columns = columns_of(xs, query, num_columns)
+        return [one for pair in kept for one in _of_source(*pair, query, columns)]
+
+    num_columns = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
+    series = drawn(num_columns)
+    num_points = sum(len(one.x) for one in series)
+    if num_points > query.max_points:
+        longest = max(len(one.x) for one in series)
+        fewer = max(_MIN_COLUMNS, longest * query.max_points // num_points)
+        series = drawn(min(num_columns, fewer))
+    return series
+
+
+def fitting(series: Sequence[Series], query: SeriesQuery) -> list[Series]:
+    """Return the first series, as many as the query has room for."""
+    used = accumulate(max(1, len(one.x)) for one in series)
+    return [one for one, num in zip(series, used, strict=True) if num <= query.max_points]
 
 
 def axis_of(table: Table, axis: str) -> Numbers:

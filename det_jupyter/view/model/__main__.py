@@ -115,7 +115,7 @@ _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     ConfigText: None,
     CheckpointsAnswer: None,
     LogPage: None,
-    SeriesQuery: None,
+    SeriesQuery: ("of", "axis", "names", "sources", "since", "until", "columns"),
     SeriesAnswer: None,
     StacksAnswer: None,
     ProfileAnswer: None,

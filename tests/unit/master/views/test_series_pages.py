@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from det_jupyter.contract.messages import SeriesQuery
+from det_jupyter.contract.messages import Series, SeriesQuery
 from det_jupyter.contract.run.journal import PartTimes
 from det_jupyter.master.views.series_pages import (
     columns_of,
+    fitting,
     measure_of,
     superseded,
     to_series,
@@ -95,14 +96,37 @@ def test_moments_are_in_milliseconds() -> None:
 
 def test_columns_are_equal_stretches() -> None:
     xs = [np.array([2.0, 4.0]), np.array([10.0]), np.array([])]
-    columns = columns_of(xs, query(columns=4), 3)
+    columns = columns_of(xs, query(), 4)
     assert (columns.begin, columns.width, columns.num) == (2.0, 2.0, 4)
     assert columns.indices(np.array([2.0, 3.9, 4.0, 9.9, 10.0])).tolist() == [0, 0, 1, 3, 3]
-    asked = columns_of(xs, query(since=0.0, until=8.0, columns=4), 3)
+    asked = columns_of(xs, query(since=0.0, until=8.0), 4)
     assert (asked.begin, asked.width) == (0.0, 2.0)
-    assert columns_of([], query(columns=4), 0).width == 1.0
-    (single,) = [columns_of([np.array([7.0])], query(columns=4), 1)]
+    assert columns_of([], query(), 4).width == 1.0
+    (single,) = [columns_of([np.array([7.0])], query(), 4)]
     assert (single.begin, single.width) == (7.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("max_points", "nums"),
+    [
+        (300, [100, 100, 100]),
+        (299, [99, 99, 99]),
+        (150, [50, 50, 50]),
+        (60, [20, 20, 20]),
+        (59, [20, 20]),  # rather than fewer points of each
+        (19, []),
+    ],
+)
+def test_series_share_the_room_of_a_page(max_points: int, nums: list[int]) -> None:
+    table = of_samples([(float(at), {"a": 1.0, "b": 2.0, "c": 3.0}) for at in range(100)])
+    asked = query("system", max_points=max_points)
+    found = fitting(to_series([("host", table)], asked), asked)
+    assert [len(one.x) for one in found] == nums
+
+
+def test_a_series_without_points_takes_the_room_of_one() -> None:
+    missing = [Series(source="host", name=name, title="", missing="no driver") for name in "abc"]
+    assert fitting(missing, query("system", max_points=2)) == missing[:2]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.contract.messages import SeriesQuery
+from det_jupyter.contract.messages.queries import MAX_POINTS
 from det_jupyter.contract.run.journal import PartTimes
 from det_jupyter.master.views.metric_curves import to_curves, to_tables
-from det_jupyter.master.views.series_pages import MAX_POINTS, rounded, to_series
+from det_jupyter.master.views.series_pages import rounded, to_series
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,
