@@ -86,3 +86,18 @@ SECTION = "section."  # prefix of a section that the user times, which overlaps 
 COUNTER = "counter."  # prefix of a user's counter
 # Of the single durations of a part in an interval: `forward.p95`.
 STATISTICS = {"p50": "median", "p95": "95th percentile", "max": "longest"}
+_NAMED = (
+    SYSTEM
+    | PARTS
+    | {
+        WHOLE: Measure("a batch, from end to end", "s"),
+        RATE: Measure("records per second, all ranks", "1/s"),
+    }
+)
+
+
+def measure_of(name: str) -> Measure:
+    """Return title and unit of a name."""
+    if name.startswith(SECTION):
+        return Measure(name.removeprefix(SECTION), "s")
+    return _NAMED.get(name, Measure(name.removeprefix(COUNTER)))

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from det_jupyter.contract.messages import Series, SeriesPage, SeriesQuery
+from det_jupyter.contract.values.measures import measure_of
 from det_jupyter.master.service.series_packing import tables_of
 from det_jupyter.master.service.stored_rows import read_metrics_of, read_only, readable
 from det_jupyter.master.service.stored_series import Key, agent_of, owner_of_agent, owner_of_trial
 from det_jupyter.master.views.metric_curves import to_tables
-from det_jupyter.master.views.series_pages import fitting, measure_of, superseded, to_series
+from det_jupyter.master.views.series_pages import fitting, superseded, to_series
 from det_jupyter.master.views.series_tables import Table, from_bytes, joined
 
 Times = tuple[float, float]

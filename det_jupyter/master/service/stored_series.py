@@ -47,6 +47,7 @@ _MAX_OWN = 100  # sections, and counters, that a user has named
 _MAX_NAME = 200  # characters
 _MAX_VALUE = 1e30  # values are packed as float32, whose range ends at 3e38
 _AGENT = "agent:"
+OF_KEY = "owner = ? AND kind = ? AND run = ? AND source = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +140,13 @@ class StoredSeries:
 
     def _last_of(self, key: Key) -> float | None:
         """Return the time of the newest sample, in rows or chunks."""
-        which = "owner = ? AND kind = ? AND run = ?"
         row: tuple[float] | None = self._db.execute(
-            f"SELECT at FROM series_rows WHERE {which} AND source = ? ORDER BY id DESC LIMIT 1",
-            key,
+            f"SELECT at FROM series_rows WHERE {OF_KEY} ORDER BY id DESC LIMIT 1", key
         ).fetchone()
         if row is None:
             row = self._db.execute(
-                f"SELECT ends FROM series_chunks WHERE {which} AND step_s = 0 "
-                "ORDER BY id DESC LIMIT 1",
+                "SELECT ends FROM series_chunks WHERE owner = ? AND kind = ? AND run = ? "
+                "AND step_s = 0 ORDER BY id DESC LIMIT 1",
                 key[:3],
             ).fetchone()
         return row[0] if row else None
@@ -276,7 +275,6 @@ class StoredSeries:
             (each for each in LEVELS if each.step_s < chunk.step_s), key=lambda e: e.step_s
         )
         marks = ", ".join("?" * len(chunk.children))
-        which = "owner = ? AND kind = ? AND run = ? AND source = ? AND step_s = ?"
         with transaction(self._db):
             number = self._add_chunk(chunk)
             found = self._db.execute(
@@ -287,7 +285,7 @@ class StoredSeries:
                 self._db.execute("DELETE FROM series_chunks WHERE id = ?", (number,))
                 return
             parents = self._db.execute(
-                f"SELECT rolled_into, sum(num) FROM series_chunks WHERE {which} "
+                f"SELECT rolled_into, sum(num) FROM series_chunks WHERE {OF_KEY} AND step_s = ? "
                 "GROUP BY rolled_into ORDER BY max(id)",
                 (*chunk.key, level.step_s),
             ).fetchall()

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from det_jupyter.contract.messages import Series, SeriesQuery
 from det_jupyter.contract.messages.queries import MAX_POINTS
 from det_jupyter.contract.values.measures import (
-    COUNTER,
     PARTS,
     RATE,
-    SECTION,
     STATISTICS,
     SYSTEM,
     WHOLE,
     Measure,
+    measure_of,
 )
 from det_jupyter.master.views.series_tables import Numbers, Table, merged, per_unit
 
@@ -139,9 +138,7 @@ def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:
         for name in sorted(table.names, key=lambda name: _ORDER.get(name, len(_ORDER)))
     }
     if query.of == "timings":
-        if WHOLE not in names:
-            names[WHOLE] = measure_of(WHOLE)
-        names[RATE] = Measure("records per second, all ranks", "1/s")
+        names |= {name: measure_of(name) for name in (WHOLE, RATE)}
     if query.names is None:
         return names
     found = {name: names[name] for name in query.names if name in names}
@@ -151,17 +148,6 @@ def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:
             title = f"{names[part].title}, {STATISTICS[statistic]}"
             found[name] = Measure(title, names[part].unit)
     return found
-
-
-def measure_of(name: str) -> Measure:
-    """Return title and unit of a name."""
-    if name == WHOLE:
-        return Measure("a batch, from end to end", "s")
-    if name.startswith(SECTION):
-        return Measure(name.removeprefix(SECTION), "s")
-    if name.startswith(COUNTER):
-        return Measure(name.removeprefix(COUNTER))
-    return (SYSTEM | PARTS).get(name, Measure(name))
 
 
 def _values(drawn: Table, name: str) -> tuple[Numbers, Numbers, Numbers]:

@@ -9,10 +9,10 @@ import pytest
 
 from det_jupyter.contract.messages import Series, SeriesQuery
 from det_jupyter.contract.run.journal import PartTimes
+from det_jupyter.contract.values.measures import measure_of
 from det_jupyter.master.views.series_pages import (
     columns_of,
     fitting,
-    measure_of,
     superseded,
     to_series,
 )
