@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 from det_jupyter.contract.messages.wire import Wire
@@ -131,33 +132,8 @@ def metrics_in(record: dict[str, Any]) -> Iterator[tuple[str, str, int, list[Any
             yield record["group"], name, record["steps_completed"], [value]
 
 
-def landmarks(
-    values: Sequence[float | None], limit: int, steps: Sequence[int] | None = None
-) -> Sequence[int]:
-    """Return the indices of at most `limit` points that keep the shape of a curve.
-
-    Every stretch keeps its lowest, its highest and its first non-finite point, so that no spike
-    and no gap is lost; the first and the last point are always kept.
-
-    Args:
-        values: Of the curve.
-        limit: At least 5.
-        steps: Where the stretches are to be equal in steps; else they are equal in points.
-    """
-    if len(values) <= limit:
-        return range(len(values))
-    x: Sequence[int] = range(len(values)) if steps is None else steps
-    last = len(values) - 1
-    num_stretches = max(1, (limit - 2) // (3 if has_gaps(values) else 2))
-    kept, start = {0, last}, 1
-    for stretch in range(1, num_stretches + 1):
-        end = bisect_left(x, x[0] + stretch * (x[last] - x[0]) / num_stretches, start, last)
-        kept.update(start + offset for offset in _extremes(values[start:end]))
-        start = end
-    return sorted(kept)
-
-
-def _extremes(values: Sequence[float | None]) -> Iterator[int]:
+def extremes(values: Sequence[float | None]) -> Iterator[int]:
+    """Yield the indices of the lowest, the highest and the first non-finite value."""
     finite = finite_values(values)
     if finite:
         yield values.index(min(finite))
@@ -168,15 +144,41 @@ def _extremes(values: Sequence[float | None]) -> Iterator[int]:
 
 def finite_values(values: Sequence[float | None]) -> Sequence[float]:
     """Return the values without None."""
-    if not has_gaps(values):  # usual, and cheaper than a copy
+    if None not in values:  # usual, and cheaper than a copy
         return cast("Sequence[float]", values)
     return [value for value in values if value is not None]
 
 
-def has_gaps(values: Sequence[float | None]) -> bool:
-    """Return whether a value is None. A sum finds that four times as fast as a search."""
-    try:
-        sum(cast("Sequence[float]", values))
-    except (TypeError, OverflowError):  # the latter: a whole number that no float can be
-        return None in values
-    return False
+def landmarks(
+    values: Sequence[Any],
+    limit: int,
+    steps: Sequence[int] | None = None,
+    extremes: Callable[[Any], Iterable[int]] = extremes,
+) -> Sequence[int]:
+    """Return the indices of at most `limit` points that keep the shape of a curve.
+
+    Every stretch keeps its lowest, its highest and its first non-finite point, so that no spike
+    and no gap is lost; the first and the last point are always kept.
+
+    Args:
+        values: Of the curve.
+        limit: At least 5.
+        steps: Where the stretches are to be equal in steps; else they are equal in points.
+        extremes: What a stretch keeps; for values in another form than a list.
+    """
+    if len(values) <= limit:
+        return range(len(values))
+    x: Sequence[int] = range(len(values)) if steps is None else steps
+    last = len(values) - 1
+    kept = set[int]()
+    for most_of_stretch in (2, 3):  # 3 if too many have gaps
+        num_stretches = max(1, (limit - 2) // most_of_stretch)
+        width = (x[last] - x[0]) / num_stretches
+        ends = [bisect_left(x, x[0] + i * width, 1, last) for i in range(1, num_stretches + 1)]
+        kept = {0, last}
+        for start, end in pairwise([1, *ends]):
+            if start < end:
+                kept.update(start + offset for offset in extremes(values[start:end]))
+        if len(kept) <= limit:
+            break
+    return sorted(kept)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,22 +159,30 @@ def to_curves(
 def _to_curve(
     key: CurveKey, points: Arrays, per_epoch: float | None, max_points: int | None
 ) -> Curve:
-    values: list[float | None] = points.values.tolist()
-    if np.isnan(points.values).any():
-        values = [None if value != value else value for value in values]
     if max_points is not None:
-        places = landmarks(values, max_points)
-        points, values = points.at(np.array(places)), [values[place] for place in places]
+        values = cast("Sequence[float]", points.values)
+        points = points.at(np.array(landmarks(values, max_points, extremes=_extremes)))
     trial_id, group, name = key
     return Curve.model_construct(
         trial_id=trial_id,
         group=group,
         name=name,
         steps=points.steps.tolist(),
-        values=values,
+        values=[None if isnan(value) else value for value in points.values.tolist()],
         times=points.times.tolist(),
         steps_per_epoch=per_epoch,
     )
+
+
+def _extremes(values: Numbers) -> Iterator[int]:
+    """Yield what `curves.extremes` does, of an array, in a tenth of the time."""
+    lowest = int(values.argmin())  # the first NaN, if there is one
+    yield lowest
+    if not isnan(values[lowest]):
+        yield int(values.argmax())
+    elif not np.isnan(values).all():
+        yield int(np.nanargmin(values))
+        yield int(np.nanargmax(values))
 
 
 def to_tables(

@@ -104,7 +104,7 @@ def test_the_steps_of_an_epoch_are_those_of_the_first_report_that_has_them() -> 
         ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 5, [0, 1, 8, 9]),
         ([0, 5, 9, 5, 1, 1, 9, 9, 5, 0], 5, [0, 2, 4, 9]),  # the first of equal ones
         ([0, 1, None, 3, 4, 5, None, 7, 8, 9], 8, [0, 1, 2, 4, 5, 6, 8, 9]),
-        ([0, 5, None, 5, 1, None, None, None, None, 0], 8, [0, 1, 2, 4, 5, 9]),
+        ([0, 5, None, 5, 1, None, None, None, None, 0], 8, [0, 1, 2, 3, 4, 5, 6, 9]),
     ],
 )
 def test_each_stretch_keeps_its_extremes_and_its_first_gap(

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from det_jupyter.contract.messages import Curve, SeriesQuery
+from det_jupyter.contract.messages.curves import landmarks
 from det_jupyter.contract.run.journal import PartTimes
 from det_jupyter.master.views.metric_curves import to_curves, to_tables
 from det_jupyter.master.views.series_pages import to_series
@@ -96,6 +99,13 @@ def test_a_curve_has_the_steps_of_an_epoch_where_reports_say_them(
         validation(20 + 20 * place, 0.5, trained=each) for place, each in enumerate(trained)
     )
     assert curve.steps_per_epoch == per_epoch
+
+
+@given(st.lists(st.sampled_from([NAN, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=90))
+def test_arrays_have_the_same_landmarks_as_curves(values: list[float]) -> None:
+    (whole,) = to_curves([window(1, values)])
+    (thinned,) = to_curves([window(1, values)], max_points=20)
+    assert thinned == whole.select(landmarks(whole.values, 20))
 
 
 @pytest.mark.parametrize(("num", "kept"), [(9, 9), (10, 10), (11, 10)])
