@@ -323,7 +323,10 @@ def test_metrics_are_answered_by_column(bench: Bench) -> None:
         source="batches", name="loss", title="loss",
         x=[1, 3], low=[0.5, 0.1], mid=[0.5, 3.1], high=[0.5, 9.0],
     )  # fmt: skip
-    assert ask(bench, "GET", "/trials/1/series?of=metrics&max_points=1").json()["series"] == []
+    assert (
+        ask(bench, "GET", "/trials/1/series?of=metrics&axis=batches&max_points=1").json()["series"]
+        == []
+    )
     part = ask(bench, "GET", "/trials/1/series?of=metrics&axis=batches&since=3&until=4").json()
     assert part["series"][0]["x"] == [3, 4]
     late = make_chunk([replace(batches(6, [7.0]), at=99.0)])
