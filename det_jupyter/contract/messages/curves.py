@@ -126,7 +126,8 @@ def metrics_in(record: dict[str, Any]) -> Iterator[tuple[str, str, int, list[Any
     """Yield group, name, first step and the values from there on, of each metric of a record."""
     if record["kind"] == "batch_metrics":
         for name, values in record["values"].items():
-            yield BATCHES, name, record["first"], values
+            if values:
+                yield BATCHES, name, record["first"], values
     else:
         for name, value in record["metrics"].items():
             yield record["group"], name, record["steps_completed"], [value]
@@ -153,7 +154,7 @@ def landmarks(
     values: Sequence[Any],
     limit: int,
     steps: Sequence[int] | None = None,
-    extremes: Callable[[Any], Iterable[int]] = extremes,
+    extremes_of: Callable[[Any], Iterable[int]] = extremes,
 ) -> Sequence[int]:
     """Return the indices of at most `limit` points that keep the shape of a curve.
 
@@ -164,7 +165,7 @@ def landmarks(
         values: Of the curve.
         limit: At least 5.
         steps: Where the stretches are to be equal in steps; else they are equal in points.
-        extremes: What a stretch keeps; for values in another form than a list.
+        extremes_of: What a stretch keeps; for values in another form than a list.
     """
     if len(values) <= limit:
         return range(len(values))
@@ -178,7 +179,7 @@ def landmarks(
         kept = {0, last}
         for start, end in pairwise([1, *ends]):
             if start < end:
-                kept.update(start + offset for offset in extremes(values[start:end]))
+                kept.update(start + offset for offset in extremes_of(values[start:end]))
         if len(kept) <= limit:
             break
     return sorted(kept)

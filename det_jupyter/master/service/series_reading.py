@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -70,8 +69,8 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
             "WHERE owner = ? UNION ALL SELECT min(at) FROM series_rows WHERE owner = ?)",
             (owner, owner),
         ).fetchone()[0]
-        facts = {"began_at": began, "interval_s": found.interval_s}
-        return _page(db, query, found.by_source(), {owner: None}, **facts)
+        page = partial(_page, db, query, began_at=began, interval_s=found.interval_s)
+        return page(found.by_source(), {owner: None})
 
 
 def read_trial(
@@ -100,12 +99,20 @@ def _page(
     query: SeriesQuery,
     tables: Iterable[tuple[str, Table]],
     owners: Mapping[str, set[str] | None],
-    **others: Any,
+    *,
+    began_at: float | None,
+    ended_at: float | None = None,
+    interval_s: float = 1.0,
 ) -> SeriesPage:
     """Return the page of these sources' tables, with the reasons why owners lack values."""
     series = to_series(tables, query)
     series += _missing(db, owners, series, query)
-    return SeriesPage(series=fitting(series, query), **others)
+    return SeriesPage(
+        series=fitting(series, query),
+        began_at=began_at,
+        ended_at=ended_at,
+        interval_s=interval_s,
+    )
 
 
 def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[Run]:

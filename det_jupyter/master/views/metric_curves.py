@@ -110,8 +110,6 @@ def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
     for trial_id, record in records:
         per_epoch = steps_per_epoch_of(record)
         for group, name, first, values in metrics_in(record):
-            if not values:
-                continue
             key = (trial_id, group, name)
             if key not in gathered.points:
                 gathered.points[key] = Points()
@@ -161,7 +159,7 @@ def _to_curve(
 ) -> Curve:
     if max_points is not None:
         values = cast("Sequence[float]", points.values)
-        points = points.at(np.array(landmarks(values, max_points, extremes=_extremes)))
+        points = points.at(np.array(landmarks(values, max_points, extremes_of=_extremes)))
     trial_id, group, name = key
     return Curve.model_construct(
         trial_id=trial_id,
