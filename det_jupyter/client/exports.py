@@ -15,12 +15,11 @@ from det_jupyter.contract.messages import (
     TimingsView,
     steps_per_epoch,
 )
+from det_jupyter.contract.values.measures import RATE, STATISTICS, WHOLE
 from det_jupyter.contract.values.nested import flattened
 from det_jupyter.errors import Conflict, DetError
 
-STATISTICS = ("p50", "p95", "max")
 _NS_PER_S = 1e9
-_WHOLE = "batch"  # from one batch to the next
 _CELL = re.compile(r"Cell In ?\[(\d+)\]")
 
 
@@ -129,11 +128,11 @@ def timing_columns(records: Iterable[TimingsView]) -> dict[str, list[float | Non
 
 
 def _columns_of(record: TimingsView) -> dict[str, list[float | None]]:
-    whole = record.durations_ns[_WHOLE]
+    whole = record.durations_ns[WHOLE]
     first = record.first - 1
     columns: dict[str, list[float | None]] = {
         "batch_idx": list(range(first, first + len(record.records))),
-        "samples_per_second": [
+        RATE: [
             None if not duration else num * _NS_PER_S / duration
             for num, duration in zip(record.records, whole, strict=True)
         ],

@@ -12,12 +12,7 @@ from typing import Any, Literal, Unpack, overload
 from det_jupyter.client.calls import methods_explain_arguments
 from det_jupyter.client.client import Client
 from det_jupyter.client.event_files import EventFiles, write_event_files
-from det_jupyter.client.exports import (
-    STATISTICS,
-    step_columns,
-    system_columns,
-    timing_columns,
-)
+from det_jupyter.client.exports import step_columns, system_columns, timing_columns
 from det_jupyter.client.handle_text import trial_line
 from det_jupyter.client.hang_report import ShownHang, hang_text
 from det_jupyter.client.log_lines import TAIL, LogLines, Which, follow_lines, query_of, read
@@ -46,6 +41,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.queries import MAX_COLUMNS
 from det_jupyter.contract.messages.rank_orders import MAX_TRACE_BYTES
 from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.values.measures import STATISTICS
 from det_jupyter.errors import Conflict, DetError
 
 

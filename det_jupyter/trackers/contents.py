@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialView,
 )
-from det_jupyter.contract.messages.curves import points_of
+from det_jupyter.contract.messages.curves import metrics_in
 from det_jupyter.contract.values.nested import flattened
 from det_jupyter.contract.values.text import shortened
 
@@ -151,10 +151,11 @@ def points_in(item: FeedItem) -> Iterator[Point]:
     if item.kind != "metrics":
         return
     at = float(item.data["at"])
-    for group, name, step, value in points_of(item.data):
-        number = _to_number(value)
-        if number is not None:
-            yield Point(f"{group}/{name}", step, at, number)
+    for group, name, first, values in metrics_in(item.data):
+        for step, value in enumerate(values, start=first):
+            number = _to_number(value)
+            if number is not None:
+                yield Point(f"{group}/{name}", step, at, number)
 
 
 def _to_number(value: Any) -> float | None:

@@ -18,7 +18,7 @@ export function measured(changes: Partial<ISeries> & { mid: number[] }): ISeries
 }
 
 export function seriesPage(series: ISeries[], changes: Partial<ISeriesPage> = {}): ISeriesPage {
-  return { series, began_at: 1000, ended_at: null, interval_s: 1, left_out: 0, ...changes };
+  return { series, began_at: 1000, ended_at: null, interval_s: 1, ...changes };
 }
 
 /** The kernel: answers with these pages, one after the other, and keeps what it was asked for. */

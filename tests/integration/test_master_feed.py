@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages import Curve
-from det_jupyter.contract.run.journal import to_line
 from det_jupyter.errors import Conflict
 from det_jupyter.master.service.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
@@ -71,23 +67,3 @@ def test_curves_are_whole(bench: Bench) -> None:
         ("validation", "error", [4], [0.9]),
     ]
     assert all(len(curve.times) == len(curve.steps) for curve in curves)
-
-
-def thinned(values: list[Any], max_points: int) -> Curve:
-    (curve,) = to_curves([(1, json.loads(to_line(batches(1, values))))], max_points=max_points)
-    return curve
-
-
-def test_a_thinned_curve_keeps_its_ends_and_extremes() -> None:
-    values = [float(i % 10) for i in range(1000)]
-    values[537], values[211] = 99.0, -99.0
-    few = thinned(values, 50)
-    assert len(few.steps) <= 50
-    assert (few.steps[0], few.steps[-1]) == (1, 1000)
-    assert few.steps == sorted(set(few.steps))
-    assert {99.0, -99.0} <= set(few.values)
-    assert thinned(values, 1000).values == values
-
-
-def test_a_thinned_curve_keeps_its_gaps() -> None:
-    assert set(thinned([1.0, *["NaN"] * 99], 10).values) == {1.0, None}

@@ -18,11 +18,11 @@ from det_jupyter.contract.messages import (
     SystemSampled,
 )
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
+from det_jupyter.contract.values.measures import COUNTER
 from det_jupyter.master.background.cleanup import pack_series
 from det_jupyter.master.service import series_packing, stored_series
 from det_jupyter.master.service.series_reading import read_agent, read_trial
 from det_jupyter.master.service.stored_series import Level
-from det_jupyter.master.views.series_tables import COUNTER
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -323,6 +323,10 @@ def test_metrics_are_answered_by_column(bench: Bench) -> None:
         source="batches", name="loss", title="loss",
         x=[1, 3], low=[0.5, 0.1], mid=[0.5, 3.1], high=[0.5, 9.0],
     )  # fmt: skip
+    assert (
+        ask(bench, "GET", "/trials/1/series?of=metrics&axis=batches&max_points=1").json()["series"]
+        == []
+    )
     part = ask(bench, "GET", "/trials/1/series?of=metrics&axis=batches&since=3&until=4").json()
     assert part["series"][0]["x"] == [3, 4]
     late = make_chunk([replace(batches(6, [7.0]), at=99.0)])

@@ -26,12 +26,11 @@ from det_jupyter.config.yaml_text import parse_yaml
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.contract.messages.queries import MAX_COLUMNS
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.service.series_packing import table_of
 from det_jupyter.master.service.series_reading import EVER, read_tables
 from det_jupyter.master.service.stored_logs import ROW_BYTES
 from det_jupyter.master.service.stored_rows import read_only
 from det_jupyter.master.service.stored_series import owner_of_trial
-from det_jupyter.master.views.series_tables import Table
+from det_jupyter.master.views.series_tables import Table, from_bytes
 from tests.soak import shown
 from tests.soak.collected import damaged_blobs
 from tests.soak.restored import contradictions
@@ -287,11 +286,11 @@ def _runs(db: sqlite3.Connection) -> Iterator[str]:
 
 def _series(db: sqlite3.Connection) -> Iterator[str]:
     ids = {number for (number,) in db.execute("SELECT id FROM series_chunks")}
-    for number, step_s, begins, ends, num, into, blob in db.execute(
-        "SELECT id, step_s, begins, ends, num, rolled_into, blob FROM series_chunks"
+    for number, begins, ends, num, into, blob in db.execute(
+        "SELECT id, begins, ends, num, rolled_into, blob FROM series_chunks"
     ):
         try:
-            table = table_of((number, step_s, blob))
+            table = from_bytes(blob)
         except ValueError as error:
             yield f"series_chunks {number}: {error}"
             continue

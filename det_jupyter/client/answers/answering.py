@@ -28,7 +28,6 @@ from det_jupyter.contract.messages import (
     LogQuery,
     Pause,
     Remedy,
-    SeriesPage,
     SeriesQuery,
     Wire,
 )
@@ -62,7 +61,6 @@ _MAX_LOGS = 300_000  # characters
 _MAX_LINE = 1000
 _MAX_STACK = 20_000  # characters per rank, as recursions can be thousands of frames deep
 _MAX_POINTS = 16_000  # some 45 characters each
-_MIN_COLUMNS = 20
 _RANKS_AT_ONCE = 32
 _LOG_FILTERS = ("after", "tail", "rank", "agent", "level")
 _CHANGES = ("lr", "lr_factor", "optimizer", "min_validation_period", "priority")
@@ -125,38 +123,15 @@ def series_answer(
         _SeriesArguments,
         **{n: question[n] for n in _SeriesArguments.model_fields & question.keys()},
     )
-    query = make_request(SeriesQuery, **which.query)
-    if which.agent_id is not None:
-        return SeriesAnswer(
-            page=_limited_page(partial(client.agent_series, which.agent_id), query)
-        )
-    if which.trial_id is not None:
-        return SeriesAnswer(page=_limited_page(partial(client.series, which.trial_id), query))
     most = _MAX_POINTS // max(1, len(which.trial_ids))
+    query = make_request(SeriesQuery, **which.query).model_copy(update={"max_points": most})
+    if which.agent_id is not None:
+        return SeriesAnswer(page=client.agent_series(which.agent_id, query))
+    if which.trial_id is not None:
+        return SeriesAnswer(page=client.series(which.trial_id, query))
     return SeriesByTrial(
-        pages={
-            str(trial_id): _limited_page(partial(client.series, trial_id), query, most)
-            for trial_id in which.trial_ids
-        }
+        pages={str(trial_id): client.series(trial_id, query) for trial_id in which.trial_ids}
     )
-
-
-def _limited_page(
-    fetch: Callable[[SeriesQuery], SeriesPage], query: SeriesQuery, most: int = _MAX_POINTS
-) -> SeriesPage:
-    """Return a page of at most `most` points: with fewer columns, and then with fewer series."""
-    page = fetch(query)
-    num_points = sum(len(one.x) for one in page.series)
-    if num_points > most:
-        longest = max(len(one.x) for one in page.series)
-        columns = max(_MIN_COLUMNS, longest * most // num_points)
-        page = fetch(query.model_copy(update={"columns": min(columns, query.columns)}))
-    kept, room = [], most
-    for one in page.series:
-        room -= max(1, len(one.x))
-        if room >= 0:
-            kept.append(one)
-    return page.model_copy(update={"series": kept, "left_out": len(page.series) - len(kept)})
 
 
 class _StackArguments(Wire):

@@ -1,10 +1,11 @@
-"""Builds curves from records of metrics, in the master and in the clients that follow it."""
+"""Curves of metrics: built from records, and thinned. The only place that thins them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, cast
 
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.json_numbers import to_finite
@@ -39,6 +40,18 @@ class Curve(Wire):
         """Trial, group and name: unique within the experiment."""
         return self.trial_id, self.group, self.name
 
+    def put(self, step: int, value: float | None, at: float) -> None:
+        """Add a point, or replace the one that the curve has at this step.
+
+        Any other step before the last one is left out: it was thinned out.
+        """
+        if not self.steps or step > self.steps[-1]:
+            self.steps.append(step)
+            self.values.append(value)
+            self.times.append(at)
+        elif self.steps[place := bisect_left(self.steps, step)] == step:
+            self.values[place], self.times[place] = value, at
+
     def select(self, indices: Sequence[int]) -> Curve:
         """Return a copy with the points at `indices` only."""
         return self.model_copy(
@@ -49,24 +62,12 @@ class Curve(Wire):
             }
         )
 
-    def thinned(self, num_buckets: int) -> Curve:
-        """Return a copy with both ends, and the lowest and the highest point of each bucket.
+    def thinned(self, limit: int) -> Curve:
+        """Return a copy with at most `limit` points, its landmarks in equal stretches of steps.
 
-        The buckets are equal in steps, so a curve that is thinned repeatedly as it grows has the
-        same resolution everywhere. A bucket without any value keeps one point: a gap stays a gap.
+        A curve that is thinned repeatedly as it grows then has the same resolution everywhere.
         """
-        first, last = self.steps[0], self.steps[-1]
-        kept: dict[int, tuple[int, int]] = {}  # bucket -> indices of its lowest and highest point
-        for index, (step, value) in enumerate(zip(self.steps, self.values, strict=True)):
-            bucket = (step - first) * num_buckets // (last - first + 1)
-            low, high = kept.get(bucket, (index, index))
-            if value is not None:
-                known_low, known_high = self.values[low], self.values[high]
-                low = index if known_low is None or value < known_low else low
-                high = index if known_high is None or value > known_high else high
-            kept[bucket] = (low, high)
-        inner = {index for extremes in kept.values() for index in extremes}
-        return self.select(sorted({0, *inner, len(self.steps) - 1}))
+        return self.select(landmarks(self.values, limit, self.steps))
 
 
 class Curves(dict[CurveKey, Curve]):
@@ -81,13 +82,9 @@ class Curves(dict[CurveKey, Curve]):
         return cls((curve.key, curve) for curve in curves)
 
     def add(self, trial_id: int, record: dict[str, Any]) -> None:
-        """Add the points of a record.
-
-        What is reported again at a step replaces the value that the curve has there. Any other
-        step before the last one is left out: it was thinned out.
-        """
+        """Add the points of a record."""
         steps_per_epoch = steps_per_epoch_of(record)
-        for group, name, step, value in points_of(record):
+        for group, name, first, values in metrics_in(record):
             key = (trial_id, group, name)
             if key not in self:
                 self[key] = Curve(
@@ -96,16 +93,10 @@ class Curves(dict[CurveKey, Curve]):
             curve = self[key]
             if curve.steps_per_epoch is None and steps_per_epoch is not None:
                 curve.steps_per_epoch = steps_per_epoch
-            if curve.steps and step <= curve.steps[-1]:
-                place = bisect_left(curve.steps, step)
-                if curve.steps[place] == step:
-                    curve.values[place], curve.times[place] = to_finite(value), record["at"]
-            else:
-                curve.steps.append(step)
-                curve.values.append(to_finite(value))
-                curve.times.append(record["at"])
-                if len(curve.steps) > (limit := most_points(len(self))):
-                    self[key] = curve.thinned(limit // 4)
+            for step, value in enumerate(values, start=first):
+                curve.put(step, to_finite(value), record["at"])
+            if len(curve.steps) > (limit := most_points(len(self))):
+                self[key] = curve.thinned(limit // 2)
 
     def truncate(self, trial_id: int, steps_completed: int) -> None:
         """Delete the points of a trial after a step, at which it restarts."""
@@ -131,12 +122,64 @@ def steps_per_epoch_of(record: dict[str, Any]) -> float | None:
     return record["steps_completed"] / epochs if epochs else None
 
 
-def points_of(record: dict[str, Any]) -> Iterator[tuple[str, str, int, Any]]:
-    """Yield group, name, step and value of each point."""
+def metrics_in(record: dict[str, Any]) -> Iterator[tuple[str, str, int, list[Any]]]:
+    """Yield group, name, first step and the values from there on, of each metric of a record."""
     if record["kind"] == "batch_metrics":
         for name, values in record["values"].items():
-            for step, value in enumerate(values, start=record["first"]):
-                yield BATCHES, name, step, value
+            if values:
+                yield BATCHES, name, record["first"], values
     else:
         for name, value in record["metrics"].items():
-            yield record["group"], name, record["steps_completed"], value
+            yield record["group"], name, record["steps_completed"], [value]
+
+
+def extremes(values: Sequence[float | None]) -> Iterator[int]:
+    """Yield the indices of the lowest, the highest and the first non-finite value."""
+    finite = finite_values(values)
+    if finite:
+        yield values.index(min(finite))
+        yield values.index(max(finite))
+    if len(finite) < len(values):
+        yield values.index(None)
+
+
+def finite_values(values: Sequence[float | None]) -> Sequence[float]:
+    """Return the values without None."""
+    if None not in values:  # usual, and cheaper than a copy
+        return cast("Sequence[float]", values)
+    return [value for value in values if value is not None]
+
+
+def landmarks(
+    values: Sequence[Any],
+    limit: int,
+    steps: Sequence[int] | None = None,
+    extremes_of: Callable[[Any], Iterable[int]] = extremes,
+) -> Sequence[int]:
+    """Return the indices of at most `limit` points that keep the shape of a curve.
+
+    Every stretch keeps its lowest, its highest and its first non-finite point, so that no spike
+    and no gap is lost; the first and the last point are always kept.
+
+    Args:
+        values: Of the curve.
+        limit: At least 5.
+        steps: Where the stretches are to be equal in steps; else they are equal in points.
+        extremes_of: What a stretch keeps; for values in another form than a list.
+    """
+    if len(values) <= limit:
+        return range(len(values))
+    x: Sequence[int] = range(len(values)) if steps is None else steps
+    last = len(values) - 1
+    kept = set[int]()
+    for most_of_stretch in (2, 3):  # 3 if too many have gaps
+        num_stretches = max(1, (limit - 2) // most_of_stretch)
+        width = (x[last] - x[0]) / num_stretches
+        ends = [bisect_left(x, x[0] + i * width, 1, last) for i in range(1, num_stretches + 1)]
+        kept = {0, last}
+        for start, end in pairwise([1, *ends]):
+            if start < end:
+                kept.update(start + offset for offset in extremes_of(values[start:end]))
+        if len(kept) <= limit:
+            break
+    return sorted(kept)

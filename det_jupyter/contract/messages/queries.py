@@ -145,6 +145,7 @@ class LogPage(Wire):
 
 
 MAX_COLUMNS = 4000
+MAX_POINTS = 400_000
 
 
 class SeriesQuery(Wire):
@@ -162,6 +163,8 @@ class SeriesQuery(Wire):
     until: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
     # The largest number of points of a series.
     columns: Annotated[int, Field(ge=1, le=MAX_COLUMNS)] = 600
+    # Of all series together: with more, each has fewer; the last ones are left out if need be.
+    max_points: Annotated[int, Field(ge=1, le=MAX_POINTS)] = MAX_POINTS
 
 
 class Series(Wire):
@@ -190,4 +193,3 @@ class SeriesPage(Wire):
     ended_at: Timestamp | None = None  # of the trial; None while it may train on
     # Seconds between the stored samples, of which old ones are combined into coarser ones.
     interval_s: float = 1.0
-    left_out: int = 0  # number of series left out of a message to a page, as it has a limit

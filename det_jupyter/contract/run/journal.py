@@ -67,6 +67,11 @@ class BatchMetrics:
     values: Annotated[dict[str, list[Any]], AfterValidator(check_values)]
     kind: Literal["batch_metrics"] = "batch_metrics"
 
+    @property
+    def steps(self) -> range:
+        """The steps that have values."""
+        return range(self.first, self.first + max(map(len, self.values.values()), default=0))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTimings:
@@ -81,6 +86,11 @@ class BatchTimings:
     records: list[Count]
     durations_ns: dict[str, list[Count | None]]
     kind: Literal["timings"] = "timings"
+
+    @property
+    def steps(self) -> range:
+        """The steps that its batches completed."""
+        return range(self.first, self.first + len(self.records))
 
 
 class PartTimes(NamedTuple):
@@ -133,6 +143,11 @@ class MetricsReported:
     metrics: Metrics
     trained: dict[str, Amount] = field(default_factory=dict)
     kind: Literal["metrics"] = "metrics"
+
+    @property
+    def steps(self) -> range:
+        """The one step that has values."""
+        return range(self.steps_completed, self.steps_completed + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

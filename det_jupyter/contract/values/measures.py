@@ -81,4 +81,23 @@ PARTS = {
     "rest": Measure("the rest", "s"),
 }
 WHOLE = "batch"  # from the end of one batch to the end of the next; the sum of the parts
+RATE = "samples_per_second"  # records per second, of all ranks together
 SECTION = "section."  # prefix of a section that the user times, which overlaps with the parts
+COUNTER = "counter."  # prefix of a user's counter
+# Of the single durations of a part in an interval: `forward.p95`.
+STATISTICS = {"p50": "median", "p95": "95th percentile", "max": "longest"}
+_NAMED = (
+    SYSTEM
+    | PARTS
+    | {
+        WHOLE: Measure("a batch, from end to end", "s"),
+        RATE: Measure("records per second, all ranks", "1/s"),
+    }
+)
+
+
+def measure_of(name: str) -> Measure:
+    """Return title and unit of a name."""
+    if name.startswith(SECTION):
+        return Measure(name.removeprefix(SECTION), "s")
+    return _NAMED.get(name, Measure(name.removeprefix(COUNTER)))

@@ -34,7 +34,7 @@ import numpy
 from numpy.typing import NDArray
 
 from det_jupyter.contract.run.journal import BatchTimings, PartTimes
-from det_jupyter.contract.values.measures import PARTS, SECTION
+from det_jupyter.contract.values.measures import PARTS, SECTION, WHOLE
 
 Numbers = NDArray[numpy.int64]
 Codes = NDArray[numpy.uint8]
@@ -152,7 +152,7 @@ def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> Bat
     )
     times = interval.times
     columns["train_batch"] = _training(interval)[: interval.batches][wanted].tolist()
-    columns["batch"] = (times[ends] - times[starts[: len(ends)]])[wanted].tolist()
+    columns[WHOLE] = (times[ends] - times[starts[: len(ends)]])[wanted].tolist()
     for part in _OF_REPORT:
         took = sums[CODES[part]].tolist()
         if any(took):

@@ -138,10 +138,9 @@ def take_record(
         case BatchMetrics() | MetricsReported():
             add_metrics(transaction, source, [record])
         case BatchTimings():
-            if record.records:
-                steps = range(record.first, record.first + len(record.records))
+            if record.steps:
                 text = to_line(record).rstrip("\n")
-                transaction.store.add_timings(source.trial_id, steps, text)
+                transaction.store.add_timings(source.trial_id, record.steps, text)
         case StepTimes():
             transaction.store.series.add_times(
                 transaction.now, source.trial_id, source.run, source.rank, record
@@ -178,8 +177,7 @@ def add_metrics(
     rows = []
     for record in records:
         _report_losses(transaction, source, record)
-        steps = _steps_of(record)
-        if steps:
+        if steps := record.steps:
             ids = (source.experiment_id, source.trial_id)
             rows.append((record.at, *ids, steps[0], steps[-1], _stored(record, source.run)))
     if rows:
@@ -210,7 +208,7 @@ def _report_losses(
             LossReported(
                 allocation_id=source.allocation_id,
                 metric=name,
-                steps_completed=_steps_of(record)[since],
+                steps_completed=record.steps[since],
                 value=last,
             )
         )
@@ -225,13 +223,6 @@ def _losses_of(record: BatchMetrics | MetricsReported) -> Iterator[tuple[str, li
     else:
         return
     yield from ((name, v) for name, v in of.items() if v and name.lower().endswith("loss"))
-
-
-def _steps_of(record: BatchMetrics | MetricsReported) -> range:
-    if isinstance(record, MetricsReported):
-        return range(record.steps_completed, record.steps_completed + 1)
-    num_batches = max(map(len, record.values.values()), default=0)
-    return range(record.first, record.first + num_batches)
 
 
 def _arrival(source: Source, record: MachineRecord) -> RecordArrived:

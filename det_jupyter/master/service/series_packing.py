@@ -17,6 +17,7 @@ from det_jupyter.master.service.stored_series import (
     LAST_STEP_S,
     LEVELS,
     MEASURED,
+    OF_KEY,
     Chunk,
     Key,
     Packed,
@@ -56,8 +57,7 @@ def pack(path: Path, key: Key) -> Packed:
     """Return the chunks for the oldest rows of a key; rows that cannot be read are left out."""
     with read_only(path) as db:
         rows = db.execute(
-            "SELECT id, at, json FROM series_rows WHERE owner = ? AND kind = ? AND run = ? "
-            "AND source = ? ORDER BY id LIMIT ?",
+            f"SELECT id, at, json FROM series_rows WHERE {OF_KEY} ORDER BY id LIMIT ?",
             (*key, _MAX_PACKED),
         ).fetchall()
     tables = tables_of(key, [(at, text) for _, at, text in rows])
@@ -100,21 +100,12 @@ def roll_up(path: Path, keys: Sequence[Key]) -> list[Chunk]:
 def _rolled_up(db: sqlite3.Connection, key: Key) -> Iterator[Chunk]:
     next_steps_s = [*(level.step_s for level in LEVELS[1:]), LAST_STEP_S]
     for level, step_s in zip(LEVELS, next_steps_s, strict=True):
-        which = (
-            "owner = ? AND kind = ? AND run = ? AND source = ? AND step_s = ? "
-            "AND rolled_into IS NULL"
-        )
+        which = f"{OF_KEY} AND step_s = ? AND rolled_into IS NULL"
         values = (*key, level.step_s)
         num = db.execute(f"SELECT sum(num) FROM series_chunks WHERE {which}", values).fetchone()[0]
         if (num or 0) >= level.num_rolled:
-            query = f"SELECT id, step_s, blob FROM series_chunks WHERE {which} ORDER BY id"
-            rows = db.execute(query, values).fetchall()
-            table = joined(readable(rows, table_of))
+            query = f"SELECT id, blob FROM series_chunks WHERE {which} ORDER BY id"
+            ids, blobs = zip(*db.execute(query, values), strict=True)
+            table = joined(readable(blobs, from_bytes))
             if len(table.at):
-                yield _chunk(key, rolled_up(table, step_s), step_s, tuple(row[0] for row in rows))
-
-
-def table_of(row: tuple[int, float, bytes]) -> Table:
-    """Return the table of a chunk, given its id, step and bytes."""
-    _, step_s, blob = row
-    return from_bytes(blob, is_measured=step_s == MEASURED)
+                yield _chunk(key, rolled_up(table, step_s), step_s, ids)

@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from det_jupyter.contract.messages import Series, SeriesPage, SeriesQuery
-from det_jupyter.master.service.series_packing import table_of, tables_of
+from det_jupyter.contract.values.measures import measure_of
+from det_jupyter.master.service.series_packing import tables_of
 from det_jupyter.master.service.stored_rows import read_metrics_of, read_only, readable
 from det_jupyter.master.service.stored_series import Key, agent_of, owner_of_agent, owner_of_trial
-from det_jupyter.master.views.metric_curves import to_metric_series
-from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
-from det_jupyter.master.views.series_tables import Table, joined
+from det_jupyter.master.views.metric_curves import to_tables
+from det_jupyter.master.views.series_pages import fitting, superseded, to_series
+from det_jupyter.master.views.series_tables import Table, from_bytes, joined
 
 Times = tuple[float, float]
 EVER = (0.0, float("inf"))
@@ -33,12 +34,20 @@ class Found:
     tables: dict[tuple[int, str], Table]
     step_s: float
 
-    def by_source(self) -> dict[str, Table]:
-        """Return the table of each source, with the rows of all runs."""
+    def by_source(self) -> list[tuple[str, Table]]:
+        """Return sources with their tables, which have the rows of all runs."""
         parts: dict[str, list[Table]] = {}
         for (_, source), table in self.tables.items():
             parts.setdefault(source, []).append(table)
-        return {source: joined(tables) for source, tables in parts.items()}
+        return [(source, joined(tables)) for source, tables in parts.items()]
+
+    @property
+    def interval_s(self) -> float:
+        """The usual time between two rows."""
+        longest = max(self.tables.values(), key=lambda table: len(table.at), default=None)
+        if longest is None or len(longest.at) < 2:
+            return max(self.step_s, 1.0)
+        return max(self.step_s, round(float(np.median(np.diff(np.sort(longest.at)))), 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +69,8 @@ def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
             "WHERE owner = ? UNION ALL SELECT min(at) FROM series_rows WHERE owner = ?)",
             (owner, owner),
         ).fetchone()[0]
-        series = to_series(_requested(found.by_source(), query), query)
-        series += _missing(db, {owner: None}, series, query)
-        return _page(series, found, began_at=began, ended_at=None)
+        page = partial(_page, db, query, began_at=began, interval_s=found.interval_s)
+        return page(found.by_source(), {owner: None})
 
 
 def read_trial(
@@ -75,35 +83,36 @@ def read_trial(
     with read_only(path) as db:
         first = "SELECT min(began_at) FROM series_runs WHERE trial_id = ?"
         began: float | None = db.execute(first, (trial_id,)).fetchone()[0]
+        page = partial(_page, db, query, began_at=began, ended_at=ended_at)
         if query.of == "metrics":
-            series = to_metric_series(read_metrics_of(path, trial_id, query), query)
-            return SeriesPage(series=series, began_at=began, ended_at=ended_at)
+            return page(to_tables(read_metrics_of(path, trial_id, query), query), {})
         own = owner_of_trial(trial_id)
         if query.of == "system":
             found, owners = _read_system(db, own, _runs(db, trial_id, ended_at), query)
         else:
             found, owners = _read_timings(db, own, trial_id, query), {}
-        series = to_series(_requested(found.by_source(), query), query)
-        series += _missing(db, owners, series, query)
-        return _page(series, found, began_at=began, ended_at=ended_at)
+        return page(found.by_source(), owners, interval_s=found.interval_s)
 
 
 def _page(
-    series: list[Series], found: Found, *, began_at: float | None, ended_at: float | None
+    db: sqlite3.Connection,
+    query: SeriesQuery,
+    tables: Iterable[tuple[str, Table]],
+    owners: Mapping[str, set[str] | None],
+    *,
+    began_at: float | None,
+    ended_at: float | None = None,
+    interval_s: float = 1.0,
 ) -> SeriesPage:
+    """Return the page of these sources' tables, with the reasons why owners lack values."""
+    series = to_series(tables, query)
+    series += _missing(db, owners, series, query)
     return SeriesPage(
-        series=series,
+        series=fitting(series, query),
         began_at=began_at,
         ended_at=ended_at,
-        interval_s=max(found.step_s, _usual_interval(found.tables.values())),
+        interval_s=interval_s,
     )
-
-
-def _usual_interval(tables: Iterable[Table]) -> float:
-    longest = max(tables, key=lambda table: len(table.at), default=None)
-    if longest is None or len(longest.at) < 2:
-        return 1.0
-    return round(float(np.median(np.diff(np.sort(longest.at)))), 3)
 
 
 def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[Run]:
@@ -171,12 +180,6 @@ def _overlap(one: Times, other: Times) -> Times:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _requested(tables: dict[str, Table], query: SeriesQuery) -> dict[str, Table]:
-    if query.sources is None:
-        return tables
-    return {source: table for source, table in tables.items() if source in query.sources}
-
-
 def read_tables(
     db: sqlite3.Connection,
     owner: str,
@@ -197,10 +200,8 @@ def read_tables(
     step_s = 0.0
     for number, run, source, step in _chosen(db, owner, query.of, times, width_s):
         if sources is None or source in sources:
-            row = db.execute(
-                "SELECT id, step_s, blob FROM series_chunks WHERE id = ?", (number,)
-            ).fetchone()
-            parts.setdefault((run, source), []).extend(readable([row], table_of))
+            blob = db.execute("SELECT blob FROM series_chunks WHERE id = ?", (number,)).fetchone()
+            parts.setdefault((run, source), []).extend(readable(blob, from_bytes))
             step_s = max(step_s, step)
     rows: dict[Key, list[tuple[float, str]]] = {}
     for run, source, at, text in db.execute(

@@ -63,11 +63,8 @@ def as_template(row: tuple[str, float, float, str]) -> TemplateView:
 
 
 def as_timings(row: tuple[int, str]) -> TimingsView:
-    row_id, text = row
-    record = json.loads(text)
-    return TimingsView(
-        id=row_id, **{name: record[name] for name in ("first", "records", "durations_ns")}
-    )
+    record = {**json.loads(row[1]), "id": row[0]}
+    return TimingsView(**{name: record[name] for name in TimingsView.model_fields})
 
 
 def read_metrics(path: Path, experiment_id: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -144,8 +141,9 @@ def trimmed(steps_completed: int, text: str) -> str:
     """Return a record (JSON) of metrics or timings without the batches after this step."""
     record = json.loads(text)
     num_kept = steps_completed - record["first"] + 1
-    columns = "values" if "values" in record else "durations_ns"
-    record[columns] = {name: values[:num_kept] for name, values in record[columns].items()}
-    if "records" in record:
-        record["records"] = record["records"][:num_kept]
+    for name, value in record.items():
+        if isinstance(value, list):
+            record[name] = value[:num_kept]
+        elif isinstance(value, dict):
+            record[name] = {column: values[:num_kept] for column, values in value.items()}
     return json.dumps(record, separators=(",", ":"))

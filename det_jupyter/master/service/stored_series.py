@@ -25,15 +25,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import NamedTuple
 
 from pydantic_core import to_json
 
 from det_jupyter.contract.messages import SystemSample, SystemSampled
-from det_jupyter.contract.run.journal import StepTimes
-from det_jupyter.contract.values.json_numbers import json_ready
+from det_jupyter.contract.run.journal import StepTimes, to_line
 from det_jupyter.contract.values.measures import PARTS, SYSTEM
 from det_jupyter.master.service.database import delete_in_parts, transaction
 
@@ -48,6 +47,7 @@ _MAX_OWN = 100  # sections, and counters, that a user has named
 _MAX_NAME = 200  # characters
 _MAX_VALUE = 1e30  # values are packed as float32, whose range ends at 3e38
 _AGENT = "agent:"
+OF_KEY = "owner = ? AND kind = ? AND run = ? AND source = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +140,13 @@ class StoredSeries:
 
     def _last_of(self, key: Key) -> float | None:
         """Return the time of the newest sample, in rows or chunks."""
-        which = "owner = ? AND kind = ? AND run = ?"
         row: tuple[float] | None = self._db.execute(
-            f"SELECT at FROM series_rows WHERE {which} AND source = ? ORDER BY id DESC LIMIT 1",
-            key,
+            f"SELECT at FROM series_rows WHERE {OF_KEY} ORDER BY id DESC LIMIT 1", key
         ).fetchone()
         if row is None:
             row = self._db.execute(
-                f"SELECT ends FROM series_chunks WHERE {which} AND step_s = 0 "
-                "ORDER BY id DESC LIMIT 1",
+                "SELECT ends FROM series_chunks WHERE owner = ? AND kind = ? AND run = ? "
+                "AND step_s = 0 ORDER BY id DESC LIMIT 1",
                 key[:3],
             ).fetchone()
         return row[0] if row else None
@@ -192,21 +190,17 @@ class StoredSeries:
         own = [name for name in record.parts if name not in PARTS and len(name) <= _MAX_NAME]
         kept = {*PARTS, *own[:_MAX_OWN]}
         counters = [c for c in record.counters.items() if len(c[0]) <= _MAX_NAME]
-        row = {
-            "at": record.at,
-            "first": record.first,
-            "batches": record.batches,
-            "samples": record.samples,
-            "seconds": record.seconds,
-            "parts": {
-                name: tuple(map(float, times))
+        record = replace(
+            record,
+            parts={
+                name: times
                 for name, times in record.parts.items()
                 if name in kept and all(map(_is_in_range, times))
             },
-            "counters": {n: v for n, v in counters[:_MAX_OWN] if _is_in_range(v)},
-        }
+            counters={n: v for n, v in counters[:_MAX_OWN] if _is_in_range(v)},
+        )
         key = Key(owner_of_trial(trial_id), "timings", run, f"rank:{rank}")
-        self._add_row(now, key, record.at, json.dumps(json_ready(row), separators=(",", ":")))
+        self._add_row(now, key, record.at, to_line(record).rstrip("\n"))
 
     # runs of trials
 
@@ -281,7 +275,6 @@ class StoredSeries:
             (each for each in LEVELS if each.step_s < chunk.step_s), key=lambda e: e.step_s
         )
         marks = ", ".join("?" * len(chunk.children))
-        which = "owner = ? AND kind = ? AND run = ? AND source = ? AND step_s = ?"
         with transaction(self._db):
             number = self._add_chunk(chunk)
             found = self._db.execute(
@@ -292,7 +285,7 @@ class StoredSeries:
                 self._db.execute("DELETE FROM series_chunks WHERE id = ?", (number,))
                 return
             parents = self._db.execute(
-                f"SELECT rolled_into, sum(num) FROM series_chunks WHERE {which} "
+                f"SELECT rolled_into, sum(num) FROM series_chunks WHERE {OF_KEY} AND step_s = ? "
                 "GROUP BY rolled_into ORDER BY max(id)",
                 (*chunk.key, level.step_s),
             ).fetchall()

@@ -1,4 +1,4 @@
-"""Turns stored metrics records into curves, thinned on request, and into series. Pure.
+"""Turns stored records of metrics into curves, thinned on request, and into tables. Pure.
 
 A trial may have a million points, so they are kept in arrays until they are thinned.
 """
@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from det_jupyter.contract.messages import BATCHES, Curve, CurveKey, Series, SeriesQuery
-from det_jupyter.contract.messages.curves import most_points, steps_per_epoch_of
+from det_jupyter.contract.messages import Curve, CurveKey, SeriesQuery
+from det_jupyter.contract.messages.curves import (
+    landmarks,
+    metrics_in,
+    most_points,
+    steps_per_epoch_of,
+)
 from det_jupyter.contract.values.json_numbers import to_finite
-from det_jupyter.master.views.series_pages import Columns, columns_of, rounded, within
-from det_jupyter.master.views.series_tables import Numbers, Table, merged
+from det_jupyter.master.views.series_tables import Numbers, Table
 
 _NOT_KNOWN = 0  # the run of records that were stored without
 
@@ -105,14 +109,7 @@ def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
     gathered = Gathered({}, {})
     for trial_id, record in records:
         per_epoch = steps_per_epoch_of(record)
-        if record["kind"] == "batch_metrics":
-            group, first, columns = BATCHES, record["first"], record["values"]
-        else:
-            group, first = record["group"], record["steps_completed"]
-            columns = {name: [value] for name, value in record["metrics"].items()}
-        for name, values in columns.items():
-            if not values:
-                continue
+        for group, name, first, values in metrics_in(record):
             key = (trial_id, group, name)
             if key not in gathered.points:
                 gathered.points[key] = Points()
@@ -160,8 +157,9 @@ def to_curves(
 def _to_curve(
     key: CurveKey, points: Arrays, per_epoch: float | None, max_points: int | None
 ) -> Curve:
-    if max_points is not None and len(points.steps) > max_points:
-        points = points.at(kept_indices(points.values, max_points))
+    if max_points is not None:
+        values = cast("Sequence[float]", points.values)
+        points = points.at(np.array(landmarks(values, max_points, extremes_of=_extremes)))
     trial_id, group, name = key
     return Curve.model_construct(
         trial_id=trial_id,
@@ -174,70 +172,33 @@ def _to_curve(
     )
 
 
-def kept_indices(values: Numbers, max_points: int) -> NDArray[np.int64]:
-    """Return the indices of the points that a thinned curve keeps.
-
-    These are the first and the last one, and in each of equal stretches those of the lowest and
-    the highest value. A stretch without a value keeps a point, so that a gap stays visible.
-
-    Args:
-        values: More than `max_points`.
-        max_points: At least 4.
-    """
-    num_stretches = (max_points - 2) // 2
-    inner = np.arange(1, len(values) - 1)
-    stretches = (inner - 1) * num_stretches // len(inner)
-    # Infinity replaces NaN, which must be no extreme.
-    for_low = np.where(np.isnan(values), np.inf, values)[inner]
-    for_high = np.where(np.isnan(values), -np.inf, values)[inner]
-    starts = np.flatnonzero(np.diff(stretches, prepend=-1))
-    kept = [np.array([0, len(values) - 1])]
-    for extreme, found in (
-        (for_low, np.minimum.reduceat(for_low, starts)),
-        (for_high, np.maximum.reduceat(for_high, starts)),
-    ):
-        places = np.flatnonzero(extreme == np.repeat(found, np.diff([*starts, len(inner)])))
-        _, firsts = np.unique(stretches[places], return_index=True)
-        kept.append(inner[places[firsts]])
-    return np.unique(np.concatenate(kept))
+def _extremes(values: Numbers) -> Iterator[int]:
+    """Yield what `curves.extremes` does, of an array, in a tenth of the time."""
+    lowest = int(values.argmin())  # the first NaN, if there is one
+    yield lowest
+    if not isnan(values[lowest]):
+        yield int(values.argmax())
+    elif not np.isnan(values).all():
+        yield int(np.nanargmin(values))
+        yield int(np.nanargmax(values))
 
 
-def to_metric_series(
+def to_tables(
     records: Iterable[tuple[int, dict[str, Any]]], query: SeriesQuery
-) -> list[Series]:
-    """Return a trial's metrics as series; values that are not finite have no points."""
-    points = {
-        (group, name): found.to_arrays()
-        for (_, group, name), found in gather(records).points.items()
+) -> list[tuple[str, Table]]:
+    """Return group and table of each of a trial's metrics that the query asks for."""
+    points = gather(records).points
+    return [
+        (group, _to_table(name, points[trial_id, group, name].to_arrays()))
+        for trial_id, group, name in sorted(points)
         if (query.names is None or name in query.names)
         and (query.sources is None or group in query.sources)
-    }
-    tables = {key: _to_table(arrays, query) for key, arrays in sorted(points.items())}
-    tables = {key: table for key, table in tables.items() if len(table.at)}
-    columns = columns_of([table.at for table in tables.values()], query, len(tables))
-    return [_to_series(key, table, columns) for key, table in tables.items()]
+    ]
 
 
-def _to_table(points: Arrays, query: SeriesQuery) -> Table:
-    x = points.times if query.axis == "time" else points.steps.astype(float)
-    rows = np.isfinite(points.values) & within(x, query)
-    values = points.values[rows]
+def _to_table(name: str, points: Arrays) -> Table:
+    points = points.at(np.flatnonzero(np.isfinite(points.values)))
+    values = points.values
     statistics = {"num": np.ones(len(values)), "total": values, "low": values, "high": values}
-    return Table(x[rows], {("", name): column for name, column in statistics.items()})
-
-
-def _to_series(key: tuple[str, str], table: Table, columns: Columns) -> Series:
-    group, name = key
-    with np.errstate(over="ignore"):  # a sum of the largest numbers is not finite
-        drawn = merged(table, columns.indices(table.at))
-    mid = drawn.get("", "total") / drawn.get("", "num")
-    low, high = drawn.get("", "low"), drawn.get("", "high")
-    return Series(
-        source=group,
-        name=name,
-        title=name,
-        x=drawn.at.tolist(),
-        low=rounded(low),
-        mid=rounded(np.clip(mid, low, high)),
-        high=rounded(high),
-    )
+    columns = {(name, statistic): column for statistic, column in statistics.items()}
+    return Table(points.times, columns | {("", "first"): points.steps.astype(float)})

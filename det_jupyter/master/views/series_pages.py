@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from det_jupyter.contract.messages import Series, SeriesQuery
-from det_jupyter.contract.values.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
-from det_jupyter.master.views.series_tables import COUNTER, Numbers, Table, merged, per_unit
+from det_jupyter.contract.messages.queries import MAX_POINTS
+from det_jupyter.contract.values.measures import (
+    PARTS,
+    RATE,
+    STATISTICS,
+    SYSTEM,
+    WHOLE,
+    Measure,
+    measure_of,
+)
+from det_jupyter.master.views.series_tables import Numbers, Table, merged, per_unit
 
-MAX_POINTS = 400_000  # points in a page; with more series, each has fewer
-PERCENTILES = {"p50": "median", "p95": "95th percentile", "max": "longest"}
-RATE = "samples_per_second"
+_MIN_COLUMNS = 20  # rather than fewer, series are left out
 _ORDER = {name: place for place, name in enumerate((*SYSTEM, *PARTS))}
 _DIGITS = 6  # significant digits of a value in a picture
 
@@ -32,9 +41,8 @@ class Columns:
         return np.minimum((x - self.begin) // self.width, self.num - 1).astype(np.int64)
 
 
-def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Columns:
+def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num: int) -> Columns:
     """Return columns between the ends in the query, or else between those of the values."""
-    num = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
     low = min((float(x.min()) for x in xs if len(x)), default=0.0)
     high = max((float(x.max()) for x in xs if len(x)), default=0.0)
     low = low if query.since is None else query.since
@@ -43,21 +51,35 @@ def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num_series: int) -> Co
     return Columns(low, width if width > 0 else 1.0, num)
 
 
-def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
-    """Return the series of samples or timings, given a table for each source."""
-    kept = {
-        source: table.where(within(axis_of(table, query.axis), query))
-        for source, table in tables.items()
-    }
-    kept = {source: table for source, table in sorted(kept.items()) if len(table.at)}
-    num_series = sum(len(_requested(table, query)) for table in kept.values())
-    xs = [axis_of(table, query.axis) for table in kept.values()]
-    columns = columns_of(xs, query, num_series)
-    return [
-        series
-        for source, table in kept.items()
-        for series in _of_source(source, table, query, columns)
+def to_series(tables: Iterable[tuple[str, Table]], query: SeriesQuery) -> list[Series]:
+    """Return the requested series, given sources with their tables."""
+    found = [
+        (source, table.where(within(axis_of(table, query.axis), query)))
+        for source, table in sorted(tables, key=itemgetter(0))
+        if query.sources is None or source in query.sources
     ]
+    kept = [(source, table) for source, table in found if len(table.at)]
+    num_series = sum(len(_requested(table, query)) for _, table in kept)
+    xs = [axis_of(table, query.axis) for _, table in kept]
+
+    def drawn(num_columns: int) -> list[Series]:
+        columns = columns_of(xs, query, num_columns)
+        return [one for pair in kept for one in _of_source(*pair, query, columns)]
+
+    num_columns = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
+    series = drawn(num_columns)
+    num_points = sum(len(one.x) for one in series)
+    if num_points > query.max_points:
+        longest = max(len(one.x) for one in series)
+        fewer = max(_MIN_COLUMNS, longest * query.max_points // num_points)
+        series = drawn(min(num_columns, fewer))
+    return series
+
+
+def fitting(series: Sequence[Series], query: SeriesQuery) -> list[Series]:
+    """Return the first series, as many as the query has room for."""
+    used = accumulate(max(1, len(one.x)) for one in series)
+    return [one for one, num in zip(series, used, strict=True) if num <= query.max_points]
 
 
 def axis_of(table: Table, axis: str) -> Numbers:
@@ -108,42 +130,32 @@ def _without_remainders(drawn: Table) -> Table:
 
 def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:
     """Return the requested names of a table; without a request, all but percentiles."""
+    if query.of == "metrics":
+        return {name: Measure(name) for name in table.names}
     # Names that users have defined come last.
     names = {
         name: measure_of(name)
         for name in sorted(table.names, key=lambda name: _ORDER.get(name, len(_ORDER)))
     }
     if query.of == "timings":
-        if WHOLE not in names:
-            names[WHOLE] = measure_of(WHOLE)
-        names[RATE] = Measure("records per second, all ranks", "1/s")
+        names |= {name: measure_of(name) for name in (WHOLE, RATE)}
     if query.names is None:
         return names
     found = {name: names[name] for name in query.names if name in names}
     for name in query.names:
         part, _, statistic = name.rpartition(".")
-        if name not in found and statistic in PERCENTILES and (part, "max") in table.columns:
-            title = f"{names[part].title}, {PERCENTILES[statistic]}"
+        if name not in found and statistic in STATISTICS and (part, "max") in table.columns:
+            title = f"{names[part].title}, {STATISTICS[statistic]}"
             found[name] = Measure(title, names[part].unit)
     return found
-
-
-def measure_of(name: str) -> Measure:
-    """Return title and unit of a name."""
-    if name == WHOLE:
-        return Measure("a batch, from end to end", "s")
-    if name.startswith(SECTION):
-        return Measure(name.removeprefix(SECTION), "s")
-    if name.startswith(COUNTER):
-        return Measure(name.removeprefix(COUNTER))
-    return (SYSTEM | PARTS).get(name, Measure(name))
 
 
 def _values(drawn: Table, name: str) -> tuple[Numbers, Numbers, Numbers]:
     """Return the smallest value, the mean and the largest value of each column."""
     part, _, statistic = name.rpartition(".")
     if (name, "total") in drawn.columns:
-        return drawn.get(name, "low"), per_unit(drawn, name), drawn.get(name, "high")
+        low, mid, high = drawn.get(name, "low"), per_unit(drawn, name), drawn.get(name, "high")
+        return low, mid if drawn.is_of_times else mid.clip(low, high), high
     seconds = drawn.get("", "seconds")
     if name == RATE:
         # Without a batch, as after the last one, the rate is unknown and not 0.

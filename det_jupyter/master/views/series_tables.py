@@ -31,14 +31,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from det_jupyter.contract.run.journal import PartTimes
+from det_jupyter.contract.values.measures import COUNTER
+
 Kind = Literal["system", "timings"]
 Column = tuple[str, str]  # name, statistic
 Numbers = NDArray[np.float64]
 
-COUNTER = "counter."  # prefix of the name of a user's counter
-_LOWEST = {"low", "first"}
-_HIGHEST = {"high", "max"}
-_SUMS = {"num", "total", "batches", "samples", "seconds"}  # packed as float64
+_OF_INTERVAL = ("first", "batches", "samples", "seconds")
+_ABSENT = PartTimes(0, 0.0, 0.0, 0.0, 0.0)
+_EXTREMES = {"low": np.fmin, "first": np.fmin, "high": np.fmax, "max": np.fmax}  # others: sums
+_WIDE = {"num", "total", "first", "batches", "samples", "seconds"}  # packed as float64
 _HEADER = struct.Struct("<II")  # number of rows, bytes of the names
 
 
@@ -50,6 +53,8 @@ class Table:
     columns: dict[Column, Numbers]
 
     def where(self, rows: NDArray[np.bool_]) -> Table:
+        if rows.all():
+            return self
         return Table(self.at[rows], {c: values[rows] for c, values in self.columns.items()})
 
     def get(self, name: str, statistic: str) -> Numbers:
@@ -58,8 +63,12 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns except "", in order of first appearance."""
-        return list(dict.fromkeys(name for name, _ in self.columns if name))
+        """The names of what was measured, in order of first appearance."""
+        return [name for name, statistic in self.columns if statistic == "total"]
+
+    @property
+    def is_of_times(self) -> bool:
+        return ("", "batches") in self.columns
 
 
 def of_samples(samples: Sequence[tuple[float, Mapping[str, float]]]) -> Table:
@@ -78,15 +87,13 @@ def of_times(records: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of one rank's `StepTimes`, parsed from JSON."""
     columns: dict[Column, Numbers] = {
         ("", field): np.array([record[field] for record in records], dtype=float)
-        for field in ("first", "batches", "samples", "seconds")
+        for field in _OF_INTERVAL
     }
     for part in dict.fromkeys(name for record in records for name in record["parts"]):
-        absent = (0, 0.0, 0.0, 0.0, 0.0)
-        rows = [record["parts"].get(part, absent) for record in records]
-        num, total, p50, p95, longest = np.array(rows, dtype=float).T
-        columns[part, "num"], columns[part, "total"] = num, total
-        columns[part, "p50"], columns[part, "p95"] = p50 * num, p95 * num
-        columns[part, "max"] = longest
+        rows = [record["parts"].get(part, _ABSENT) for record in records]
+        times = PartTimes(*np.array(rows, dtype=float).T)
+        weighted = times._replace(p50=times.p50 * times.num, p95=times.p95 * times.num)
+        columns |= {(part, name): values for name, values in weighted._asdict().items()}
     for name in dict.fromkeys(name for record in records for name in record["counters"]):
         increments = [record["counters"].get(name, 0.0) for record in records]
         columns[COUNTER + name, "total"] = np.array(increments, dtype=float)
@@ -105,8 +112,8 @@ def _with_extremes(table: Table) -> Table:
 
 def per_unit(table: Table, name: str) -> Numbers:
     """Return the mean of a name in each row: of its values, or of timings the time per batch."""
-    is_timings = ("", "batches") in table.columns
-    num = np.maximum(table.get("", "batches"), 1.0) if is_timings else table.get(name, "num")
+    batches = np.maximum(table.get("", "batches"), 1.0)
+    num = batches if table.is_of_times else table.get(name, "num")
     with np.errstate(invalid="ignore"):
         return table.get(name, "total") / np.where(num > 0, num, np.nan)
 
@@ -115,11 +122,10 @@ def joined(tables: Iterable[Table]) -> Table:
     """Return the rows of all tables, one after the other."""
     parts = list(tables)
     columns = dict.fromkeys(column for table in parts for column in table.columns)
-    is_timings = ("", "batches") in columns
+    is_of_times = any(table.is_of_times for table in parts)
     joined: dict[Column, Numbers] = {}
     for column in columns:
-        is_extreme = column[1] in _LOWEST | _HIGHEST
-        filler = np.nan if is_extreme and not is_timings else 0.0
+        filler = np.nan if column[1] in _EXTREMES and not is_of_times else 0.0
         joined[column] = np.concatenate(
             [
                 found
@@ -140,16 +146,17 @@ def merged(table: Table, bins: NDArray[np.int64]) -> Table:
     """
     if not len(bins):
         return table
-    order = np.argsort(bins, kind="stable")
-    starts = np.flatnonzero(np.diff(bins[order], prepend=bins[order[0]] - 1))
+    is_in_order = bool((bins[1:] >= bins[:-1]).all())  # the usual case
+    order: slice | NDArray[np.intp] = slice(None)
+    if not is_in_order:
+        order = np.argsort(bins, kind="stable")
+        bins = bins[order]
+    starts = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
     merged: dict[Column, Numbers] = {}
     for column, values in table.columns.items():
-        merge: np.ufunc = np.add
-        if column[1] in _LOWEST:
-            merge = np.fmin
-        elif column[1] in _HIGHEST:
-            merge = np.fmax
-        merged[column] = merge.reduceat(values[order], starts)
+        merge = _EXTREMES.get(column[1], np.add)
+        with np.errstate(over="ignore"):  # a sum of the largest numbers is not finite
+            merged[column] = merge.reduceat(values[order], starts)
     return Table(np.minimum.reduceat(table.at[order], starts), merged)
 
 
@@ -178,8 +185,8 @@ def to_bytes(table: Table, *, is_measured: bool) -> bytes:
     return zlib.compress(head + body)
 
 
-def from_bytes(blob: bytes, *, is_measured: bool) -> Table:
-    """Return the table that `to_bytes` has packed.
+def from_bytes(blob: bytes) -> Table:
+    """Return the table that `to_bytes` has packed, with low and high in any case.
 
     Raises:
         ValueError: The bytes are damaged.
@@ -199,8 +206,9 @@ def from_bytes(blob: bytes, *, is_measured: bool) -> Table:
     except (zlib.error, struct.error, TypeError) as error:
         raise ValueError(f"stored numbers cannot be read: {error}") from error
     table = Table(arrays[0], dict(zip(kept, arrays[1:], strict=True)))
-    return _with_extremes(table) if is_measured else table
+    is_merged = any(statistic == "low" for _, statistic in kept)
+    return table if is_merged else _with_extremes(table)
 
 
 def _type_of(column: Column) -> str:
-    return "f8" if column[1] in _SUMS or column == ("", "first") else "f4"
+    return "f8" if column[1] in _WIDE else "f4"

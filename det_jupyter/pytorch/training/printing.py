@@ -15,7 +15,7 @@ from det_jupyter.contract.run.journal import (
     Record,
     StepTimes,
 )
-from det_jupyter.contract.values.measures import PARTS, SECTION
+from det_jupyter.contract.values.measures import PARTS, SECTION, measure_of
 from det_jupyter.contract.values.text import duration, percent
 from det_jupyter.core import RecordList
 
@@ -80,11 +80,7 @@ class TotalTimes:
             return []
         parts = {name: part for name, part in self._parts.items() if name in PARTS}
         found = [f"time  {duration(self._seconds)}: {self._shares(parts)}"]
-        sections = {
-            name.removeprefix(SECTION): time
-            for name, time in self._parts.items()
-            if name.startswith(SECTION)
-        }
+        sections = {n: time for n, time in self._parts.items() if n.startswith(SECTION)}
         if sections:
             found.append(f"sections  {self._shares(sections)}")
         for name, amount in self._counters.items():
@@ -94,7 +90,7 @@ class TotalTimes:
     def _shares(self, seconds: dict[str, float]) -> str:
         ordered = sorted(seconds.items(), key=lambda item: -item[1])
         shown = [
-            f"{PARTS[name].title if name in PARTS else name} {percent(time / self._seconds)}"
+            f"{measure_of(name).title} {percent(time / self._seconds)}"
             for name, time in ordered
             if time >= _MIN_SHARE * self._seconds
         ]

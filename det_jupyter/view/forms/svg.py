@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
+from det_jupyter.contract.messages.curves import landmarks
 from det_jupyter.contract.values.text import number, printable
-from det_jupyter.view.making.charts import landmarks
 from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_POINTS = 300

@@ -1,4 +1,4 @@
-"""Makes the charts of one trial: groups, orders and downsamples its curves. Pure.
+"""Makes the charts of one trial: groups, orders and thins its curves. Pure.
 
 Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) shares that
 of the training metric `x`. Per-batch metrics replace their averages over batches.
@@ -11,12 +11,12 @@ evenly between that report and the one before (`Pace`).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import cast
 
 from det_jupyter.contract.messages import Curve
 from det_jupyter.contract.messages import steps_per_epoch as reported_epochs
+from det_jupyter.contract.messages.curves import finite_values, landmarks
 from det_jupyter.view.model.status_looks import ENDED, Status
 from det_jupyter.view.model.trial_state import Chart, Series
 
@@ -72,40 +72,6 @@ def measured_at(times: Sequence[float], place: int) -> float:
     return time - stride * (end - 1 - place)
 
 
-def landmarks(values: Sequence[float | None], limit: int) -> Sequence[int]:
-    """Return the indices of at most `limit` points that keep the shape of a curve.
-
-    Every bucket of neighbours keeps its lowest, its highest and its first non-finite point, so
-    that no spike and no gap is lost; the first and the last point are always kept.
-    """
-    if len(values) <= limit:
-        return range(len(values))
-    last = len(values) - 1
-    per_bucket = 3 if None in values else 2
-    num_buckets = max(1, (limit - 2) // per_bucket)
-    kept = {0, last}
-    for bucket in range(num_buckets):
-        start = 1 + bucket * (last - 1) // num_buckets
-        stop = 1 + (bucket + 1) * (last - 1) // num_buckets
-        kept.update(start + offset for offset in _extremes(values[start:stop]))
-    return sorted(kept)
-
-
-def _extremes(bucket: Sequence[float | None]) -> Iterator[int]:
-    finite = _finite(bucket)
-    if finite:
-        yield bucket.index(min(finite))
-        yield bucket.index(max(finite))
-    if len(finite) < len(bucket):
-        yield bucket.index(None)
-
-
-def _finite(values: Sequence[float | None]) -> Sequence[float]:
-    if None not in values:  # usual, and cheaper than a copy
-        return cast("Sequence[float]", values)
-    return [value for value in values if value is not None]
-
-
 def rounded(value: float | None) -> float | None:
     """Return the value with six digits, which take a third of the bytes."""
     return None if value is None else float(f"{value:.6g}")
@@ -113,7 +79,7 @@ def rounded(value: float | None) -> float | None:
 
 def series_of(curve: Curve, *, label: str, look: int, limit: int, pace: Pace) -> Series:
     places = landmarks(curve.values, limit)
-    finite = _finite(curve.values)
+    finite = finite_values(curve.values)
     return Series(
         trial_id=curve.trial_id,
         label=label,

@@ -37,7 +37,16 @@ from det_jupyter.contract.messages.pages import (
     StacksAnswer,
     TabsAnswer,
 )
-from det_jupyter.contract.values.measures import GPU, HOST, PARTS, PROCESS
+from det_jupyter.contract.values.measures import (
+    COUNTER,
+    GPU,
+    HOST,
+    PARTS,
+    PROCESS,
+    RATE,
+    SECTION,
+    STATISTICS,
+)
 from det_jupyter.view.model import (
     comparison,
     search_state,
@@ -88,6 +97,10 @@ _CONSTANTS: Mapping[str, object] = {
     "STATUS_WORDS: Readonly<Record<Status, string>>": status_looks.STATUS_WORDS,
     "MARKS: Readonly<Record<Mark, IMarkLook>>": status_looks.MARKS,
     "PARTS: readonly string[]": list(PARTS),
+    "STATISTICS: readonly string[]": list(STATISTICS),
+    "RATE": RATE,
+    "SECTION": SECTION,
+    "COUNTER": COUNTER,
     "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],
 }
 
@@ -102,7 +115,7 @@ _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     ConfigText: None,
     CheckpointsAnswer: None,
     LogPage: None,
-    SeriesQuery: None,
+    SeriesQuery: ("of", "axis", "names", "sources", "since", "until", "columns"),
     SeriesAnswer: None,
     StacksAnswer: None,
     ProfileAnswer: None,

@@ -139,9 +139,12 @@ export function placeAt(one: ISeries, step: number): number {
 export function tableSteps(chart: IChart, limit: number): number[] {
   const sparse = chart.series.filter(one => one.kind === 'points');
   const [steps] = toColumns(sparse.length > 0 ? sparse : chart.series);
-  if (steps.length <= limit) {
-    return steps;
-  }
-  const stride = (steps.length - 1) / (limit - 1);
-  return Array.from({ length: limit }, (_, i) => steps[Math.round(i * stride)] as number);
+  return spaced(steps, limit);
+}
+
+/** At most `limit` of these, evenly spaced, including the first and the last. */
+export function spaced<T>(all: readonly T[], limit: number): T[] {
+  const stride = Math.max(1, (all.length - 1) / (limit - 1));
+  const length = Math.min(all.length, limit);
+  return Array.from({ length }, (_, i) => all[Math.round(i * stride)] as T);
 }

@@ -1,5 +1,5 @@
 /** Formats a picture as a table of values at some positions of the x axis. */
-import { valueBefore } from './curves.js';
+import { spaced, valueBefore } from './curves.js';
 import type { IPicture } from './picture.js';
 import { dataTable } from '../dom/dom.js';
 import type { Range } from './uplotparts.js';
@@ -36,9 +36,5 @@ export function rowPlaces({ x, curves }: IPicture, [min, max]: Range): number[] 
   const places = x.flatMap((at, i) =>
     at >= min && at <= max && read.some(({ values }) => values[i] !== undefined) ? [i] : []
   );
-  if (places.length <= MAX_ROWS) {
-    return places;
-  }
-  const stride = (places.length - 1) / (MAX_ROWS - 1);
-  return Array.from({ length: MAX_ROWS }, (_, i) => places[Math.round(i * stride)] as number);
+  return spaced(places, MAX_ROWS);
 }

@@ -125,7 +125,6 @@ export interface ISeriesPage {
   began_at: number | null;
   ended_at: number | null;
   interval_s: number;
-  left_out: number;
 }
 
 export interface ISeriesAnswer {

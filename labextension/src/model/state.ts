@@ -515,4 +515,12 @@ export const MARKS: Readonly<Record<Mark, IMarkLook>> = { promoted: { word: 'pro
 
 export const PARTS: readonly string[] = ['dataloader_next', 'to_device', 'forward', 'backward', 'exchange_wait', 'exchange_transfer', 'exchange', 'optimizer', 'step_lr_schedulers', 'from_device', 'average_training_metrics', 'reduce_metrics', 'checkpoint', 'validation', 'callbacks', 'rest'];
 
+export const STATISTICS: readonly string[] = ['p50', 'p95', 'max'];
+
+export const RATE = 'samples_per_second';
+
+export const SECTION = 'section.';
+
+export const COUNTER = 'counter.';
+
 export const SYSTEM: readonly (readonly string[])[] = [['cpu_util_simple', 'memory_free', 'disk_iops', 'disk_throughput_read', 'disk_throughput_write', 'net_throughput_sent', 'net_throughput_recv', 'net_gang_sent', 'net_gang_recv'], ['gpu_util', 'gpu_free_memory', 'gpu_power', 'gpu_temperature', 'gpu_clock', 'gpu_throttled_power', 'gpu_throttled_thermal', 'gpu_throttled_hardware', 'pcie_sent', 'pcie_received', 'nvlink_sent', 'nvlink_received'], ['cpu_util', 'cpu_wait', 'memory_rss', 'memory_pss', 'gpu_memory', 'disk_read', 'disk_write', 'num_threads', 'num_processes']];

@@ -3,6 +3,7 @@
  * series are fetched.
  */
 import { placeText } from '../charts/axes.js';
+import { spaced } from '../charts/curves.js';
 import { PlotGroup, type MakePlot } from '../charts/group.js';
 import type { IPicture } from '../charts/picture.js';
 import type { Range } from '../charts/uplotparts.js';
@@ -170,10 +171,7 @@ interface ITableData {
 /** Formats a picture as a table of some positions, including the first and last. */
 function tableOf(picture: IPicture, axis: 'step' | 'time', trans: ITrans): ITableData {
   const { x, curves, text, title, empty } = picture;
-  const stride = Math.max(1, (x.length - 1) / (TABLE_ROWS - 1));
-  const places = Array.from({ length: Math.min(x.length, TABLE_ROWS) }, (_, i) =>
-    Math.round(i * stride)
-  );
+  const places = spaced([...x.keys()], TABLE_ROWS);
   const cell = (value: number | null | undefined): string =>
     value === null || value === undefined ? '–' : text(value);
   return {

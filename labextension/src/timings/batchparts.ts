@@ -1,11 +1,7 @@
 /** The parts of a batch's time: looks, and the times of ranks. */
 import type { ICurve } from '../charts/picture.js';
-import { PARTS } from '../model/state.js';
+import { PARTS, SECTION, STATISTICS } from '../model/state.js';
 import type { ISeries, ISeriesPage } from '../model/answers.js';
-
-export const RATE = 'samples_per_second';
-export const SECTION = 'section.';
-export const COUNTER = 'counter.';
 
 type Look = Pick<ICurve, 'color' | 'isHatched'>;
 
@@ -88,9 +84,17 @@ export interface IPartRow {
   /** The share of the rank's time; `null` for sections within other parts. */
   share: number | null;
   mean: number | null;
-  p50: number | null;
-  p95: number | null;
-  max: number | null;
+  /** Of its single durations, in the order of STATISTICS. */
+  statistics: (number | null)[];
+}
+
+/** The names of a part's statistics. */
+export function statisticsOf(name: string): string[] {
+  return STATISTICS.map(which => `${name}.${which}`);
+}
+
+function isStatistic(name: string): boolean {
+  return STATISTICS.some(which => name.endsWith(`.${which}`));
 }
 
 /** A row for each part, and for each of the user's sections, from a page of one column. */
@@ -98,7 +102,7 @@ export function partRows(page: ISeriesPage, source: string): IPartRow[] {
   const own = new Map(page.series.filter(one => one.source === source).map(s => [s.name, s]));
   const parts = partsOf(page, source);
   const sections = [...own.values()].filter(
-    one => one.name.startsWith(SECTION) && !/\.(p50|p95|max)$/.test(one.name)
+    one => one.name.startsWith(SECTION) && !isStatistic(one.name)
   );
   const total = parts.reduce((sum, one) => sum + mean(one.mid), 0);
   const value = (name: string): number | null => own.get(name)?.mid[0] ?? null;
@@ -106,8 +110,6 @@ export function partRows(page: ISeriesPage, source: string): IPartRow[] {
     ...{ name, title },
     share: name.startsWith(SECTION) || total === 0 ? null : mean(mid) / total,
     mean: mean(mid),
-    p50: value(`${name}.p50`),
-    p95: value(`${name}.p95`),
-    max: value(`${name}.max`)
+    statistics: statisticsOf(name).map(value)
   }));
 }

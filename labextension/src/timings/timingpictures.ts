@@ -3,7 +3,8 @@ import { lookOf, type IPicture, type IPictureMark } from '../charts/picture.js';
 import { capitalized, formatMeasure, formatSeconds } from '../model/units.js';
 import type { ITrans } from '../model/trans.js';
 import { aligned } from '../series/columns.js';
-import { COUNTER, lookOfPart, partsOf, RATE, SECTION } from './batchparts.js';
+import { lookOfPart, partsOf } from './batchparts.js';
+import { COUNTER, RATE, SECTION } from '../model/state.js';
 import type { ISeries, ISeriesPage } from '../model/answers.js';
 
 const MAX_COUNTERS = 6;

@@ -4,7 +4,7 @@ import { dataTable, h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import { formatPercent } from '../model/format.js';
 import { shownTitle, shownTrial, type IShownTrial } from '../model/showntrial.js';
-import { PARTS, type IViewState } from '../model/state.js';
+import { PARTS, SECTION, type IViewState } from '../model/state.js';
 import { capitalized, formatSeconds } from '../model/units.js';
 import { OrderControls } from './orders.js';
 import { SeriesBoard } from '../series/seriesboard.js';
@@ -12,12 +12,11 @@ import { LiveSeries } from '../series/live.js';
 import type { AskSeries } from '../series/seriespages.js';
 import type { IPanel, ITab, ITabContext } from '../tabs/tab.js';
 import { VerdictBanner } from './verdict.js';
-import { partRows, ranksOf, SECTION, type IPartRow } from './batchparts.js';
+import { partRows, ranksOf, statisticsOf, type IPartRow } from './batchparts.js';
 import { timingPictures } from './timingpictures.js';
 import { RankBars } from './ranks.js';
 import type { ISeriesPage } from '../model/answers.js';
 
-const STATISTICS = ['p50', 'p95', 'max'] as const;
 const SUMMARY_MS = 3000;
 
 export function timingsTab(context: ITabContext): ITab {
@@ -125,7 +124,7 @@ class TimingsPanel implements IPanel {
     this._parts.follow({
       ...followed,
       sources: [this._source],
-      names: names.flatMap(name => [name, ...STATISTICS.map(which => `${name}.${which}`)])
+      names: names.flatMap(name => [name, ...statisticsOf(name)])
     });
     this._offerRanks(shown.numRanks);
   }
@@ -219,10 +218,10 @@ class TimingsPanel implements IPanel {
         trans.__('95th percentile'),
         trans.__('longest')
       ],
-      rows: rows.map(({ title, share, mean, p50, p95, max }) => [
+      rows: rows.map(({ title, share, mean, statistics }) => [
         capitalized(title),
         share === null ? trans.__('within others') : formatPercent(share),
-        ...[mean, p50, p95, max].map(time)
+        ...[mean, ...statistics].map(time)
       ]),
       isNumber: column => column > 0
     });

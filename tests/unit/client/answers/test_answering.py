@@ -191,12 +191,12 @@ def test_series_of_a_trial_of_several_or_of_an_agent_are_answered() -> None:
     assert "trial_id" in asked_series(master, trial_id="x")["error"]
 
 
-def test_many_series_have_fewer_columns_and_very_many_are_left_out() -> None:
-    few = asked_series(Measured(100), trial_id=3)["page"]
-    assert (len(few["series"]), len(few["series"][0]["x"]), few["left_out"]) == (100, 160, 0)
-    many = asked_series(Measured(5000), trial_id=3)
-    assert many["page"]["left_out"] == 4200
-    assert len(json.dumps(many)) < 1_000_000
+def test_pages_of_series_fit_a_message() -> None:
+    master = Measured(26)
+    assert len(json.dumps(asked_series(master, trial_id=3))) < 1_000_000
+    asked_series(master, agent_id="here")
+    asked_series(master, trial_ids=[3, 4])
+    assert [query.max_points for _, query in master.asked] == [16_000, 16_000, 8_000, 8_000]
 
 
 @pytest.mark.skipif(not (STATIC_DIR / "tabs.js").is_file(), reason="the front end is not built")

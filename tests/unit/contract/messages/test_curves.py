@@ -15,6 +15,7 @@ from det_jupyter.contract.messages.curves import (
     BATCHES,
     Curve,
     Curves,
+    landmarks,
     most_points,
     steps_per_epoch,
     steps_per_epoch_of,
@@ -143,10 +144,56 @@ def test_the_steps_of_an_epoch_are_those_of_the_first_report_that_has_them() -> 
     assert steps_per_epoch_of(batches(1, loss=[1.0])) is None
 
 
+@pytest.mark.parametrize(
+    ("values", "limit", "places"),
+    [
+        ([0, None, 2, 3], 4, [0, 1, 2, 3]),
+        ([0, 1, 2, 3, 4, 5, 6], 6, [0, 1, 2, 3, 5, 6]),
+        ([6, 5, 4, 3, 2, 1, 0], 6, [0, 1, 2, 3, 5, 6]),
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8], 6, [0, 1, 3, 4, 7, 8]),
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 5, [0, 1, 8, 9]),
+        ([0, 5, 9, 5, 1, 1, 9, 9, 5, 0], 5, [0, 2, 4, 9]),  # the first of equal ones
+        ([0, 1, None, 3, 4, 5, None, 7, 8, 9], 8, [0, 1, 2, 4, 5, 6, 8, 9]),
+        ([0, 5, None, 5, 1, None, None, None, None, 0], 8, [0, 1, 2, 3, 4, 5, 6, 9]),
+    ],
+)
+def test_each_stretch_keeps_its_extremes_and_its_first_gap(
+    values: list[float | None], limit: int, places: list[int]
+) -> None:
+    assert list(landmarks(values, limit)) == places
+    assert list(landmarks(values, limit, range(100, 100 + len(values)))) == places
+
+
+def test_stretches_are_equal_in_steps_if_these_are_given() -> None:
+    steps = [1, *range(90, 101)]  # the first half of the steps has one point
+    assert list(landmarks([0.0] * 6 + [1, 2, 3, 4, 5, 6], 6, steps)) == [0, 1, 10, 11]
+
+
+numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(numbers, min_size=1, max_size=600), st.integers(5, 300), st.booleans())
+def test_landmarks_have_the_ends_and_the_extremes_of_the_curve(
+    values: list[float | None], limit: int, by_steps: bool
+) -> None:
+    steps = [step * step for step in range(len(values))] if by_steps else None
+    places = list(landmarks(values, limit, steps))
+    assert len(places) <= limit
+    assert places == sorted(set(places))
+    assert (places[0], places[-1]) == (0, len(values) - 1)
+    finite = [value for value in values if value is not None]
+    kept = [value for i in places if (value := values[i]) is not None]
+    assert (min(finite, default=None), max(finite, default=None)) == (
+        min(kept, default=None),
+        max(kept, default=None),
+    )
+    assert (None in values) is (len(kept) < len(places))
+
+
 values = st.one_of(st.integers(-9, 9), st.just("NaN"))
 
 
-@given(st.lists(st.lists(values, max_size=30), max_size=8), st.integers(4, 12))
+@given(st.lists(st.lists(values, max_size=30), max_size=8), st.integers(10, 24))
 def test_a_curve_stays_bounded_in_order_and_with_its_ends_and_extremes(
     flushes: list[list[Any]], limit: int
 ) -> None:

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from det_jupyter.contract.messages import Curve, SeriesQuery
+from det_jupyter.contract.messages.curves import landmarks
 from det_jupyter.contract.run.journal import PartTimes
-from det_jupyter.master.views.metric_curves import kept_indices, to_curves, to_metric_series
+from det_jupyter.master.views.metric_curves import to_curves, to_tables
+from det_jupyter.master.views.series_pages import to_series
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,
@@ -97,22 +101,11 @@ def test_a_curve_has_the_steps_of_an_epoch_where_reports_say_them(
     assert curve.steps_per_epoch == per_epoch
 
 
-@pytest.mark.parametrize(
-    ("values", "most", "places"),
-    [
-        ([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 4, [0, 1, 8, 9]),
-        ([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 5, [0, 1, 8, 9]),
-        ([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 6, [0, 1, 4, 5, 8, 9]),
-        ([9.0, 8, 7, 6, 5, 4, 3, 2, 1, 0], 6, [0, 1, 4, 5, 8, 9]),
-        ([0.0, 5, 9, 5, 1, 1, 9, 9, 5, 0], 4, [0, 2, 4, 9]),  # the first of equal ones
-        ([0.0, 5, NAN, 5, 1, NAN, NAN, NAN, NAN, 0], 6, [0, 1, 4, 5, 9]),
-        ([0.0, 5, NAN, 5, 1, NAN, NAN, NAN, NAN, 0], 4, [0, 1, 4, 9]),
-    ],
-)
-def test_a_thinned_curve_keeps_ends_and_extremes_of_stretches(
-    values: list[float], most: int, places: list[int]
-) -> None:
-    assert kept_indices(np.array(values), most).tolist() == places
+@given(st.lists(st.sampled_from([NAN, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=90))
+def test_arrays_have_the_same_landmarks_as_curves(values: list[float]) -> None:
+    (whole,) = to_curves([window(1, values)])
+    (thinned,) = to_curves([window(1, values)], max_points=20)
+    assert thinned == whole.select(landmarks(whole.values, 20))
 
 
 @pytest.mark.parametrize(("num", "kept"), [(9, 9), (10, 10), (11, 10)])
@@ -134,7 +127,7 @@ def series_of(**query: Any) -> dict[str, tuple[list[float], ...]]:
     asked = SeriesQuery.model_validate({"of": "metrics", "axis": "batches", **query})
     return {
         f"{one.source} {one.name}": (one.x, one.low, one.mid, one.high)
-        for one in to_metric_series(METRICS, asked)
+        for one in to_series(to_tables(METRICS, asked), asked)
     }
 
 
@@ -167,7 +160,7 @@ def test_metrics_are_series(query: dict[str, Any], expected: dict[str, Any]) -> 
 
 def test_a_mean_of_the_largest_numbers_is_one_of_them() -> None:
     asked = SeriesQuery(of="metrics", axis="batches", columns=1)
-    (series,) = to_metric_series([window(1, [1e308, 1.5e308])], asked)
+    (series,) = to_series(to_tables([window(1, [1e308, 1.5e308])], asked), asked)
     assert (series.low, series.mid, series.high) == ([1e308], [1.5e308], [1.5e308])
 
 
@@ -272,7 +265,7 @@ def test_bytes_keep_sums_exactly_and_the_rest_nearly(is_measured: bool) -> None:
     table = of_times(
         [interval(12.0 + third, 2**25 + 1, 3, forward=(2, third, third, third, third))]
     )
-    again = from_bytes(to_bytes(table, is_measured=is_measured), is_measured=is_measured)
+    again = from_bytes(to_bytes(table, is_measured=is_measured))
     assert again.at.tolist() == table.at.tolist()
     assert again.columns.keys() == table.columns.keys()
     for column, values in table.columns.items():

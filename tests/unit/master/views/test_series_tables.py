@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.contract.messages import SeriesQuery
+from det_jupyter.contract.messages.queries import MAX_POINTS
 from det_jupyter.contract.run.journal import PartTimes
-from det_jupyter.master.views.metric_curves import to_curves, to_metric_series
-from det_jupyter.master.views.series_pages import MAX_POINTS, rounded, to_series
+from det_jupyter.master.views.metric_curves import to_curves, to_tables
+from det_jupyter.master.views.series_pages import rounded, to_series
 from det_jupyter.master.views.series_tables import (
     Table,
     from_bytes,
@@ -54,7 +55,7 @@ def test_bytes_give_the_same_table(taken: list[tuple[float, dict[str, float]]]) 
     measured = of_samples(taken)
     rolled = rolled_up(measured, 10.0)
     for table, is_measured in ((measured, True), (rolled, False)):
-        again = from_bytes(to_bytes(table, is_measured=is_measured), is_measured=is_measured)
+        again = from_bytes(to_bytes(table, is_measured=is_measured))
         assert again.columns.keys() == table.columns.keys()
         np.testing.assert_array_equal(again.at, table.at)
         for column, kept in table.columns.items():
@@ -65,7 +66,7 @@ def test_bytes_give_the_same_table(taken: list[tuple[float, dict[str, float]]]) 
 def test_each_column_of_a_picture_has_its_extremes_and_its_mean(
     taken: list[tuple[float, dict[str, float]]], columns: int
 ) -> None:
-    for series in to_series({"host": of_samples(taken)}, of("a", columns=columns)):
+    for series in to_series([("host", of_samples(taken))], of("a", columns=columns)):
         known = [own["a"] for _, own in taken if "a" in own]
         assert len(series.x) <= columns
         assert min(series.low) == pytest.approx(min(known), rel=1e-5)
@@ -81,29 +82,12 @@ def test_metrics_of_a_picture_have_every_extreme(given: list[float], columns: in
     record = {"kind": "batch_metrics", "at": 5.0, "first": 1, "values": {"loss": given}}
     query = SeriesQuery(of="metrics", axis="batches", columns=columns)
     finite = [value for value in given if math.isfinite(value)]
-    found = to_metric_series([(1, record)], query)
+    found = to_series(to_tables([(1, record)], query), query)
     assert [one.name for one in found] == (["loss"] if finite else [])
     for series in found:
         assert len(series.x) <= columns
         assert min(series.low) == pytest.approx(min(finite), rel=1e-5)
         assert max(series.high) == pytest.approx(max(finite), rel=1e-5)
-
-
-@given(
-    st.lists(st.one_of(values, st.just(math.nan)), min_size=1, max_size=300), st.integers(4, 60)
-)
-def test_a_thinned_curve_has_its_ends_and_every_extreme(given: list[float], most: int) -> None:
-    record = {"kind": "batch_metrics", "at": 5.0, "first": 1, "values": {"loss": given}}
-    (curve,) = to_curves([(1, record)], max_points=most)
-    assert len(curve.steps) <= max(most, 4)
-    assert curve.steps == sorted(set(curve.steps))
-    assert (curve.steps[0], curve.steps[-1]) == (1, len(given))
-    finite = [value for value in given if math.isfinite(value)]
-    kept = [value for value in curve.values if value is not None]
-    assert (min(kept, default=0), max(kept, default=0)) == (
-        min(finite, default=0),
-        max(finite, default=0),
-    )
 
 
 def interval(at: float, batches: int, total: float, longest: float) -> dict[str, object]:
@@ -128,27 +112,27 @@ def test_times_are_summed_and_the_longest_stays() -> None:
     assert rolled.get("forward", "max").tolist() == [0.07]
     assert rolled.get("", "batches").tolist() == [40]
     query = SeriesQuery(of="timings", columns=1)
-    found = {one.name: one for one in to_series({"rank:0": rolled}, query)}
+    found = {one.name: one for one in to_series([("rank:0", rolled)], query)}
     assert found["forward"].mid == [0.035]  # 1.4 s in 40 batches
     assert (found["forward"].low, found["forward"].high) == ([0.03], [0.05])
     assert found["samples_per_second"].mid == [160.0]
     assert found["batch"].mid == [0.05]
     assert found["counter.tokens"].mid == [10.0]
     asked = SeriesQuery(of="timings", columns=1, names=["forward.p95", "forward.max"])
-    assert [one.mid for one in to_series({"rank:0": rolled}, asked)] == [[0.2], [0.07]]
+    assert [one.mid for one in to_series([("rank:0", rolled)], asked)] == [[0.2], [0.07]]
     # What follows the last batch has no pace.
     late = of_times([interval(11, 10, 0.5, 0.07), interval(12, 0, 0.0, 0.0)])
     asked = SeriesQuery(of="timings", names=["samples_per_second"])
-    assert [len(one.x) for one in to_series({"rank:0": late}, asked)] == [1]
+    assert [len(one.x) for one in to_series([("rank:0", late)], asked)] == [1]
     of_none = SeriesQuery(of="timings", names=["batch.max", "samples_per_second.p50"])
-    assert to_series({"rank:0": rolled}, of_none) == []
+    assert to_series([("rank:0", rolled)], of_none) == []
 
 
 def test_a_part_that_did_not_occur_took_no_time() -> None:
     with_part = of_times([interval(11, 10, 0.5, 0.1)])
     without = of_times([{**interval(12, 10, 0.0, 0.0), "parts": {}}])
     (series,) = to_series(
-        {"rank:0": joined([with_part, without])},
+        [("rank:0", joined([with_part, without]))],
         SeriesQuery(of="timings", columns=1, names=["forward"]),
     )
     assert (series.low, series.mid, series.high) == ([0.0], [0.025], [0.05])
@@ -157,14 +141,14 @@ def test_a_part_that_did_not_occur_took_no_time() -> None:
 def test_validation_alone_counts_as_one_batch() -> None:
     record = {**interval(11, 0, 0.5, 0.1)}
     (series,) = to_series(
-        {"rank:0": of_times([record])}, SeriesQuery(of="timings", names=["forward"])
+        [("rank:0", of_times([record]))], SeriesQuery(of="timings", names=["forward"])
     )
     assert series.mid == [0.5]
 
 
 def test_five_thousand_names_share_the_points_of_a_page() -> None:
     taken = [(float(at), {f"name{i}": float(at) for i in range(5000)}) for at in range(90)]
-    found = to_series({"host": of_samples(taken)}, of(columns=600))
+    found = to_series([("host", of_samples(taken))], of(columns=600))
     assert len(found) == 5000
     assert sum(len(one.x) for one in found) <= MAX_POINTS
     assert {max(one.high) for one in found} == {89.0}
@@ -180,8 +164,8 @@ def test_curves_of_five_thousand_names_have_few_points_each() -> None:
 
 def test_nothing_gives_no_series() -> None:
     nothing = Table(np.zeros(0), {})
-    assert to_series({"host": nothing}, of()) == []
-    assert to_series({}, of()) == []
+    assert to_series([("host", nothing)], of()) == []
+    assert to_series([], of()) == []
     assert len(merged(nothing, np.zeros(0, dtype=np.int64)).at) == 0
     assert len(joined([]).at) == 0
 
@@ -190,7 +174,7 @@ def test_damaged_bytes_are_a_value_error() -> None:
     good = to_bytes(of_samples([(1.0, {"a": 2.0})]), is_measured=True)
     for blob in (b"", b"no", good[:-4]):
         with pytest.raises(ValueError, match="stored numbers"):
-            from_bytes(blob, is_measured=True)
+            from_bytes(blob)
 
 
 @given(st.lists(st.floats(-1e30, 1e30, allow_nan=False), min_size=1))

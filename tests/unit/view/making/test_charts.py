@@ -1,51 +1,12 @@
-"""From stored curves to drawn charts: sampling, grouping, order."""
+"""From stored curves to drawn charts: grouping, order, looks."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from det_jupyter.view.making.charts import (
-    MAX_CHARTS,
-    MAX_POINTS,
-    build_charts,
-    landmarks,
-    no_metrics,
-)
+from det_jupyter.view.making.charts import MAX_CHARTS, MAX_POINTS, build_charts, no_metrics
 from det_jupyter.view.model.status_looks import Status
 from tests.unit.view.view_samples import curve
-
-values = st.lists(
-    st.none() | st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=600
-)
-
-
-def test_short_curve_is_kept_as_it_is() -> None:
-    assert list(landmarks([1.0, None], 400)) == [0, 1]
-
-
-def test_spike_and_gap_survive_sampling() -> None:
-    long: list[float | None] = [1.0] * 10_000
-    long[4321], long[777] = 99.0, None
-    assert {777, 4321} <= {*landmarks(long, 100)}
-
-
-@given(values=values, limit=st.integers(min_value=5, max_value=300))
-def test_sample_has_the_ends_and_the_extremes_of_the_curve(
-    values: list[float | None], limit: int
-) -> None:
-    places = list(landmarks(values, limit))
-    assert len(places) <= limit
-    assert places == sorted(set(places))
-    assert (places[0], places[-1]) == (0, len(values) - 1)
-    finite = [value for value in values if value is not None]
-    kept = [value for i in places if (value := values[i]) is not None]
-    assert (min(finite, default=None), max(finite, default=None)) == (
-        min(kept, default=None),
-        max(kept, default=None),
-    )
-    assert (None in values) is (len(kept) < len(places))
 
 
 def test_validation_metric_joins_the_training_metric_it_is_read_against() -> None:

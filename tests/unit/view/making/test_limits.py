@@ -15,7 +15,7 @@ from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.svg import svg_chart
 from det_jupyter.view.forms.text_lines import left_out_note, trial_rows
 from det_jupyter.view.forms.verdict_card import shares_text
-from det_jupyter.view.making.charts import build_charts, landmarks
+from det_jupyter.view.making.charts import build_charts
 from det_jupyter.view.making.comparison_view import build_comparison, left_out
 from det_jupyter.view.making.results import Compared, slot_hours_text, value_text
 from det_jupyter.view.making.search_view import build_search
@@ -199,25 +199,6 @@ def test_remedies_of_a_wait() -> None:
     wait = state["trials"][0]["wait"]
     assert wait is not None
     assert [one["button"] for one in wait["remedies"]] == ["", "Pause", "Change", ""]
-
-
-@pytest.mark.parametrize(
-    ("num", "limit", "places"),
-    [
-        (5, 5, [0, 1, 2, 3, 4]),
-        (7, 6, [0, 1, 2, 3, 5, 6]),
-        (9, 6, [0, 1, 3, 4, 7, 8]),
-    ],
-)
-def test_points_of_a_curve(num: int, limit: int, places: list[int]) -> None:
-    rising = [float(i) for i in range(num)]
-    assert list(landmarks(rising, limit)) == places
-    assert list(landmarks(rising[::-1], limit)) == places
-
-
-def test_points_of_a_curve_with_gaps() -> None:
-    values = [0.0, 1.0, None, 3.0, 4.0, 5.0, None, 7.0, 8.0, 9.0]
-    assert list(landmarks(values, 8)) == [0, 1, 2, 4, 5, 6, 8, 9]
 
 
 @pytest.mark.parametrize(("num_curves", "most"), [(1, 400), (20, 400), (21, 380), (600, 20)])
