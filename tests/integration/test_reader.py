@@ -273,7 +273,9 @@ def test_a_deleted_experiment_ends_its_document_with_a_sentence(
     page.last(2)
     client.change(Delete(experiment_id=gone.id))
     page.until(lambda: page.errors)
-    assert page.errors == [{"op": "error", "id": 2, "error": f"experiment {gone.id} was deleted"}]
+    (error,) = page.errors
+    assert error["error"] == f"experiment {gone.id} was deleted"
+    assert (error["id"], error["kind"]) == (2, "NotFound")
     page.until(lambda: gone.id not in lines_of(page))
     with pytest.raises(NotFound):
         client.experiment(gone.id)
