@@ -20,7 +20,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.master.background import bridge as bridges
 from det_jupyter.master.background.bridge import Bridge, bridge_log, last_line
 from det_jupyter.master.background.cleanup import clean_up
-from det_jupyter.master.background.tracking import LOG, run_process
+from det_jupyter.master.delivery.trackers import LOG, run_process
 from tests.integration.master_support import Bench
 from tests.waiting import until, wait_until
 

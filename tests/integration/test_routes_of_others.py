@@ -13,7 +13,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import BridgeReport
 from det_jupyter.master.background import clusters, one_cluster
-from det_jupyter.master.service import tracker_orders
+from det_jupyter.master.service import address_checks
 from tests.integration.cluster_support import A, Bridge, node
 from tests.integration.master_support import (
     AGENT,
@@ -123,7 +123,7 @@ TRACKER = {"type": "mlflow", "tracking_uri": "http://127.0.0.1:1", "name": "mine
 def test_an_experiment_is_sent_to_trackers_and_its_progress_is_stored(
     routes: Routes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_orders, "find_spec", lambda name: ModuleType(name))
+    monkeypatch.setattr(address_checks, "find_spec", lambda name: ModuleType(name))
     submit(routes)
     path = "/experiments/1/trackers"
     (sent,) = routes.post(path, tracker=TRACKER)

@@ -47,6 +47,11 @@ def stored_number(address: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_reference(address: str) -> bool:
+    """Return whether it names an address, and is none itself."""
+    return any(of(address) is not None for of in (variable_of, file_of, stored_number))
+
+
 def is_url(address: str) -> bool:
     """Return whether it is an http(s) URL with a host, that is an address itself."""
     if not _URL.fullmatch(address) or stored_number(address) is not None or HIDDEN in address:
@@ -113,7 +118,7 @@ def shown(address: str, number: int | None = None) -> str:
     >>> shown("https://ann:x@hooks.slack.com/services/T/B/x"), shown("${HOOK}")
     ('https://hooks.slack.com/********', '${HOOK}')
     """
-    if any(of(address) is not None for of in (variable_of, file_of, stored_number)):
+    if is_reference(address):
         return address
     if not is_url(address):
         return HIDDEN

@@ -12,9 +12,9 @@ from det_jupyter.config.alerts import UserAlert
 from det_jupyter.contract.messages import AlertDelivery
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.master.machine.model.turn import Alert
-from det_jupyter.master.service import alert_outbox as module
-from det_jupyter.master.service.alert_outbox import AlertOutbox, Destination, make_news
+from det_jupyter.master.service import stored_alerts as module
 from det_jupyter.master.service.database import open_database
+from det_jupyter.master.service.stored_alerts import Destination, StoredAlerts, make_news
 from tests.unit.master.machine_world import World, registered, submitted
 
 SLACK = Destination(
@@ -31,24 +31,26 @@ def world() -> World:
 
 
 @pytest.fixture
-def outbox(tmp_path: Path) -> Iterator[AlertOutbox]:
+def outbox(tmp_path: Path) -> Iterator[StoredAlerts]:
     db = open_database(tmp_path / "det.sqlite3")
-    yield AlertOutbox(db)
+    yield StoredAlerts(db)
     db.close()
 
 
-def raise_alert(outbox: AlertOutbox, world: World, *to: Destination, at: float = 5.0) -> None:
+def raise_alert(outbox: StoredAlerts, world: World, *to: Destination, at: float = 5.0) -> None:
     alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, at)
     [(number, _)] = outbox.raised()
     outbox.route(number, [each.dump() for each in to])
 
 
-def states(outbox: AlertOutbox) -> list[tuple[Any, ...]]:
+def states(outbox: StoredAlerts) -> list[tuple[Any, ...]]:
     return [(each.state, each.attempts, each.problem) for each in outbox.deliveries(99)]
 
 
-def test_an_alert_that_is_raised_names_what_it_is_about(outbox: AlertOutbox, world: World) -> None:
+def test_an_alert_that_is_raised_names_what_it_is_about(
+    outbox: StoredAlerts, world: World
+) -> None:
     alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, 5.0)
     [(number, news)] = outbox.raised()
@@ -71,7 +73,7 @@ def test_an_experiment_that_ends_says_its_best_metric_and_a_test_says_so(world: 
     assert make_news(state, AlertKind.HANG, 1, at=5.0).text == ""
 
 
-def test_a_routed_alert_waits_for_each_destination(outbox: AlertOutbox, world: World) -> None:
+def test_a_routed_alert_waits_for_each_destination(outbox: StoredAlerts, world: World) -> None:
     raise_alert(outbox, world, SLACK, PHONE)
     assert outbox.raised() == []
     assert outbox.waiting() == {SLACK.dump(): 0.0, PHONE.dump(): 0.0}
@@ -82,7 +84,7 @@ def test_a_routed_alert_waits_for_each_destination(outbox: AlertOutbox, world: W
 
 
 def test_every_attempt_is_counted_and_the_next_one_is_made_when_it_is_due(
-    outbox: AlertOutbox, world: World
+    outbox: StoredAlerts, world: World
 ) -> None:
     raise_alert(outbox, world, SLACK)
     raise_alert(outbox, world, SLACK, at=6.0)
@@ -103,7 +105,7 @@ def test_every_attempt_is_counted_and_the_next_one_is_made_when_it_is_due(
 
 
 def test_an_alert_that_is_given_up_has_its_problem_and_is_not_due_again(
-    outbox: AlertOutbox, world: World
+    outbox: StoredAlerts, world: World
 ) -> None:
     raise_alert(outbox, world, SLACK)
     found = outbox.due(SLACK.dump(), now=0.0)
@@ -115,7 +117,7 @@ def test_an_alert_that_is_given_up_has_its_problem_and_is_not_due_again(
 
 
 def test_a_destination_is_a_problem_from_the_third_attempt_on(
-    outbox: AlertOutbox, world: World
+    outbox: StoredAlerts, world: World
 ) -> None:
     raise_alert(outbox, world, PHONE)
     found = outbox.due(PHONE.dump(), now=0.0)
@@ -130,7 +132,7 @@ def test_a_destination_is_a_problem_from_the_third_attempt_on(
 
 
 def test_deliveries_are_the_last_ones_and_name_no_address(
-    outbox: AlertOutbox, world: World
+    outbox: StoredAlerts, world: World
 ) -> None:
     raise_alert(outbox, world, SLACK, PHONE)
     found = outbox.due(SLACK.dump(), now=0.0)
@@ -148,7 +150,7 @@ def test_deliveries_are_the_last_ones_and_name_no_address(
 
 
 def test_what_is_done_is_kept_for_the_last_alerts_only(
-    outbox: AlertOutbox, world: World, monkeypatch: pytest.MonkeyPatch
+    outbox: StoredAlerts, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_KEPT", 2)
     for at in (1.0, 2.0, 3.0, 4.0):

@@ -1,9 +1,9 @@
-"""Sends the alerts of the outbox: to each destination one after the other, to all side by side.
+"""Alerts: routed to the user's destinations and the experiment's own, and sent to each once.
 
-    raised ──► routed to the user's destinations and the experiment's own ──► sent, or tried again
+    raised ──► routed, a row for each destination ──► sent, refused, or tried again for a day
 
-Nothing else waits for it. A destination that does not answer is tried after 5 s, 20 s, 80 s, and
-so on up to an hour; the alerts behind it wait too. After 24 hours an alert is given up.
+After an attempt that fails, the next are 5 s, 20 s, 80 s later, and so on up to an hour; the
+alerts behind it wait too.
 """
 
 from __future__ import annotations
@@ -12,32 +12,31 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from det_jupyter.config.alerts import UserAlert, destinations
-from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.messages import AlertNews, AlertTested
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.errors import NotFound
-from det_jupyter.master.background.alert_forms import next_attempt
-from det_jupyter.master.background.alert_sending import Failure, send
+from det_jupyter.master.delivery.alert_requests import Failure, send
+from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.alert_outbox import Destination, Waiting, label_of, make_news
+from det_jupyter.master.service.attempts import ALERTS
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.stored_alerts import Destination, Waiting, make_news
 
 logger = logging.getLogger(__name__)
 
 Send = Callable[[Addresses, Destination, AlertNews], Awaitable[Failure | None]]
 _PAUSE_S = 1.0  # between two alerts to one destination: Slack accepts one a second
-_AFTER_ERROR_S = 5.0  # of the database
-_LONGEST_SLEEP_S = 60.0  # the clock may be set
 _LAST_S = 2.0  # for attempts under way when the master exits
-_MOST_AT_ONCE = 8
+GIVE_UP_S = 24 * 3600.0  # after an alert was raised
+_MOST_ATTEMPTS = 40  # 24 hours of hourly attempts and more: the clock may be set
 
 
-class Alerting:
-    """Routes and sends alerts.
+class Alerts:
+    """The channel of alerts; a place is a destination, as `Destination.dump` returns it.
 
     Args:
         clock: Returns the present, in UTC seconds.
@@ -54,88 +53,46 @@ class Alerting:
         pause_s: float = _PAUSE_S,
     ) -> None:
         self._service = service
-        self._outbox = service.store.alerts
+        self._rows = service.store.alerts
         self._addresses = service.store.addresses
         self._clock = clock
         self._send = send
         self._pause_s = pause_s
-        self._sending: dict[str, asyncio.Task[None]] = {}  # by destination
         # Of attempts that could not be recorded yet, by number: they are not made again.
         self._results: dict[int, Failure | None] = {}
+        self.outbox = Outbox[str](
+            self, service, clock=clock, last_s=_LAST_S, wake=service.alert_raised
+        )
 
-    async def run(self) -> None:
-        """Send alerts until cancelled; attempts under way get a moment to end."""
-        wake = self._service.alert_raised
-        try:
-            while True:
-                wake.clear()
-                try:
-                    sleep_s = self.start_due()
-                except Exception:  # a full disk, for example; it is tried again
-                    logger.exception("alerts could not be sent")
-                    sleep_s = _LONGEST_SLEEP_S
-                try:
-                    async with asyncio.timeout(sleep_s):
-                        await wake.wait()
-                except TimeoutError:
-                    pass
-        finally:
-            await self._end()
+    async def find(self) -> None:
+        """Route what was raised."""
+        for number, news in self._rows.raised():
+            experiment = self._service.machine.state.experiments.get(news.experiment_id)
+            found = self._destinations(news.event, experiment, news.pool)
+            self._rows.route(number, [destination.dump() for destination in found])
 
-    def start_due(self) -> float:
-        """Route what was raised, and send what is due; return the seconds until more is due."""
-        for number, news in self._outbox.raised():
-            found = self._route(news)
-            self._outbox.route(number, [destination.dump() for destination in found])
-        now, until = self._clock(), _LONGEST_SLEEP_S
-        for destination, next_at in self._outbox.waiting().items():
-            if destination in self._sending:
-                continue
-            if next_at > now:
-                until = min(until, next_at - now)
-            elif len(self._sending) < _MOST_AT_ONCE:  # when one ends, this is called again
-                task = asyncio.create_task(self._send_all(destination))
-                self._sending[destination] = task
-        return until
+    def due_at(self) -> Mapping[str, float]:
+        """Return when the oldest alert of each destination is due."""
+        return self._rows.waiting()
 
-    async def settle(self) -> None:
-        """Wait until no attempt is under way."""
-        while self._sending:
-            await asyncio.wait(list(self._sending.values()))
-
-    async def _end(self) -> None:
-        tasks = list(self._sending.values())
-        if tasks:
-            await asyncio.wait(tasks, timeout=_LAST_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _send_all(self, destination: str) -> None:
+    async def send(self, place: str) -> None:
         """Send the alerts that are due for a destination, oldest first, until one fails."""
-        try:
-            while (waiting := self._outbox.due(destination, self._clock())) is not None:
-                if not await self._send_one(waiting):
-                    return
-                await asyncio.sleep(self._pause_s)
-        except Exception as error:
-            if is_no_room(error):
-                self._service.reserve.give_back()
-            logger.exception("alerts could not be sent")
-            await asyncio.sleep(_AFTER_ERROR_S)
-        finally:
-            del self._sending[destination]
-            self._service.alert_raised.set()
+        while self.outbox.has_turn(place):
+            waiting = self._rows.due(place, self._clock())
+            if waiting is None or not await self._send_one(waiting):
+                return
+            await asyncio.sleep(self._pause_s)
 
     async def _send_one(self, waiting: Waiting) -> bool:
         """Make an attempt, and record it; return whether the next alert may be sent."""
-        destination = Destination.load(waiting.destination)
-        label, number = label_of(destination.alert), waiting.id
+        number, label = waiting.id, waiting.destination.label
         if number not in self._results:
-            self._results[number] = await self._send(self._addresses, destination, waiting.news)
+            self._results[number] = await self._send(
+                self._addresses, waiting.destination, waiting.news
+            )
         failure = self._results[number]
         if failure is None:
-            self._outbox.set_sent(number)
+            self._rows.set_sent(number)
             del self._results[number]
             logger.info("alert %d (%s) was sent: %s", number, waiting.news.event, label)
             return True
@@ -143,29 +100,28 @@ class Alerting:
         if not failure.is_final:
             attempts, now = waiting.attempts + 1, self._clock()
             next_at = next_attempt(waiting.at, attempts, now, asked_s=failure.asked_s)
-        self._outbox.set_failed(number, failure.problem, next_at)
+        self._rows.set_failed(number, failure.problem, next_at)
         del self._results[number]
         what = "is tried again" if next_at is not None else "is given up"
         logger.warning("alert %d to %s %s: %s", number, label, what, failure.problem)
         return next_at is None
 
-    def _route(self, news: AlertNews) -> list[Destination]:
-        experiment = self._service.machine.state.experiments.get(news.experiment_id)
-        return self._destinations(news.event, experiment, news.pool)
-
     def _destinations(
         self, kind: AlertKind | None, experiment: Experiment | None, pool: str
     ) -> list[Destination]:
         """Return where alerts go; without an experiment, the user's destinations of all pools."""
-        mine, theirs = self._addresses.file.content.alerts, list[UserAlert]()
+        mine, theirs = self._addresses.alerts.content.alerts, list[UserAlert]()
         environment = None
         if experiment is not None:
             mine, theirs = destinations(kind, mine, experiment.settings.alerts or [], pool)
             environment = experiment.capsule.environment
-        hidden = self._addresses.hidden_alert
+        owners = [(each, None) for each in mine] + [(each, environment) for each in theirs]
         return [
-            *(Destination(alert=hidden(each), environment=None) for each in mine),
-            *(Destination(alert=hidden(each), environment=environment) for each in theirs),
+            Destination(
+                alert=alert.model_copy(update=self._addresses.hide_entry(dict(alert))),
+                environment=variables,
+            )
+            for alert, variables in owners
         ]
 
     async def test(self, name: str | None, experiment_id: int | None) -> list[AlertTested]:
@@ -195,7 +151,7 @@ class Alerting:
         )
         problems = [failure.problem if failure else "" for failure in failures]
         return [
-            AlertTested(destination=label_of(each.alert), problem=problem)
+            AlertTested(destination=each.label, problem=problem)
             for each, problem in zip(found, problems, strict=True)
         ]
 
@@ -216,3 +172,17 @@ class Alerting:
             state="COMPLETED",
             computer=socket.gethostname(),
         )
+
+
+def next_attempt(
+    raised_at: float, attempts: int, now: float, *, asked_s: float = 0.0
+) -> float | None:
+    """Return when to try again; None: never.
+
+    Args:
+        raised_at: When the alert was raised.
+        attempts: How many have failed.
+        asked_s: How long the receiver asks to wait.
+    """
+    at = now + ALERTS.pause_s(attempts, asked_s=asked_s)
+    return None if attempts >= _MOST_ATTEMPTS or at > raised_at + GIVE_UP_S else at

@@ -1,4 +1,4 @@
-"""The outbox of alerts: stored with the event that raises them, sent by background/alerts.py.
+"""Alerts: stored with the event that raises them, sent by master/delivery/alerts.py.
 
     raised ── route ──► waiting, a row for each destination ──► sent
                            │      ▲                        └──► failed: refused, or too old
@@ -21,15 +21,16 @@ from dataclasses import dataclass
 from det_jupyter.config.alerts import UserAlert
 from det_jupyter.contract.messages import AlertDelivery, AlertNews
 from det_jupyter.contract.messages.status import api_name, experiment_status
-from det_jupyter.contract.values.addresses import shown, stored_number
+from det_jupyter.contract.values.addresses import shown
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Alert
+from det_jupyter.master.service.addresses import stored_in
+from det_jupyter.master.service.attempts import SOME_ATTEMPTS
 from det_jupyter.master.service.database import transaction
 from det_jupyter.master.service.stored_rows import readable
 
-_SOME_ATTEMPTS = 3  # after which a destination counts as a problem
 _KEPT = 1000  # rows that are sent or failed
 _LONGEST_TEXT = 1000  # characters
 _LONGEST_NAME = 100
@@ -53,6 +54,13 @@ class Destination:
 
     alert: UserAlert
     environment: str | None
+
+    @property
+    def label(self) -> str:
+        """How it is named in sentences: by its name, or by its way and its shown address."""
+        alert = self.alert
+        value = getattr(alert, alert.way)
+        return alert.name or f"{alert.way} {value[0] if alert.way == 'command' else shown(value)}"
 
     def dump(self) -> str:
         """Return it as JSON; equal destinations give equal texts."""
@@ -80,15 +88,9 @@ class Waiting:
     id: int
     at: float
     news: AlertNews
-    destination: str  # as `Destination.dump` returns it
+    destination: Destination
     attempts: int
     next_at: float
-
-
-def label_of(alert: UserAlert) -> str:
-    """Return how a destination is named: by its name, or by its way and its shown address."""
-    value = getattr(alert, alert.way)
-    return alert.name or f"{alert.way} {value[0] if alert.way == 'command' else shown(value)}"
 
 
 def make_news(
@@ -129,7 +131,7 @@ def make_news(
     )
 
 
-class AlertOutbox:
+class StoredAlerts:
     """The table `alerts`."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -230,24 +232,19 @@ class AlertOutbox:
         rows = self._db.execute(
             "SELECT destination, problem FROM alerts WHERE state = 'waiting' AND attempts >= ? "
             "GROUP BY destination",
-            (_SOME_ATTEMPTS,),
+            (SOME_ATTEMPTS,),
         )
 
         def say(row: tuple[str, str]) -> str:
-            label = label_of(Destination.load(row[0]).alert)
+            label = Destination.load(row[0]).label
             return f"alerts do not reach {label}: {row[1]}; they are tried again"
 
-        return list(readable(rows.fetchall(), say))
+        return list(readable(rows, say))
 
     def addresses(self) -> set[int]:
         """Return the numbers of the stored addresses that waiting alerts go to."""
-        found = set()
-        for destination in readable(self.waiting(), Destination.load):
-            alert = destination.alert
-            value = getattr(alert, alert.way)
-            if isinstance(value, str) and (number := stored_number(value)) is not None:
-                found.add(number)
-        return found
+        found = readable(self.waiting(), Destination.load)
+        return {number for each in found for number in stored_in(dict(each.alert))}
 
     def prune(self) -> None:
         """Delete alerts that are sent or failed, except for the last ones."""
@@ -260,12 +257,11 @@ class AlertOutbox:
 
 def _as_waiting(row: tuple[int, float, str, str, int, float]) -> Waiting:
     number, at, news, destination, attempts, next_at = row
-    Destination.load(destination)  # raises if it cannot be read
     return Waiting(
         id=number,
         at=at,
         news=AlertNews.model_validate_json(news),
-        destination=destination,
+        destination=Destination.load(destination),
         attempts=attempts,
         next_at=next_at,
     )
@@ -280,7 +276,7 @@ def _as_delivery(row: tuple[int, float, str, str, str, int, float, str]) -> Aler
             "event": read.event,
             "experiment_id": read.experiment_id,
             "at": at,
-            "destination": label_of(Destination.load(destination).alert),
+            "destination": Destination.load(destination).label,
             "state": state,
             "attempts": attempts,
             "next_at": next_at if state == "waiting" else None,
