@@ -19,6 +19,7 @@ from det_jupyter.contract.values.text import shortened
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 _STORED = re.compile(r"https?://[^/\s?#@]+/\*{8}-([1-9]\d{0,17})", re.ASCII)
+_NUMBER = re.compile(r"/\*{8}-([1-9]\d{0,17})")
 _FILE = re.compile(r"file:(~?/[^\x00\r\n]+)")
 _URL = re.compile(r"https?://[\x21-\x7e]+")
 HIDDEN = "********"
@@ -45,6 +46,15 @@ def stored_number(address: str) -> int | None:
     """Return the number of a stored address, from the form in which it is shown."""
     found = _STORED.fullmatch(address)
     return int(found[1]) if found else None
+
+
+def stored_numbers(text: str) -> set[int]:
+    """Return the numbers of the stored addresses in a text that contains some.
+
+    >>> sorted(stored_numbers('{"slack": "https://a.org/********-3", "on": "http://b:1/********-12"}'))
+    [3, 12]
+    """
+    return {int(found) for found in _NUMBER.findall(text)}
 
 
 def is_reference(address: str) -> bool:

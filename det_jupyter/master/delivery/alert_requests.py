@@ -15,7 +15,6 @@ import asyncio
 import errno
 import logging
 import os
-import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from det_jupyter._version import __version__
-from det_jupyter.contract.host.tasks import in_thread
+from det_jupyter.contract.host.paths import ALERTS_FILE
 from det_jupyter.contract.messages import AlertNews
 from det_jupyter.contract.values.addresses import shown
 from det_jupyter.contract.values.alerts import AlertKind
@@ -32,7 +31,7 @@ from det_jupyter.contract.values.reserved_hosts import why_reserved
 from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError
 from det_jupyter.master.delivery.programs import run_program
-from det_jupyter.master.service.address_checks import find_webhook, is_users_webhook
+from det_jupyter.master.service.address_checks import find_webhook, is_users_webhook, resolve
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.stored_alerts import Destination
 
@@ -52,7 +51,6 @@ _TAGS = {
 _PASSING = (408, 425, 429)  # answers after which the same request may succeed later
 LIMIT_S = 10.0  # of an attempt
 _MOST_ADDRESSES = 3  # of a host, that are tried
-_PORTS = {"http": 80, "https": 443}
 _REASONS = {
     errno.ECONNREFUSED: ": it refuses connections",
     errno.ENETUNREACH: ": its network cannot be reached",
@@ -104,19 +102,22 @@ async def _post(
 
     target = httpx.URL(url)
     proxy = None if proxy_bypass(target.host) else getproxies().get(target.scheme)
-    resolved: list[str] = []  # a proxy resolves the name itself
-    why = "" if is_users else why_reserved(target.host, resolved, unless="alerts.yaml")
-    if not why and not proxy:
-        resolved = await _resolve(target)
-        why = "" if is_users else why_reserved(target.host, resolved, unless="alerts.yaml")
-    if why:
+    hosts = [target.host]  # a proxy resolves it
+    if not is_users and (why := why_reserved(target.host, (), unless=ALERTS_FILE)):
         return Failure(problem=why, is_final=True)
+    if not proxy:
+        try:
+            hosts = await resolve(target.host)
+        except (OSError, UnicodeError):
+            return Failure(problem=f"the host {target.host} is not known")
+        if not is_users and (why := why_reserved(target.host, hosts, unless=ALERTS_FILE)):
+            return Failure(problem=why, is_final=True)
     headers = {"user-agent": f"det_jupyter/{__version__}", "host": target.netloc.decode("ascii")}
     async with httpx.AsyncClient(
         trust_env=False, proxy=proxy, timeout=LIMIT_S, headers=headers
     ) as client:
         problem = f"{shown_as} cannot be reached"
-        for host in resolved[:_MOST_ADDRESSES] or [target.host]:
+        for host in hosts[:_MOST_ADDRESSES]:
             request = client.build_request(
                 "POST",
                 target.copy_with(host=host),
@@ -162,23 +163,6 @@ def _reason(error: Exception) -> str:
             return _REASONS[cause.errno]
         cause = cause.__cause__ or cause.__context__
     return ""
-
-
-async def _resolve(target: httpx.URL) -> list[str]:
-    """Return the addresses of a host.
-
-    Raises:
-        DetError: There is none.
-    """
-    host, number = target.host, target.port or _PORTS[target.scheme]
-
-    def look_up() -> Sequence[Any]:
-        return socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
-
-    try:
-        return list(dict.fromkeys(str(entry[4][0]) for entry in await in_thread(look_up)))
-    except (OSError, UnicodeError):
-        raise DetError(f"the host {host} is not known") from None
 
 
 async def _run(command: Sequence[str], news: AlertNews) -> Failure | None:

@@ -34,17 +34,20 @@ async def run_program(
     Raises:
         OSError, ValueError: It cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=output,
-        stderr=output,
-        env={**os.environ, **(variables or {})},
-        cwd=cwd,
-        start_new_session=True,
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(variables or {})},
+            cwd=cwd,
+            start_new_session=True,
+        )
     )
-    assert process.stdin is not None
     try:
+        process = await asyncio.shield(starting)
+        assert process.stdin is not None
         with suppress(OSError, RuntimeError):  # it has ended already
             process.stdin.write(text)
             await process.stdin.drain()
@@ -52,9 +55,15 @@ async def run_program(
             process.stdin.close()
         return await process.wait()
     finally:
+        await _end(await starting)  # cancelled early, asyncio would kill only the program itself
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a program, and also what it has left running."""
+    if process.stdin is not None:
         process.stdin.close()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what it has left running
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END_S):
-                await process.wait()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            await process.wait()

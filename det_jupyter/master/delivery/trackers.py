@@ -32,8 +32,8 @@ from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.delivery.programs import run_program
 from det_jupyter.master.service.address_checks import (
-    find_access,
     find_missing_library,
+    find_order,
     refuse_resolved,
 )
 from det_jupyter.master.service.attempts import TRACKERS
@@ -147,9 +147,14 @@ class Trackers:
         """Run the process of a place, until it ends."""
         if not self._behind(place):  # they were deleted, or a user has ended it
             return
-        place.group = uuid.uuid4().hex
+        place.group, folder = uuid.uuid4().hex, str(paths.data_dir() / "wandb")
         try:
-            order = await self._order(place)
+            for problem in find_missing_library(place.tracker):
+                raise DetError(problem.text)
+            order = await find_order(
+                self._addresses, place.tracker, place.variables, group=place.group, folder=folder
+            )
+            await refuse_resolved(order)
             if status := await self._run(order):
                 end = f"signal {-status}" if status < 0 else f"status {status}"
                 what = "was ended by" if status < 0 else "has ended with"
@@ -158,29 +163,6 @@ class Trackers:
             self._fail(place, str(error))
         finally:
             place.group = ""
-
-    async def _order(self, place: Place) -> TrackerOrder:
-        """Return the order for a process: the entry with what its references name, credentials.
-
-        Raises:
-            DetError: It must not be sent to, or cannot be found; the message has no secret.
-        """
-        tracker = place.tracker
-        for problem in find_missing_library(tracker):
-            raise DetError(problem.text)
-        access = await find_access(self._addresses, tracker, place.variables)
-        await refuse_resolved(access)
-        document = tracker.model_dump(exclude_none=True)
-        if access.address is not None:
-            document["tracking_uri"] = access.address
-        return TrackerOrder(
-            group=place.group,
-            tracker=document,
-            folder=tracker.folder or str(paths.data_dir() / "wandb"),
-            credentials=dict(access.credentials),
-            is_users=access.is_users,
-            is_named=access.is_named,
-        )
 
     # what the processes ask for and report
 

@@ -17,7 +17,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
@@ -33,6 +33,7 @@ from det_jupyter.config.tracker_section import (
     open_address,
 )
 from det_jupyter.contract.host.tasks import in_thread
+from det_jupyter.contract.messages import TrackerOrder
 from det_jupyter.contract.values.addresses import (
     has_credentials,
     is_in_the_clear,
@@ -63,6 +64,16 @@ async def find_problems(
         problems = await find_tracker_problems(addresses, tracker, environment)
         found += [replace(each, path=f"trackers[{index}].{each.path}") for each in problems]
     return found
+
+
+async def resolve(host: str) -> list[str]:
+    """Return the IP addresses of a host.
+
+    Raises:
+        OSError, UnicodeError: There is none.
+    """
+    found = await in_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 # alerts
@@ -107,67 +118,60 @@ async def is_users_webhook(addresses: Addresses, url: str) -> bool:
 # trackers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackerAccess:
-    """Where a tracker is, and what is sent there besides its contents.
-
-    Args:
-        address: With what is secret in it; None: it has none.
-        credentials: Variables that its library reads.
-        is_named: Whether the user has named the address.
-        is_users: Whether the library may look for more credentials.
-    """
-
-    address: str | None
-    credentials: Mapping[str, str]
-    is_named: bool = True
-    is_users: bool = True
-
-
-async def find_access(
-    addresses: Addresses, tracker: Tracker, variables: Mapping[str, str]
-) -> TrackerAccess:
-    """Return where a tracker is and what goes there.
+async def find_order(
+    addresses: Addresses,
+    tracker: Tracker,
+    variables: Mapping[str, str],
+    *,
+    group: str = "",
+    folder: str = "",
+) -> TrackerOrder:
+    """Return where a tracker is, and what goes there besides its contents.
 
     Args:
         variables: Those that the experiment was submitted with.
+        group: Of the process that gets the order.
+        folder: For files, if the tracker names none.
 
     Raises:
         DetError: Its address cannot be found, must not be used, or credentials would go there in
             the clear; the message has no secret.
     """
     address = await _find_address(addresses, tracker, variables)
-    credentials = _credentials(variables)
-    if address is None:
-        return TrackerAccess(address=None, credentials=credentials)
-    is_named = address in await _named_addresses(addresses, variables)
-    is_clear = is_url(address) and is_in_the_clear(address)
-    if is_clear and (has_credentials(address) or (is_named and credentials)):
-        raise DetError(why_not_in_the_clear(address, open_address(address)))
-    if not is_named:
-        _refuse_reserved(urlsplit(address).hostname)
+    credentials, document = _credentials(variables), tracker.model_dump(exclude_none=True)
+    is_named, is_clear = True, False
+    if address is not None:
+        document["tracking_uri"] = address
+        is_named = address in await _named_addresses(addresses, variables)
+        is_clear = is_url(address) and is_in_the_clear(address)
+        if is_clear and (has_credentials(address) or (is_named and credentials)):
+            raise DetError(why_not_in_the_clear(address, open_address(address)))
+        if not is_named:
+            _refuse_reserved(urlsplit(address).hostname)
     is_users = is_named and not is_clear
-    return TrackerAccess(
-        address=address,
+    return TrackerOrder(
+        group=group,
+        tracker=document,
+        folder=tracker.folder or folder,
         credentials=credentials if is_users else {},
-        is_named=is_named,
         is_users=is_users,
+        is_named=is_named,
     )
 
 
-async def refuse_resolved(access: TrackerAccess) -> None:
+async def refuse_resolved(order: TrackerOrder) -> None:
     """Resolve the host of a tracker whose address only a configuration names.
 
     Raises:
         DetError: It is reserved. One that is not known is left to the library to report.
     """
-    host = urlsplit(access.address or "").hostname
-    if host is None or access.is_named:
+    host = urlsplit(order.tracker.get("tracking_uri", "")).hostname
+    if host is None or order.is_named:
         return
     with suppress(OSError, UnicodeError, TimeoutError):
         async with asyncio.timeout(_RESOLVE_S):
-            found = await in_thread(lambda: socket.getaddrinfo(host, None))
-        _refuse_reserved(host, *(str(entry[4][0]) for entry in found))
+            resolved = await resolve(host)
+        _refuse_reserved(host, *resolved)
 
 
 def _refuse_reserved(host: str | None, *resolved: str) -> None:
@@ -182,7 +186,7 @@ async def find_tracker_problems(
     """Return why a tracker could not be sent to, as far as is known; paths are in its entry."""
     problems = list(find_missing_library(tracker))
     try:
-        await find_access(addresses, tracker, await addresses.variables(environment))
+        await find_order(addresses, tracker, await addresses.variables(environment))
     except DetError as error:
         problems.append(Problem("tracking_uri", str(error)))
     return problems

@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from det_jupyter.contract.values.addresses import (
     is_url,
     shown,
     stored_number,
+    stored_numbers,
     variable_of,
 )
 from det_jupyter.errors import DetError, Problem
@@ -158,11 +159,17 @@ class Addresses:
             return {}
         return values
 
-    def sweep(self, used: Iterable[int], now: float) -> None:
-        """Delete stored addresses that nothing refers to."""
-        kept = set(used)
+    def sweep(self, configs: Iterable[Mapping[str, Any]], now: float) -> None:
+        """Delete stored addresses that no configuration, waiting alert or tracker refers to."""
+        rows = self._db.execute(
+            "SELECT destination FROM alerts WHERE state = 'waiting' "
+            "UNION SELECT tracker FROM tracked"
+        )
+        texts = [text for (text,) in rows.fetchall()]
+        texts += [json.dumps([config.get(each) for each in _SECTIONS]) for config in configs]
+        used = {number for text in texts for number in stored_numbers(text)}
         rows = self._db.execute("SELECT id FROM alert_addresses WHERE at < ?", (now - _GRACE_S,))
-        gone = [(number,) for (number,) in rows.fetchall() if number not in kept]
+        gone = [(number,) for (number,) in rows.fetchall() if number not in used]
         self._db.executemany("DELETE FROM alert_addresses WHERE id = ?", gone)
 
 
@@ -170,21 +177,6 @@ def _is_secret(key: str, value: Any) -> bool:
     if not isinstance(value, str) or not is_url(value):
         return False
     return key in Alert.WAYS or (key == "tracking_uri" and not is_place_only(value))
-
-
-def addresses_in(config: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the numbers of the stored addresses that a configuration refers to."""
-    lists = [config.get(section) for section in _SECTIONS]
-    for entry in (each for some in lists if isinstance(some, list) for each in some):
-        if isinstance(entry, Mapping):
-            yield from stored_in(entry)
-
-
-def stored_in(entry: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the numbers of the stored addresses that an alert or a tracker refers to."""
-    for value in entry.values():
-        if isinstance(value, str) and (number := stored_number(value)) is not None:
-            yield number
 
 
 def _first_line(path: str) -> str:

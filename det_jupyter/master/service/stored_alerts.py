@@ -26,7 +26,6 @@ from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Alert
-from det_jupyter.master.service.addresses import stored_in
 from det_jupyter.master.service.attempts import SOME_ATTEMPTS
 from det_jupyter.master.service.database import transaction
 from det_jupyter.master.service.stored_rows import readable
@@ -240,11 +239,6 @@ class StoredAlerts:
             return f"alerts do not reach {label}: {row[1]}; they are tried again"
 
         return list(readable(rows, say))
-
-    def addresses(self) -> set[int]:
-        """Return the numbers of the stored addresses that waiting alerts go to."""
-        found = readable(self.waiting(), Destination.load)
-        return {number for each in found for number in stored_in(dict(each.alert))}
 
     def prune(self) -> None:
         """Delete alerts that are sent or failed, except for the last ones."""

@@ -14,7 +14,7 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +23,7 @@ from det_jupyter.config.trackers import trackers_of
 from det_jupyter.contract.messages import TrackerProgress, TrackerState, TrackerWork
 from det_jupyter.contract.messages.trackers import COUNTED
 from det_jupyter.master.machine.model.state import Experiment, MachineState
-from det_jupyter.master.service.addresses import Addresses, stored_in
+from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.attempts import SOME_ATTEMPTS, TRACKERS
 from det_jupyter.master.service.database import transaction
 from det_jupyter.master.service.stored_rows import readable
@@ -32,7 +32,6 @@ _WAITS = (
     "SELECT 1 FROM feed "
     "WHERE feed.experiment_id = tracked.experiment_id AND feed.seq > tracked.seq"
 )
-_FIELDS = "id, experiment_id, tracker, environment, key, seq, attempts, next_at, problem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +57,9 @@ class Tracked:
     attempts: int
     next_at: float
     problem: str
+
+
+_COLUMNS = tuple(field.name for field in fields(Tracked))
 
 
 class TrackedExperiments:
@@ -157,11 +159,7 @@ class TrackedExperiments:
 
     def of(self, experiment_id: int) -> list[Tracked]:
         """Return where an experiment is sent."""
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE experiment_id = ? AND NOT is_over ORDER BY id",
-            (experiment_id,),
-        )
-        return list(readable(rows.fetchall(), _as_tracked))
+        return self._find("experiment_id = ? AND NOT is_over ORDER BY id", experiment_id)
 
     def behind(self, numbers: Sequence[int] | None = None) -> list[Tracked]:
         """Return what was not sent whole, the oldest experiments first.
@@ -169,21 +167,20 @@ class TrackedExperiments:
         Args:
             numbers: Of these rows only; else all are looked at, some 15 us for each.
         """
-        some = "" if numbers is None else "id IN (SELECT value FROM json_each(?)) AND "
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE {some}NOT is_over AND EXISTS ({_WAITS}) "
-            "ORDER BY experiment_id, id",
-            () if numbers is None else (json.dumps(numbers),),
-        )
-        return list(readable(rows.fetchall(), _as_tracked))
+        which = f"NOT is_over AND EXISTS ({_WAITS}) ORDER BY experiment_id, id"
+        if numbers is None:
+            return self._find(which)
+        some = "id IN (SELECT value FROM json_each(?))"
+        return self._find(f"{some} AND {which}", json.dumps(numbers))
 
     def reported_since(self, seq: int) -> list[Tracked]:
         """Return the rows of the experiments that the feed has something new of."""
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE NOT is_over AND experiment_id IN "
-            "(SELECT experiment_id FROM feed WHERE seq > ?) ORDER BY experiment_id, id",
-            (seq,),
-        )
+        some = "experiment_id IN (SELECT experiment_id FROM feed WHERE seq > ?)"
+        return self._find(f"NOT is_over AND {some} ORDER BY experiment_id, id", seq)
+
+    def _find(self, which: str, *values: object) -> list[Tracked]:
+        columns = ", ".join(_COLUMNS)
+        rows = self._db.execute(f"SELECT {columns} FROM tracked WHERE {which}", values)
         return list(readable(rows.fetchall(), _as_tracked))
 
     def work_of(self, tracked: Tracked) -> TrackerWork:
@@ -210,10 +207,10 @@ class TrackedExperiments:
         A number that is not there any more is ignored: its experiment was deleted.
         """
         with transaction(self._db):
-            rows = self._db.execute(f"SELECT {_FIELDS} FROM tracked WHERE id = ?", (number,))
-            before = next(readable(rows.fetchall(), _as_tracked), None)
-            if before is None:
+            found = self._find("id = ?", number)
+            if not found:
                 return None
+            (before,) = found
             seq, attempts, next_at = before.seq, 0, 0.0
             if progress.seq is not None and progress.after in (None, seq):
                 seq = max(seq, progress.seq)
@@ -278,19 +275,10 @@ class TrackedExperiments:
 
     def problems(self) -> list[str]:
         """Return a sentence for each tracker that repeatedly could not be sent to."""
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE attempts >= ? GROUP BY tracker, problem",
-            (SOME_ATTEMPTS,),
-        )
+        failing = self._find("attempts >= ? GROUP BY tracker, problem", SOME_ATTEMPTS)
         return [
-            f"tracker {each.tracker.label}: {each.problem}; it is tried again"
-            for each in readable(rows, _as_tracked)
+            f"tracker {each.tracker.label}: {each.problem}; it is tried again" for each in failing
         ]
-
-    def addresses(self) -> set[int]:
-        """Return the numbers of the stored addresses that trackers refer to."""
-        rows = self._db.execute("SELECT DISTINCT tracker FROM tracked").fetchall()
-        return {number for (text,) in rows for number in stored_in(json.loads(text))}
 
     def delete(self, experiment_id: int) -> None:
         """Delete the rows of an experiment; what trackers have stays there."""
@@ -304,18 +292,8 @@ class TrackedExperiments:
 
 
 def _as_tracked(row: tuple[Any, ...]) -> Tracked:
-    number, experiment_id, tracker, environment, key, seq, attempts, next_at, problem = row
-    return Tracked(
-        id=number,
-        experiment_id=experiment_id,
-        tracker=_parsed(tracker),
-        environment=environment,
-        key=key,
-        seq=seq,
-        attempts=attempts,
-        next_at=next_at,
-        problem=problem,
-    )
+    values = dict(zip(_COLUMNS, row, strict=True))
+    return Tracked(**{**values, "tracker": _parsed(values["tracker"])})
 
 
 @lru_cache(maxsize=256)

@@ -364,7 +364,7 @@ def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench, address: str
     assert SECRET not in view.model_dump_json()
     assert view.trackers[0].label == "mlflow https://mlflow.example.org/********-1"
     assert SECRET not in str([*bench.feed(), *bench.store.history.events_after(0)])
-    bench.store.addresses.sweep(bench.store.tracked.addresses(), bench.now + 1e9)
+    bench.store.addresses.sweep([], bench.now + 1e9)
     assert bench.store.addresses.stored("https://mlflow.example.org/********-1") == address
 
 
@@ -449,7 +449,7 @@ def test_host_that_is_resolved_to_metadata_is_refused_when_it_is_sent_to(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [(None, None, None, "", ("64:ff9b::a83f:8110", 80, 0, 0))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     submit(bench, trackers=[{"type": "mlflow", "tracking_uri": "http://rebound.example.org"}])
 
     async def scene(sent: Trackers, processes: Processes) -> None:
