@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 Send = Callable[[Addresses, Destination, AlertNews], Awaitable[Failure | None]]
 _PAUSE_S = 1.0  # between two alerts to one destination: Slack accepts one a second
+_PERIOD_S = 60.0  # the clock may be set
 _LAST_S = 2.0  # for attempts under way when the master exits
 GIVE_UP_S = 24 * 3600.0  # after an alert was raised
 _MOST_ATTEMPTS = 40  # 24 hours of hourly attempts and more: the clock may be set
@@ -61,7 +62,12 @@ class Alerts:
         # Of attempts that could not be recorded yet, by number: they are not made again.
         self._results: dict[int, Failure | None] = {}
         self.outbox = Outbox[str](
-            self, service, clock=clock, last_s=_LAST_S, wake=service.alert_raised
+            self,
+            service,
+            clock=clock,
+            period_s=_PERIOD_S,
+            wake=service.alert_raised,
+            last_s=_LAST_S,
         )
 
     async def find(self) -> None:

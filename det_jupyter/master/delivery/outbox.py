@@ -21,7 +21,6 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-_PERIOD_S = 1.0
 _AFTER_ERROR_S = 30.0
 _MOST_AT_ONCE = 8
 _TURN_S = 60.0
@@ -49,8 +48,9 @@ class Outbox(Generic[Place]):
 
     Args:
         clock: Returns the present, in UTC seconds.
+        period_s: How often to look for what is new.
+        wake: Is set when something is new, if that is known.
         last_s: For attempts under way when the master exits.
-        wake: Is set when something is new; else it is looked for every second.
 
     Attributes:
         sending: The attempts under way.
@@ -62,14 +62,16 @@ class Outbox(Generic[Place]):
         service: Service,
         *,
         clock: Callable[[], float],
-        last_s: float = 0.0,
+        period_s: float,
         wake: asyncio.Event | None = None,
+        last_s: float = 0.0,
     ) -> None:
         self._channel = channel
         self._service = service
         self._clock = clock
-        self._last_s = last_s
+        self._period_s = period_s
         self._wake = wake or asyncio.Event()
+        self._last_s = last_s
         self._began_at: dict[Place, float] = {}  # the last turn of each place that is due
         self.sending: dict[Place, asyncio.Task[None]] = {}
 
@@ -79,8 +81,7 @@ class Outbox(Generic[Place]):
             while True:
                 self._wake.clear()
                 try:
-                    await self.start_due()
-                    pause_s = _PERIOD_S
+                    pause_s = await self.start_due()
                 except Exception:  # a full disk, for example; it is tried again
                     logger.exception("what waits to be sent could not be read")
                     pause_s = _AFTER_ERROR_S
@@ -99,14 +100,20 @@ class Outbox(Generic[Place]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def start_due(self) -> None:
-        """Find what is new, and begin to send to the places that are due."""
+    async def start_due(self) -> float:
+        """Find what is new, and begin to send to the places that are due.
+
+        Returns:
+            Seconds until another place is due, or until something may be new.
+        """
         await self._channel.find()
         due_at = self._channel.due_at()
         self._began_at = {place: self._began_at.get(place, 0.0) for place in due_at}
         for place in self._due(due_at)[: _MOST_AT_ONCE - len(self.sending)]:
             self._began_at[place] = self._clock()
             self.sending[place] = asyncio.create_task(self._send(place))
+        now = self._clock()
+        return min([self._period_s, *(at - now for at in due_at.values() if at > now)])
 
     def _due(self, due_at: Mapping[Place, float]) -> list[Place]:
         """Return the places that wait for their turn, the next one first."""

@@ -43,6 +43,7 @@ from det_jupyter.master.service.tracked import Tracked
 logger = logging.getLogger(__name__)
 
 LOG = "trackers.log"
+_PERIOD_S = 1.0
 _AT_ONCE = 200  # experiments that a process gets in one answer
 
 
@@ -93,7 +94,7 @@ class Trackers:
         self._places: dict[str, Place] = {}  # by tracker and variables
         self._place_of_row: dict[int, Place] = {}
         self._seq_seen: int | None = None  # of the feed; what is behind was looked for up to it
-        self.outbox = Outbox[Place](self, service, clock=clock)
+        self.outbox = Outbox[Place](self, service, clock=clock, period_s=_PERIOD_S)
 
     @property
     def is_sending(self) -> bool:

@@ -59,7 +59,7 @@ def play(
 
     async def run() -> None:
         clock = Clock()
-        outbox = Outbox[str](channel, service, clock=clock)
+        outbox = Outbox[str](channel, service, clock=clock, period_s=0.001)
         await scene(outbox, clock)
         await outbox.close()
         assert outbox.sending == {}
@@ -76,7 +76,7 @@ def test_places_are_sent_to_side_by_side_when_they_are_due() -> None:
     channel = Channel(a=0.0, b=100.0, c=100.1)
 
     async def scene(outbox: Outbox[str], clock: Clock) -> None:
-        await outbox.start_due()
+        assert await outbox.start_due() == 0.001  # the next look is before another is due
         await until(lambda: channel.began == ["a", "b"], "it begins")
         await outbox.start_due()
         assert list(outbox.sending) == ["a", "b"]
@@ -144,8 +144,7 @@ def test_a_place_whose_attempt_cannot_be_stored_rests_and_gets_the_reserve_of_a_
 
 
 def test_a_failure_to_look_ends_no_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_AFTER_ERROR_S", "_PERIOD_S"):
-        monkeypatch.setattr(module, name, 0.001)
+    monkeypatch.setattr(module, "_AFTER_ERROR_S", 0.001)
     channel = Channel(a=0.0)
     channel.failures = [OSError("it fails")]
 
