@@ -173,7 +173,9 @@ class Trackers:
         Raises:
             NotFound: It is not one of these processes, or its turn is over: it has to end.
         """
-        place = self._place_named(group)
+        place = next((each for each in self.outbox.sending if each.group == group), None)
+        if place is None:
+            raise NotFound("this process was replaced by another one")
         if not self.outbox.has_turn(place):
             raise NotFound("it is the turn of another place")
         rows = self._behind(place)
@@ -194,8 +196,10 @@ class Trackers:
         return []
 
     def advance(self, number: int, progress: TrackerProgress) -> None:
-        """Store how far a tracker is with an experiment, and show its problem if it is new."""
+        """Store how far a tracker is with an experiment, or why not, and show that."""
         place = self._place_of_row.get(number)
+        if place is not None and progress.is_unreachable:
+            return self._fail(place, progress.problem)
         if place is not None and place.attempts:  # it is reached again
             place.attempts, place.next_at, place.problem = 0, 0.0, ""
             self._show_attempts(place, *place.waiting)
@@ -210,14 +214,6 @@ class Trackers:
                 logger.warning("tracker %d: %s", number, progress.problem)
             self._service.announce("experiment", after.experiment_id)
 
-    def fail(self, group: str, problem: str) -> None:
-        """Note that the tracker of a process cannot be reached, and show it.
-
-        Raises:
-            NotFound: It is not one of these processes.
-        """
-        self._fail(self._place_named(group), problem)
-
     def _fail(self, place: Place, problem: str) -> None:
         if problem != place.problem:
             logger.warning("tracker %s: %s", place.tracker.label, problem)
@@ -229,12 +225,6 @@ class Trackers:
     def _show_attempts(self, place: Place, *numbers: int) -> None:
         self._rows.set_attempts(numbers, place.attempts, place.next_at, place.problem)
         self._service.announce("cluster")  # all pages show it, not only those of one experiment
-
-    def _place_named(self, group: str) -> Place:
-        for place in self.outbox.sending:
-            if place.group == group:
-                return place
-        raise NotFound("this process was replaced by another one")
 
 
 async def run_process(order: TrackerOrder) -> int:

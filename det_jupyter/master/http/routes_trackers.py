@@ -58,12 +58,6 @@ def tracker_routes(service: Service, trackers: Trackers) -> APIRouter:
         """Return what the process of a tracker is to send next."""
         return JsonResponse(trackers.work(group))
 
-    @routes.put("/trackers/work/{group}", response_model=TrackerProgress)
-    async def fail(group: str, body: TrackerProgress) -> Response:
-        """Store why the tracker of a process cannot be reached."""
-        trackers.fail(group, body.problem)
-        return JsonResponse(body)
-
     @routes.put("/trackers/{number}", response_model=TrackerProgress)
     async def advance(number: Whole, body: TrackerProgress) -> Response:
         """Store how far a tracker is with an experiment, or why it could not be sent."""

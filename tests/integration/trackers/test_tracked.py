@@ -37,6 +37,7 @@ SECRET = "QzSecretzQ"
 CAPSULE = make_request().capsule
 PLACE = "http://127.0.0.1:1"
 MLFLOW = {"type": "mlflow", "tracking_uri": PLACE}
+DOWN = TrackerProgress(problem="it is down", is_unreachable=True)
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +127,7 @@ def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -
         for _ in range(9):
             order = await processes.next_of(sent)
             assert len(sent.work(order.group)) == 1
-            sent.fail(order.group, "it is down")
+            sent.advance(1, DOWN)
             await processes.end(order)
             (state,) = bench.service.views.experiment(1).trackers
             assert state.next_at is not None
@@ -158,7 +159,7 @@ def test_a_tracker_that_is_down_is_one_report_however_many_experiments_wait(
 
     async def scene(sent: Trackers, processes: Processes) -> None:
         order = await processes.next_of(sent)
-        sent.fail(order.group, "it is down")
+        sent.advance(1, DOWN)
         await processes.end(order)
         problems = [bench.store.tracked.states(each)[0].problem for each in (1, 2, 3)]
         assert problems == ["it is down"] * 3
@@ -253,7 +254,7 @@ def test_pages_show_that_a_tracker_is_down_and_is_reached_again(bench: Bench) ->
     async def scene(sent: Trackers, processes: Processes) -> None:
         order, before = await processes.next_of(sent), bench.store.feed.last_seq
         (work,) = sent.work(order.group)
-        sent.fail(order.group, "it is down")
+        sent.advance(1, DOWN)
         assert kinds_since(before) == ["cluster"]
         before = bench.store.feed.last_seq
         sent.advance(work.id, TrackerProgress(seq=before))
@@ -266,7 +267,8 @@ def test_a_new_master_tries_at_once_what_has_failed_before(bench: Bench) -> None
     submit(bench, trackers=[MLFLOW])
 
     async def fail(sent: Trackers, processes: Processes) -> None:
-        sent.fail((await processes.next_of(sent)).group, "it is down")
+        await processes.next_of(sent)
+        sent.advance(1, DOWN)
 
     async def look(sent: Trackers, processes: Processes) -> None:
         assert bench.store.tracked.states(1)[0].problem == "it is down"
@@ -285,7 +287,7 @@ def test_a_master_stays_to_send_but_not_for_a_tracker_that_is_down(bench: Bench)
         order = await processes.next_of(sent)
         (work,) = sent.work(order.group)
         assert sent.is_sending
-        sent.fail(order.group, "it is down")
+        sent.advance(1, DOWN)
         bench.now += 1e6  # an attempt is due
         assert not sent.is_sending
         sent.advance(work.id, TrackerProgress(seq=1))
@@ -302,7 +304,7 @@ def test_a_user_who_asks_again_has_it_tried_at_once(bench: Bench) -> None:
 
     async def scene(sent: Trackers, processes: Processes) -> None:
         order = await processes.next_of(sent)
-        sent.fail(order.group, "it is down")
+        sent.advance(1, DOWN)
         await processes.end(order)
         await sent.outbox.start_due()
         assert len(processes.orders) == 1
@@ -516,7 +518,7 @@ def test_a_tracker_to_which_nothing_goes_any_more_is_no_problem(bench: Bench) ->
     async def scene(sent: Trackers, processes: Processes) -> None:
         for _ in range(3):
             order = await processes.next_of(sent)
-            sent.fail(order.group, "it is down")
+            sent.advance(1, DOWN)
             await processes.end(order)
             bench.now += 60
         assert len(bench.service.problems) == 1
