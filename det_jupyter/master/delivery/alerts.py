@@ -24,7 +24,7 @@ from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.addresses import Addresses
 from det_jupyter.master.service.attempts import ALERTS
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.stored_alerts import Destination, Waiting, make_news
+from det_jupyter.master.service.stored_alerts import Destination, StoredAlert, make_news
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +72,11 @@ class Alerts:
 
     async def find(self) -> None:
         """Route what was raised."""
-        for number, news in self._rows.raised():
+        for alert in self._rows.raised():
+            news = alert.news
             experiment = self._service.machine.state.experiments.get(news.experiment_id)
             found = self._destinations(news.event, experiment, news.pool)
-            self._rows.route(number, [destination.dump() for destination in found])
+            self._rows.route(alert.id, [destination.dump() for destination in found])
 
     def due_at(self) -> Mapping[str, float]:
         """Return when the oldest alert of each destination is due."""
@@ -84,28 +85,29 @@ class Alerts:
     async def send(self, place: str) -> None:
         """Send the alerts that are due for a destination, oldest first, until one fails."""
         while self.outbox.has_turn(place):
-            waiting = self._rows.due(place, self._clock())
-            if waiting is None or not await self._send_one(waiting):
+            alert = self._rows.due(place, self._clock())
+            if alert is None or not await self._send_one(alert):
                 return
             await asyncio.sleep(self._pause_s)
 
-    async def _send_one(self, waiting: Waiting) -> bool:
+    async def _send_one(self, alert: StoredAlert) -> bool:
         """Make an attempt, and record it; return whether the next alert may be sent."""
-        number, label = waiting.id, waiting.destination.label
+        assert alert.destination is not None
+        number, label = alert.id, alert.label
         if number not in self._results:
             self._results[number] = await self._send(
-                self._addresses, waiting.destination, waiting.news
+                self._addresses, alert.destination, alert.news
             )
         failure = self._results[number]
         if failure is None:
             self._rows.set_sent(number)
             del self._results[number]
-            logger.info("alert %d (%s) was sent: %s", number, waiting.news.event, label)
+            logger.info("alert %d (%s) was sent: %s", number, alert.news.event, label)
             return True
         next_at = None
         if not failure.is_final:
-            attempts, now = waiting.attempts + 1, self._clock()
-            next_at = next_attempt(waiting.at, attempts, now, asked_s=failure.asked_s)
+            attempts, now = alert.attempts + 1, self._clock()
+            next_at = next_attempt(alert.at, attempts, now, asked_s=failure.asked_s)
         self._rows.set_failed(number, failure.problem, next_at)
         del self._results[number]
         what = "is tried again" if next_at is not None else "is given up"

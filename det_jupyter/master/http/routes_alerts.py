@@ -6,11 +6,19 @@ from fastapi import APIRouter, Response
 
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import AlertDestination, AlertsView, AlertTested, TryAlerts
+from det_jupyter.contract.messages import (
+    AlertDelivery,
+    AlertDestination,
+    AlertsView,
+    AlertTested,
+    TryAlerts,
+)
 from det_jupyter.contract.values.addresses import shown
 from det_jupyter.master.delivery.alerts import Alerts
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.stored_alerts import StoredAlert
+from det_jupyter.master.service.stored_rows import readable
 
 _SHOWN = 100  # deliveries
 
@@ -32,7 +40,7 @@ def alert_routes(service: Service, sent: Alerts) -> APIRouter:
                 file=str(paths.alerts_file()),
                 problems=addresses.alerts.problems,
                 destinations=found,
-                deliveries=service.store.alerts.deliveries(_SHOWN),
+                deliveries=list(readable(service.store.alerts.deliveries(_SHOWN), _delivery)),
             )
         )
 
@@ -42,6 +50,16 @@ def alert_routes(service: Service, sent: Alerts) -> APIRouter:
         return JsonResponse(await sent.test(body.name, body.experiment_id))
 
     return routes
+
+
+def _delivery(alert: StoredAlert) -> AlertDelivery:
+    return AlertDelivery.built_from(
+        alert,
+        event=alert.news.event,
+        experiment_id=alert.news.experiment_id,
+        destination=alert.label,
+        next_at=alert.next_at if alert.state == "waiting" else None,
+    )
 
 
 def _view(alert: Alert, experiment_id: int | None) -> AlertDestination:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from det_jupyter.config.alerts import UserAlert
-from det_jupyter.contract.messages import AlertDelivery, AlertNews
+from det_jupyter.contract.messages import AlertNews
 from det_jupyter.contract.messages.status import api_name, experiment_status
 from det_jupyter.contract.values.addresses import shown
 from det_jupyter.contract.values.alerts import AlertKind
@@ -81,15 +81,22 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """An alert that is to be sent to a destination."""
+class StoredAlert:
+    """An alert to a destination; None: it was not routed yet."""
 
     id: int
     at: float
     news: AlertNews
-    destination: Destination
+    destination: Destination | None
+    state: str
     attempts: int
     next_at: float
+    problem: str
+
+    @property
+    def label(self) -> str:
+        """How its destination is named."""
+        return "" if self.destination is None else self.destination.label
 
 
 def make_news(
@@ -149,14 +156,18 @@ class StoredAlerts:
         self._db.execute("INSERT INTO alerts (at, news) VALUES (?, ?)",
                          (at, news.model_dump_json()))  # fmt: skip
 
-    def raised(self) -> list[tuple[int, AlertNews]]:
-        """Return the alerts that were not routed yet, oldest first; remove unreadable ones."""
-        rows = self._db.execute("SELECT id, news FROM alerts WHERE state = 'raised' ORDER BY id")
-        found = rows.fetchall()
-        read = list(readable(found, lambda row: (row[0], AlertNews.model_validate_json(row[1]))))
-        for number in {row[0] for row in found} - {number for number, _ in read}:
+    def raised(self) -> list[StoredAlert]:
+        """Return the alerts that were not routed yet, oldest first."""
+        return self._find("state = 'raised' ORDER BY id")
+
+    def _find(self, which: str, *values: object) -> list[StoredAlert]:
+        """Return some alerts; one that cannot be read is removed, as it would hold up others."""
+        columns = "id, at, news, destination, state, attempts, next_at, problem"
+        rows = self._db.execute(f"SELECT {columns} FROM alerts WHERE {which}", values).fetchall()
+        found = list(readable(rows, _as_alert))
+        for number in {row[0] for row in rows} - {each.id for each in found}:
             self._db.execute("DELETE FROM alerts WHERE id = ?", (number,))
-        return read
+        return found
 
     def route(self, number: int, destinations: Sequence[str]) -> None:
         """Replace a raised alert by one for each destination."""
@@ -168,24 +179,11 @@ class StoredAlerts:
             )
             self._db.execute("DELETE FROM alerts WHERE id = ?", (number,))
 
-    def due(self, destination: str, now: float) -> Waiting | None:
-        """Return the oldest alert that waits for a destination, if it is due.
-
-        Alerts that cannot be read are removed.
-        """
-        rows = self._db.execute(
-            "SELECT id, at, news, destination, attempts, next_at FROM alerts "
-            "WHERE state = 'waiting' AND destination = ? ORDER BY id LIMIT 1",
-            (destination,),
-        )
-        row = rows.fetchone()
-        if row is None:
-            return None
-        found = next(readable([row], _as_waiting), None)
-        if found is None:  # it would hold up all others of its destination
-            self._db.execute("DELETE FROM alerts WHERE id = ?", (row[0],))
-            return self.due(destination, now)
-        return found if found.next_at <= now else None
+    def due(self, destination: str, now: float) -> StoredAlert | None:
+        """Return the oldest alert that waits for a destination, if it is due."""
+        which = "state = 'waiting' AND destination = ? ORDER BY id LIMIT 1"
+        found = self._find(which, destination)
+        return found[0] if found and found[0].next_at <= now else None
 
     def waiting(self) -> dict[str, float]:
         """Return when the oldest alert of each destination is due, by destination."""
@@ -214,14 +212,9 @@ class StoredAlerts:
             ("failed" if next_at is None else "waiting", next_at or 0.0, problem, number),
         )
 
-    def deliveries(self, limit: int) -> list[AlertDelivery]:
+    def deliveries(self, limit: int) -> list[StoredAlert]:
         """Return the last alerts by destination, newest first."""
-        rows = self._db.execute(
-            "SELECT id, at, news, destination, state, attempts, next_at, problem FROM alerts "
-            "WHERE state <> 'raised' ORDER BY id DESC LIMIT ?",
-            (limit,),
-        )
-        return list(readable(rows.fetchall(), _as_delivery))
+        return self._find("state <> 'raised' ORDER BY id DESC LIMIT ?", limit)
 
     def problems(self) -> list[str]:
         """Return a sentence for each destination that alerts have failed to reach repeatedly.
@@ -249,31 +242,15 @@ class StoredAlerts:
         )
 
 
-def _as_waiting(row: tuple[int, float, str, str, int, float]) -> Waiting:
-    number, at, news, destination, attempts, next_at = row
-    return Waiting(
+def _as_alert(row: tuple[int, float, str, str, str, int, float, str]) -> StoredAlert:
+    number, at, news, destination, state, attempts, next_at, problem = row
+    return StoredAlert(
         id=number,
         at=at,
         news=AlertNews.model_validate_json(news),
-        destination=Destination.load(destination),
+        destination=None if state == "raised" else Destination.load(destination),
+        state=state,
         attempts=attempts,
         next_at=next_at,
-    )
-
-
-def _as_delivery(row: tuple[int, float, str, str, str, int, float, str]) -> AlertDelivery:
-    number, at, news, destination, state, attempts, next_at, problem = row
-    read = AlertNews.model_validate_json(news)
-    return AlertDelivery.model_validate(
-        {
-            "id": number,
-            "event": read.event,
-            "experiment_id": read.experiment_id,
-            "at": at,
-            "destination": Destination.load(destination).label,
-            "state": state,
-            "attempts": attempts,
-            "next_at": next_at if state == "waiting" else None,
-            "problem": problem,
-        }
+        problem=problem,
     )

@@ -165,7 +165,7 @@ def test_an_alert_of_an_event_that_is_undone_is_not_stored(
             complete(bench)
     assert bench.store.alerts.raised() == []
     complete(bench)
-    assert [news.event for _, news in bench.store.alerts.raised()] == ["ended"]
+    assert [alert.news.event for alert in bench.store.alerts.raised()] == ["ended"]
 
 
 def test_a_destination_that_fails_is_not_tried_again_for_the_next_alert_at_once(

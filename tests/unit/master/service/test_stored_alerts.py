@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from det_jupyter.config.alerts import UserAlert
-from det_jupyter.contract.messages import AlertDelivery
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.master.machine.model.turn import Alert
 from det_jupyter.master.service import stored_alerts as module
@@ -40,8 +39,8 @@ def outbox(tmp_path: Path) -> Iterator[StoredAlerts]:
 def raise_alert(outbox: StoredAlerts, world: World, *to: Destination, at: float = 5.0) -> None:
     alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, at)
-    [(number, _)] = outbox.raised()
-    outbox.route(number, [each.dump() for each in to])
+    (raised,) = outbox.raised()
+    outbox.route(raised.id, [each.dump() for each in to])
 
 
 def states(outbox: StoredAlerts) -> list[tuple[Any, ...]]:
@@ -53,7 +52,8 @@ def test_an_alert_that_is_raised_names_what_it_is_about(
 ) -> None:
     alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, 5.0)
-    [(number, news)] = outbox.raised()
+    (raised,) = outbox.raised()
+    number, news = raised.id, raised.news
     assert (number, news.at, news.event, news.trial_id) == (1, 5.0, AlertKind.FAILED, 1)
     assert news.title == f"experiment 1 ({'d' * 100}) failed"
     assert (news.text, news.is_test) == ("x" * 1000, False)
@@ -83,54 +83,6 @@ def test_a_routed_alert_waits_for_each_destination(outbox: StoredAlerts, world: 
     assert found.news.text == "x" * 1000
 
 
-def test_every_attempt_is_counted_and_the_next_one_is_made_when_it_is_due(
-    outbox: StoredAlerts, world: World
-) -> None:
-    raise_alert(outbox, world, SLACK)
-    raise_alert(outbox, world, SLACK, at=6.0)
-    first = outbox.due(SLACK.dump(), now=0.0)
-    assert first is not None
-    outbox.set_failed(first.id, "no route", next_at=20.0)
-    assert outbox.due(SLACK.dump(), now=19.9) is None  # the later one does not overtake it
-    again = outbox.due(SLACK.dump(), now=20.0)
-    assert again is not None
-    assert (again.id, again.at, again.attempts) == (first.id, 5.0, 1)
-    outbox.set_failed(first.id, "HTTP 503", next_at=40.0)
-    assert outbox.waiting() == {SLACK.dump(): 40.0}
-    outbox.set_sent(first.id)
-    assert states(outbox) == [("waiting", 0, ""), ("sent", 3, "")]
-    later = outbox.due(SLACK.dump(), now=0.0)
-    assert later is not None
-    assert later.at == 6.0
-
-
-def test_an_alert_that_is_given_up_has_its_problem_and_is_not_due_again(
-    outbox: StoredAlerts, world: World
-) -> None:
-    raise_alert(outbox, world, SLACK)
-    found = outbox.due(SLACK.dump(), now=0.0)
-    assert found is not None
-    outbox.set_failed(found.id, "HTTP 404", next_at=None)
-    assert states(outbox) == [("failed", 1, "HTTP 404")]
-    assert outbox.due(SLACK.dump(), now=1e9) is None
-    assert outbox.problems() == []
-
-
-def test_a_destination_is_a_problem_from_the_third_attempt_on(
-    outbox: StoredAlerts, world: World
-) -> None:
-    raise_alert(outbox, world, PHONE)
-    found = outbox.due(PHONE.dump(), now=0.0)
-    assert found is not None
-    for _ in range(2):
-        outbox.set_failed(found.id, "exit status 1", next_at=20.0)
-    assert outbox.problems() == []
-    outbox.set_failed(found.id, "exit status 1", next_at=20.0)
-    assert outbox.problems() == [
-        "alerts do not reach phone: exit status 1; they are tried again",
-    ]
-
-
 def test_deliveries_are_the_last_ones_and_name_no_address(
     outbox: StoredAlerts, world: World
 ) -> None:
@@ -139,14 +91,11 @@ def test_deliveries_are_the_last_ones_and_name_no_address(
     assert found is not None
     outbox.set_failed(found.id, "no route", next_at=20.0)
     phone, slack = outbox.deliveries(99)
-    assert (phone.destination, phone.next_at) == ("phone", 0.0)
-    assert slack.destination.startswith("slack ")
-    assert "SECRET" not in slack.destination
-    assert (slack.at, slack.next_at, slack.experiment_id) == (5.0, 20.0, 1)
+    assert (phone.label, phone.next_at) == ("phone", 0.0)
+    assert slack.label.startswith("slack ")
+    assert "SECRET" not in slack.label
+    assert (slack.at, slack.next_at, slack.news.experiment_id) == (5.0, 20.0, 1)
     assert outbox.deliveries(1) == [phone]
-    outbox.set_sent(phone.id)
-    assert outbox.deliveries(1)[0].next_at is None
-    assert isinstance(phone, AlertDelivery)
 
 
 def test_what_is_done_is_kept_for_the_last_alerts_only(
