@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 _AFTER_ERROR_S = 30.0
 _MOST_AT_ONCE = 8
 _TURN_S = 60.0
+_FORGOTTEN_S = 3600.0  # after which a turn does not count any more
 Place = TypeVar("Place", bound=Hashable)
 
 
@@ -72,7 +73,7 @@ class Outbox(Generic[Place]):
         self._period_s = period_s
         self._wake = wake or asyncio.Event()
         self._last_s = last_s
-        self._began_at: dict[Place, float] = {}  # the last turn of each place that is due
+        self._began_at: dict[Place, float] = {}  # the last turn of each place
         self.sending: dict[Place, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -107,12 +108,12 @@ class Outbox(Generic[Place]):
             Seconds until another place is due, or until something may be new.
         """
         await self._channel.find()
-        due_at = self._channel.due_at()
-        self._began_at = {place: self._began_at.get(place, 0.0) for place in due_at}
+        due_at, now = self._channel.due_at(), self._clock()
+        recent = [(place, at) for place, at in self._began_at.items() if now - at < _FORGOTTEN_S]
+        self._began_at = dict(recent)
         for place in self._due(due_at)[: _MOST_AT_ONCE - len(self.sending)]:
-            self._began_at[place] = self._clock()
+            self._began_at[place] = now
             self.sending[place] = asyncio.create_task(self._send(place))
-        now = self._clock()
         return min([self._period_s, *(at - now for at in due_at.values() if at > now)])
 
     def _due(self, due_at: Mapping[Place, float]) -> list[Place]:

@@ -21,7 +21,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from det_jupyter.config.tracker_section import Tracker
@@ -115,7 +115,7 @@ class Trackers:
             if row.id not in place.waiting:
                 place.waiting[row.id] = row.next_at
                 if place.attempts:
-                    self._show_attempts(place, row.id)
+                    self._show_attempts(place, [row.id])
         self._seq_seen = last_seq
 
     async def _join(self, row: Tracked) -> Place:
@@ -202,7 +202,7 @@ class Trackers:
             return self._fail(place, progress.problem)
         if place is not None and place.attempts:  # it is reached again
             place.attempts, place.next_at, place.problem = 0, 0.0, ""
-            self._show_attempts(place, *place.waiting)
+            self._show_attempts(place, place.waiting)
         changed = self._rows.advance(number, progress, self._clock())
         if changed is None:
             return
@@ -220,9 +220,9 @@ class Trackers:
         place.attempts += 1
         place.next_at = self._clock() + TRACKERS.pause_s(place.attempts)
         place.problem = problem
-        self._show_attempts(place, *place.waiting)
+        self._show_attempts(place, place.waiting)
 
-    def _show_attempts(self, place: Place, *numbers: int) -> None:
+    def _show_attempts(self, place: Place, numbers: Collection[int]) -> None:
         self._rows.set_attempts(numbers, place.attempts, place.next_at, place.problem)
         self._service.announce("cluster")  # all pages show it, not only those of one experiment
 

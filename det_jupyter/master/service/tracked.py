@@ -275,7 +275,9 @@ class TrackedExperiments:
 
     def problems(self) -> list[str]:
         """Return a sentence for each tracker that repeatedly could not be sent to."""
-        failing = self._find("attempts >= ? GROUP BY tracker, problem", SOME_ATTEMPTS)
+        failing = self._find(
+            "attempts >= ? AND NOT is_over GROUP BY tracker, problem", SOME_ATTEMPTS
+        )
         return [
             f"tracker {each.tracker.label}: {each.problem}; it is tried again" for each in failing
         ]

@@ -524,6 +524,8 @@ def test_a_tracker_to_which_nothing_goes_any_more_is_no_problem(bench: Bench) ->
         assert len(bench.service.problems) == 1
         await send_to(bench, sent, SendTo(is_over=True))
         assert bench.service.problems == []
+        sent.advance(1, DOWN)  # an attempt was under way
+        assert bench.service.problems == []
         await sent.outbox.start_due()
         assert len(processes.orders) == 3
 

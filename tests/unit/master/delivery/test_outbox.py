@@ -104,6 +104,25 @@ def test_the_next_turn_is_that_of_the_place_whose_last_one_is_longest_ago(
     assert channel.began == ["a", "b", "c", "a", "b"]
 
 
+def test_a_place_for_which_nothing_waited_meanwhile_is_not_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MOST_AT_ONCE", 1)
+    channel = Channel(a=0.0)
+
+    async def scene(outbox: Outbox[str], clock: Clock) -> None:
+        for due in ({"a": 0.0}, {}, {"a": 0.0, "b": 0.0}):
+            channel.due = due
+            await outbox.start_due()
+            if outbox.sending:
+                await until(lambda: len(channel.ends) == len(channel.began), "it begins")
+                await asyncio.sleep(0)
+                await ended(outbox, channel, channel.began[-1])
+        assert channel.began == ["a", "b"]
+
+    play(channel, scene)
+
+
 @pytest.mark.parametrize(
     ("most", "later_s", "other_at", "expected"),
     [(1, 60.0, 0.0, True), (1, 60.1, 0.0, False), (1, 60.1, 1e9, True), (2, 60.1, 0.0, True)],
