@@ -97,6 +97,7 @@ _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in test
     ),
     "master": "tests/integration/test_masters_stopped.py tests/integration/test_serving.py",
     "master/background": _SERVICE,
+    "master/delivery": _SERVICE,
     "master/http": _SERVICE,
     "master/sampling": "tests/integration/test_consult.py tests/integration/test_sampling.py",
     "master/service": _SERVICE,

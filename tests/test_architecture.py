@@ -86,7 +86,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "link": {"devices", "runs", "sampler", "starting", "tunnel"},
     },
     "master": {
-        "": {"background", "http", "machine.model", "sampling", "service"},
+        "": {"background", "delivery", "http", "machine.model", "sampling", "service"},
         "machine.model": set(),
         "machine.rules": {"machine.model"},
         "machine.handlers": {"machine.model", "machine.rules"},
@@ -95,9 +95,10 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "sampling": set(),
         "service": {"machine", "machine.model", "machine.rules", "sampling", "views"},
         "background": {"machine.model", "machine.rules", "sampling", "service"},
+        "delivery": {"machine.model", "service"},
         "http": {
-            "background", "machine.handlers", "machine.model", "machine.rules", "sampling",
-            "service", "views",
+            "background", "delivery", "machine.handlers", "machine.model", "machine.rules",
+            "sampling", "service", "views",
         },
     },
     "core": {"": {"ranks", "timings"}, "ranks": set(), "timings": set()},

@@ -405,10 +405,6 @@ class Client:
         """
         return self._get_all(TrackerWork, f"/trackers/work/{group}")
 
-    def fail_tracker(self, group: str, problem: str) -> None:
-        """Store why the tracker of a process cannot be reached."""
-        self.session.put(f"/trackers/work/{group}", _body(TrackerProgress(problem=problem)))
-
     def advance_tracker(self, number: int, progress: TrackerProgress) -> None:
         """Store how far a tracker is with an experiment, or why it could not be sent."""
         self.session.put(f"/trackers/{number}", _body(progress))

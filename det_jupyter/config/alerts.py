@@ -14,17 +14,16 @@ changes what it is about for this experiment: `{name: phone, on: [ended]}`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from det_jupyter.config.sections import Alert
-from det_jupyter.config.user_files import find_repeated, parse_file, read_file
+from det_jupyter.config.user_files import parse_entries, read_file
 from det_jupyter.contract.schema.fields import Section, Text
-from det_jupyter.contract.schema.key_paths import sort_problems
 from det_jupyter.contract.values.alerts import AlertKind
-from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.errors import Problem
 
 _MOST = 20
 
@@ -62,16 +61,19 @@ def parse_alerts(document: Mapping[str, Any]) -> AlertsFile:
     Raises:
         ConfigError: All problems.
     """
-    parsed = parse_file(AlertsFile, document)
-    names = [(f"alerts[{i}].name", alert.name) for i, alert in enumerate(parsed.alerts)]
-    without = [
-        Problem(f"alerts[{i}]", f"missing its address; expected one of {', '.join(alert.WAYS)}")
-        for i, alert in enumerate(parsed.alerts)
-        if not alert.way
-    ]
-    if problems := [*find_repeated(names), *without]:
-        raise ConfigError(sort_problems(problems))
-    return parsed
+    return parse_entries(AlertsFile, "alerts", document, _find_without_address(document))
+
+
+def _find_without_address(document: Mapping[str, Any]) -> Iterator[Problem]:
+    entries = document.get("alerts")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if (
+            isinstance(entry, Mapping)
+            and "name" in entry
+            and not any(map(entry.get, UserAlert.WAYS))
+        ):
+            expected = ", ".join(UserAlert.WAYS)
+            yield Problem(f"alerts[{index}]", f"missing its address; expected one of {expected}")
 
 
 def destinations(

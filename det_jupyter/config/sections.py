@@ -30,7 +30,7 @@ from det_jupyter.contract.schema.fields import (
     Title,
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
-from det_jupyter.contract.values.addresses import file_of, is_url, stored_number, variable_of
+from det_jupyter.contract.values.addresses import is_reference, is_url
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 
@@ -241,10 +241,8 @@ class RetentionPolicy(Section):
 
 
 def _address(value: Any) -> Any:
-    if isinstance(value, str):
-        is_reference = any(of(value) is not None for of in (variable_of, file_of, stored_number))
-        if is_reference or is_url(value):
-            return value
+    if isinstance(value, str) and (is_reference(value) or is_url(value)):
+        return value
     raise PydanticCustomError(
         "address", "expected ${NAME} of a variable, file:/PATH of a file, or https://..."
     )

@@ -9,14 +9,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from det_jupyter.contract.schema.fields import AbsolutePath, Section, Text, Title
-from det_jupyter.contract.values.addresses import (
-    file_of,
-    is_place_only,
-    is_url,
-    shown,
-    stored_number,
-    variable_of,
-)
+from det_jupyter.contract.values.addresses import is_place_only, is_reference, is_url, shown
 from det_jupyter.errors import Problem
 
 TRACKERS: dict[str, tuple[str, ...]] = {  # type: the keys that only it has
@@ -39,12 +32,8 @@ def _name(value: str) -> str:
     return value
 
 
-def _refers(value: str) -> bool:
-    return any(of(value) is not None for of in (variable_of, file_of, stored_number))
-
-
 def _tracking_uri(value: Any) -> Any:
-    if isinstance(value, str) and _refers(value):
+    if isinstance(value, str) and is_reference(value):
         return value
     if isinstance(value, str) and is_tracking_uri(value):
         return value.rstrip("/")

@@ -16,10 +16,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from det_jupyter.config.tracker_section import Tracker, find_tracker_contradictions
-from det_jupyter.config.user_files import find_repeated, parse_file, read_file
+from det_jupyter.config.user_files import parse_entries, read_file
 from det_jupyter.contract.schema.fields import Section, Text
-from det_jupyter.contract.schema.key_paths import sort_problems
-from det_jupyter.errors import ConfigError
 
 _MOST = 20
 
@@ -58,17 +56,8 @@ def parse_trackers(document: Mapping[str, Any]) -> TrackersFile:
     Raises:
         ConfigError: All problems.
     """
-    problems = list(find_tracker_contradictions(document))
-    try:
-        parsed = parse_file(TrackersFile, document)
-    except ConfigError as error:
-        problems += error.problems
-    else:
-        names = [(f"trackers[{i}].name", each.name) for i, each in enumerate(parsed.trackers)]
-        problems += find_repeated(names)
-    if problems:
-        raise ConfigError(sort_problems(problems))
-    return parsed
+    others = find_tracker_contradictions(document)
+    return parse_entries(TrackersFile, "trackers", document, others)
 
 
 def trackers_of(

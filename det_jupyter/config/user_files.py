@@ -53,6 +53,28 @@ def parse_file(file: type[File], document: Mapping[str, Any]) -> File:
         raise ConfigError(sort_problems(describe(error, filled, root=file))) from None
 
 
+def parse_entries(
+    file: type[File], key: str, document: Mapping[str, Any], others: Iterable[Problem] = ()
+) -> File:
+    """Return a user's file that is one list of entries with names of their own.
+
+    Args:
+        others: Problems that were found before.
+
+    Raises:
+        ConfigError: All problems.
+    """
+    problems = list(others)
+    try:
+        parsed = parse_file(file, document)
+    except ConfigError as error:
+        raise ConfigError(sort_problems([*problems, *error.problems])) from None
+    names = [(f"{key}[{i}].name", each.name) for i, each in enumerate(getattr(parsed, key))]
+    if problems := [*problems, *find_repeated(names)]:
+        raise ConfigError(sort_problems(problems))
+    return parsed
+
+
 def find_repeated(names: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
     """Yield a problem for each name that an earlier one equals; None is no name.
 

@@ -27,7 +27,6 @@ from det_jupyter.contract.values.text import error_line
 from det_jupyter.engine import Engine
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.agent_supervisor import AgentSupervisor, shut_down
-from det_jupyter.master.background.alerts import Alerting
 from det_jupyter.master.background.cleanup import clean_up, keep_series
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.background.consult import consult
@@ -35,8 +34,9 @@ from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.background.disks import DiskWatch
 from det_jupyter.master.background.reader_process import ReaderProcess
 from det_jupyter.master.background.reader_starter import ReaderStarter
-from det_jupyter.master.background.tracking import LOG as TRACKERS_LOG
-from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.delivery.alerts import Alerts
+from det_jupyter.master.delivery.trackers import LOG as TRACKERS_LOG
+from det_jupyter.master.delivery.trackers import Trackers
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
@@ -159,8 +159,8 @@ class _Program:
         self._clusters = Clusters(
             service, access, self._agent_listener.open, self._agent_listener.close_unneeded
         )
-        self._alerting = Alerting(service)
-        self._tracking = Tracking(service)
+        self._alerts = Alerts(service)
+        self._trackers = Trackers(service)
         self._app = create_app(
             service,
             self._info,
@@ -170,8 +170,8 @@ class _Program:
                 upload_routes(service, self._agent_listener.inbox),
                 joined_cluster_routes(self._clusters),
                 check_routes(self._agent_listener.checks),
-                alert_routes(service, self._alerting),
-                tracker_routes(service, self._tracking),
+                alert_routes(service, self._alerts),
+                tracker_routes(service, self._trackers),
                 disk_routes(service),
                 reader_routes(self._reader),
             ],
@@ -207,8 +207,8 @@ class _Program:
             ),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
-            asyncio.create_task(self._alerting.run()),
-            asyncio.create_task(self._tracking.run()),
+            asyncio.create_task(self._alerts.outbox.run()),
+            asyncio.create_task(self._trackers.outbox.run()),
             asyncio.create_task(clean_up(self._service)),
             asyncio.create_task(keep_series(self._service)),
             asyncio.create_task(DiskWatch(self._service).run()),
@@ -276,7 +276,11 @@ class _Program:
 
     async def _stop_when_idle(self, app: Guard) -> None:
         idle_s = 3600 * idle_hours()
-        while min(app.idle_s, self._reader.idle_s) < idle_s or has_work(self._service):
+        while (
+            min(app.idle_s, self._reader.idle_s) < idle_s
+            or has_work(self._service)
+            or self._trackers.is_sending  # what waits for one that is down is stored
+        ):
             await asyncio.sleep(min(_IDLE_CHECK_S, max(0.1, idle_s / 10)))
         logger.info("idle for %g hours", idle_s / 3600)
         self._request_stop(False)
@@ -310,17 +314,10 @@ def default_storage(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def has_work(service: Service) -> bool:
-    """Return whether something runs or can start without a request, or is sent to a tracker.
-
-    Paused experiments cannot start. What waits for a tracker that cannot be reached is stored.
-    """
+    """Return whether something runs or can start without a request; paused experiments cannot."""
     machine = service.machine
     unfinished = machine.state.unfinished_experiments()
-    return (
-        machine.indexes.any_holds_slots
-        or any(e.state is not State.PAUSED for e in unfinished)
-        or service.store.tracked.places.is_sending(time.time())
-    )
+    return machine.indexes.any_holds_slots or any(e.state is not State.PAUSED for e in unfinished)
 
 
 def _describe_master(listener: socket.socket, readers: socket.socket, storage: str) -> MasterInfo:

@@ -135,7 +135,7 @@ def send_all(sender: Sender, source: Source, group: str) -> None:
             except Refused as refused:
                 source.report(work, str(refused))
             except Unreachable as problem:
-                source.fail(group, str(problem))
+                source.report(work, str(problem), is_unreachable=True)
                 return
             except MasterUnreachable:
                 raise

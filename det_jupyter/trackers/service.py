@@ -102,15 +102,11 @@ class Source:
         """
         self._client.advance_tracker(work.id, progress.model_copy(update={"after": after}))
 
-    def report(self, work: TrackerWork, problem: str) -> None:
-        """Store why an experiment could not be sent."""
-        self._client.advance_tracker(
-            work.id, TrackerProgress(problem=shortened(problem, MOST_OF_PROBLEM))
-        )
-
-    def fail(self, group: str, problem: str) -> None:
-        """Store why the tracker cannot be reached."""
-        self._client.fail_tracker(group, shortened(problem, MOST_OF_PROBLEM))
+    def report(self, work: TrackerWork, problem: str, *, is_unreachable: bool = False) -> None:
+        """Store why an experiment could not be sent, or why the tracker cannot be reached."""
+        why = shortened(problem, MOST_OF_PROBLEM)
+        progress = TrackerProgress(problem=why, is_unreachable=is_unreachable)
+        self._client.advance_tracker(work.id, progress)
 
     def work(self, group: str) -> list[TrackerWork]:
         """Return what is to be sent next: some experiments."""

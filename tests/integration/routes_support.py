@@ -16,9 +16,9 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.contract.run.journal import CheckpointSaved
-from det_jupyter.master.background.alerts import Alerting
 from det_jupyter.master.background.clusters import Clusters
-from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.delivery.alerts import Alerts
+from det_jupyter.master.delivery.trackers import Trackers
 from det_jupyter.master.http.agent_listener import (
     AgentGuard,
     AgentListener,
@@ -78,11 +78,11 @@ class Routes:
             request_stop=self.stops.append,
             more_routes=[
                 access_routes(self.service, self.service.access, self.listener),
-                alert_routes(self.service, Alerting(self.service)),
+                alert_routes(self.service, Alerts(self.service)),
                 check_routes(self.listener.checks),
                 disk_routes(self.service),
                 joined_cluster_routes(self.clusters),
-                tracker_routes(self.service, Tracking(self.service)),
+                tracker_routes(self.service, Trackers(self.service)),
             ],
         )
 

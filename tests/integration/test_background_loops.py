@@ -13,17 +13,18 @@ import pytest
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AlertNews, Delete, SystemSample, SystemSampled
-from det_jupyter.master.background import alerts as alerts_module
-from det_jupyter.master.background import cleanup, deleting, disk_usage, tracking
-from det_jupyter.master.background.alert_sending import Failure
-from det_jupyter.master.background.alerts import Alerting
+from det_jupyter.master.background import cleanup, deleting, disk_usage
 from det_jupyter.master.background.cleanup import keep_series
 from det_jupyter.master.background.deleting import delete, remove_files
 from det_jupyter.master.background.disk_usage import free, known_of, measure
-from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.delivery import alerts as alerts_module
+from det_jupyter.master.delivery import outbox as outbox_module
+from det_jupyter.master.delivery.alert_requests import Failure
+from det_jupyter.master.delivery.alerts import Alerts
+from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.machine.model.commands import DeleteExperiment
 from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.alert_outbox import Destination
+from det_jupyter.master.service.stored_alerts import Destination
 from det_jupyter.storage.directory import remove_tree
 from tests.integration.alerts.support import complete, states, submit
 from tests.integration.master_support import Bench
@@ -87,8 +88,9 @@ class Receiver:
 OWN = [{"webhook": "http://127.0.0.1:1/a"}]
 
 
-def alerting(bench: Bench, receiver: Receiver) -> Alerting:
-    return Alerting(bench.service, clock=lambda: bench.now, send=receiver, pause_s=0.0)
+def outbox(bench: Bench, receiver: Receiver) -> Outbox[str]:
+    alerts = Alerts(bench.service, clock=lambda: bench.now, send=receiver, pause_s=0.0)
+    return alerts.outbox
 
 
 def test_alerts_are_sent_as_soon_as_they_are_raised(bench: Bench) -> None:
@@ -100,7 +102,7 @@ def test_alerts_are_sent_as_soon_as_they_are_raised(bench: Bench) -> None:
         complete(bench)  # which wakes the loop up
         await until(lambda: states(bench) == [("sent", 1, "")], "it was sent")
 
-    while_running(alerting(bench, receiver).run(), scene)
+    while_running(outbox(bench, receiver).run(), scene)
     assert receiver.arrived == [1]
 
 
@@ -113,7 +115,7 @@ def test_attempts_under_way_may_end_when_the_master_does(bench: Bench) -> None:
         await until(lambda: receiver.began == [1], "it is being sent")
         asyncio.get_running_loop().call_later(0.01, receiver.goes_on.set)
 
-    while_running(alerting(bench, receiver).run(), scene)
+    while_running(outbox(bench, receiver).run(), scene)
     assert states(bench) == [("sent", 1, "")]
 
 
@@ -128,45 +130,26 @@ def test_attempts_that_do_not_end_are_left_to_the_next_master(
     async def scene() -> None:
         await until(lambda: receiver.began == [1], "it is being sent")
 
-    while_running(alerting(bench, receiver).run(), scene)
+    while_running(outbox(bench, receiver).run(), scene)
     assert states(bench) == [("waiting", 0, "")]
 
 
 def test_a_failure_of_the_outbox_ends_no_sending(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alerts_module, "_LONGEST_SLEEP_S", 0.001)
-    outbox = bench.store.alerts
-    monkeypatch.setattr(outbox, "raised", failing_once(outbox.raised))
+    monkeypatch.setattr(outbox_module, "_AFTER_ERROR_S", 0.001)
+    rows = bench.store.alerts
+    monkeypatch.setattr(rows, "raised", failing_once(rows.raised))
     submit(bench, alerts=OWN)
     complete(bench)
 
     async def scene() -> None:
         await until(lambda: states(bench) == [("sent", 1, "")], "it was sent")
 
-    while_running(alerting(bench, Receiver()).run(), scene)
+    while_running(outbox(bench, Receiver()).run(), scene)
 
 
-# trackers and series
-
-
-def test_trackers_are_looked_after_again_after_a_failure(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracking, "_AFTER_ERROR_S", 0.001)
-    monkeypatch.setattr(tracking, "_PERIOD_S", 0.001)
-    looks: list[float] = []
-
-    def now() -> float:
-        looks.append(1)
-        if len(looks) == 1:
-            raise OSError("it fails")
-        return 5.0
-
-    async def scene() -> None:
-        await until(lambda: len(looks) > 2, "it looks again")
-
-    while_running(Tracking(bench.service, clock=now).run(), scene)
+# series
 
 
 def test_measured_numbers_are_packed_when_there_are_some(

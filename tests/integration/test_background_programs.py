@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.master.background import bridge as bridges
 from det_jupyter.master.background.bridge import Bridge, bridge_log, last_line
 from det_jupyter.master.background.cleanup import clean_up
-from det_jupyter.master.background.tracking import LOG, run_process
+from det_jupyter.master.delivery.trackers import LOG, run_process
 from tests.integration.master_support import Bench
 from tests.waiting import until, wait_until
 
@@ -175,15 +176,27 @@ def test_a_process_that_has_ended_before_it_got_its_order_is_no_failure_of_ours(
     assert asyncio.run(run_process(large)) == 5
 
 
+@pytest.mark.parametrize("is_early", [False, True])
 def test_a_process_that_is_not_wanted_any_more_is_killed_with_what_it_has_started(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch, is_early: bool
 ) -> None:
+    """Early: while asyncio still connects its pipes."""
+    create, is_begun = asyncio.create_subprocess_exec, (paths.data_dir() / "pid").exists
+
+    async def slow(*given: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await create(*given, **options)
+        await until(is_begun, "it runs")
+        await asyncio.sleep(0.1)
+        return process
+
     words = ("sleep 600 &", "echo $! > child", "echo $$ > own", "mv own pid", "read order; wait")
     monkeypatch.setattr(sys, "executable", script(home, *words))
 
     async def run() -> None:
         running = asyncio.create_task(run_process(ORDER))
-        await until((paths.data_dir() / "pid").exists, "it runs")
+        if is_early:
+            monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+        await until(is_begun, "it runs")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

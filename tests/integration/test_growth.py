@@ -91,7 +91,7 @@ def test_marks_of_an_older_version_are_replaced(bench: Bench) -> None:
                 "INSERT INTO feed (at, kind, experiment_id, json) VALUES (1, 'experiment', 1, ?)",
                 (f'{{"state": "{state}"}}',),
             )
-    bench.service.announce_experiment(1)
+    bench.service.announce("experiment", 1)
     marks = [data for kind, data in bench.feed() if kind == "experiment"]
     assert marks == [{}]
 

@@ -13,7 +13,8 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import BridgeReport
 from det_jupyter.master.background import clusters, one_cluster
-from det_jupyter.master.service import tracker_orders
+from det_jupyter.master.service import address_checks
+from tests.integration.alerts.support import complete, refusing, send_due
 from tests.integration.cluster_support import A, Bridge, node
 from tests.integration.master_support import (
     AGENT,
@@ -55,6 +56,20 @@ def test_alerts_go_to_the_users_own_places_and_to_those_of_experiments(routes: R
     assert view["file"] == str(paths.alerts_file())
     assert view["problems"] == view["deliveries"] == []
     assert "other" in routes.refused(404, "POST", "/alerts/test", json={"name": "other"})
+
+
+def test_what_became_of_alerts_is_shown_without_what_is_secret(routes: Routes) -> None:
+    submit(routes, alerts=[{"slack": "http://127.0.0.1:1/secret"}])
+    complete(routes.bench)
+    send_due(routes.bench, send=refusing)
+    view = routes.get("/alerts")
+    (delivery,) = view["deliveries"]
+    assert delivery == {
+        "id": delivery["id"], "event": "ended", "experiment_id": 1, "at": delivery["at"],
+        "destination": "slack http://127.0.0.1:1/********-1", "state": "waiting", "attempts": 1,
+        "next_at": routes.bench.now + 5, "problem": "it refuses",
+    }  # fmt: skip
+    assert "secret" not in str(view)
 
 
 def test_alerts_of_the_users_file_are_shown_without_what_is_secret(
@@ -123,7 +138,7 @@ TRACKER = {"type": "mlflow", "tracking_uri": "http://127.0.0.1:1", "name": "mine
 def test_an_experiment_is_sent_to_trackers_and_its_progress_is_stored(
     routes: Routes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_orders, "find_spec", lambda name: ModuleType(name))
+    monkeypatch.setattr(address_checks, "find_spec", lambda name: ModuleType(name))
     submit(routes)
     path = "/experiments/1/trackers"
     (sent,) = routes.post(path, tracker=TRACKER)
@@ -138,9 +153,8 @@ def test_an_experiment_is_sent_to_trackers_and_its_progress_is_stored(
     words = routes.refused(404, "POST", path, json={"name": "other"})
     assert words.endswith("there is no tracker 'other'; there are mine")
     assert routes.post(path, is_over=True) == []
-    for method, body in (("GET", None), ("PUT", {"problem": "down"})):
-        words = routes.refused(404, method, "/trackers/work/guess", json=body)
-        assert "replaced by another one" in words
+    words = routes.refused(404, "GET", "/trackers/work/guess")
+    assert "replaced by another one" in words
 
 
 def test_a_tracker_that_cannot_be_used_is_refused_with_every_problem(routes: Routes) -> None:

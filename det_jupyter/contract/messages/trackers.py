@@ -66,6 +66,7 @@ class TrackerProgress(Wire):
     runs: dict[int, dict[str, Any]] = {}  # what is to be stored of these trials
     problem: Annotated[str, Field(max_length=MOST_OF_PROBLEM)] = ""
     remark: Annotated[str, Field(max_length=MOST_OF_PROBLEM)] = ""
+    is_unreachable: bool = False  # whether the problem is the tracker's with all experiments
 
 
 class TrackerOrder(Wire):

@@ -19,6 +19,7 @@ from det_jupyter.contract.values.text import shortened
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 _STORED = re.compile(r"https?://[^/\s?#@]+/\*{8}-([1-9]\d{0,17})", re.ASCII)
+_NUMBER = re.compile(r"/\*{8}-([1-9]\d{0,17})")
 _FILE = re.compile(r"file:(~?/[^\x00\r\n]+)")
 _URL = re.compile(r"https?://[\x21-\x7e]+")
 HIDDEN = "********"
@@ -45,6 +46,20 @@ def stored_number(address: str) -> int | None:
     """Return the number of a stored address, from the form in which it is shown."""
     found = _STORED.fullmatch(address)
     return int(found[1]) if found else None
+
+
+def stored_numbers(text: str) -> set[int]:
+    """Return the numbers of the stored addresses in a text that contains some.
+
+    >>> sorted(stored_numbers('{"slack": "https://a.org/********-3", "on": "http://b:1/********-12"}'))
+    [3, 12]
+    """
+    return {int(found) for found in _NUMBER.findall(text)}
+
+
+def is_reference(address: str) -> bool:
+    """Return whether it names an address, and is none itself."""
+    return any(of(address) is not None for of in (variable_of, file_of, stored_number))
 
 
 def is_url(address: str) -> bool:
@@ -113,7 +128,7 @@ def shown(address: str, number: int | None = None) -> str:
     >>> shown("https://ann:x@hooks.slack.com/services/T/B/x"), shown("${HOOK}")
     ('https://hooks.slack.com/********', '${HOOK}')
     """
-    if any(of(address) is not None for of in (variable_of, file_of, stored_number)):
+    if is_reference(address):
         return address
     if not is_url(address):
         return HIDDEN

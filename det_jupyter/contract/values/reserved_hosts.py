@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 _METADATA = tuple(
@@ -66,6 +66,23 @@ def names_reserved(host: str) -> bool:
     except (OSError, ValueError):
         first = name.partition(".")[0]
         return name in _NAMES or (first in _NAMES and name.endswith(_ENDINGS))
+
+
+def why_reserved(host: str, resolved: Iterable[str], *, unless: str) -> str:
+    """Return why nothing is sent to a host; "": it is not reserved.
+
+    Args:
+        resolved: The IP addresses of the host, as far as they are known.
+        unless: Where a user can name it, so that it may be any.
+    """
+    address = next(filter(is_reserved, resolved), "")
+    if not address and not names_reserved(host):
+        return ""
+    name = f"{host} ({address})" if address and address != host else host
+    return (
+        f"the host {name} is one of clouds' metadata, to which nothing is sent unless {unless} "
+        "names it"
+    )
 
 
 def _is_refused(address: IPv4Address | IPv6Address) -> bool:

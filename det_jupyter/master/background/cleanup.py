@@ -26,7 +26,6 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
 from det_jupyter.errors import CheckpointError
-from det_jupyter.master.service.addresses import addresses_in
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import open_storage
 
@@ -97,9 +96,7 @@ def _sweep_alerts(service: Service, now: float) -> None:
     store.alerts.prune()
     configs = [experiment.config for experiment in state.experiments.values()]
     configs += [template.config for template in store.templates()]
-    used = {number for config in configs for number in addresses_in(config)}
-    used |= store.alerts.addresses() | store.tracked.addresses()
-    store.addresses.sweep(used, now)
+    store.addresses.sweep(configs, now)
 
 
 def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:

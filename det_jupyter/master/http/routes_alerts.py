@@ -6,16 +6,24 @@ from fastapi import APIRouter, Response
 
 from det_jupyter.config.sections import Alert
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import AlertDestination, AlertsView, AlertTested, TryAlerts
+from det_jupyter.contract.messages import (
+    AlertDelivery,
+    AlertDestination,
+    AlertsView,
+    AlertTested,
+    TryAlerts,
+)
 from det_jupyter.contract.values.addresses import shown
-from det_jupyter.master.background.alerts import Alerting
+from det_jupyter.master.delivery.alerts import Alerts
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.stored_alerts import StoredAlert
+from det_jupyter.master.service.stored_rows import readable
 
 _SHOWN = 100  # deliveries
 
 
-def alert_routes(service: Service, alerting: Alerting) -> APIRouter:
+def alert_routes(service: Service, sent: Alerts) -> APIRouter:
     """Return the routes."""
     routes = new_routes()
 
@@ -23,25 +31,35 @@ def alert_routes(service: Service, alerting: Alerting) -> APIRouter:
     async def alerts() -> Response:
         """Return where alerts go, and the last ones; addresses without what is secret."""
         addresses = service.store.addresses
-        found = [_view(alert, None) for alert in addresses.file.content.alerts]
+        found = [_view(alert, None) for alert in addresses.alerts.content.alerts]
         for experiment in service.machine.state.unfinished_experiments():
             own = experiment.config.get("alerts") and experiment.settings.alerts
             found += [_view(alert, experiment.id) for alert in own or ()]
         return JsonResponse(
             AlertsView(
                 file=str(paths.alerts_file()),
-                problems=addresses.file.problems,
+                problems=addresses.alerts.problems,
                 destinations=found,
-                deliveries=service.store.alerts.deliveries(_SHOWN),
+                deliveries=list(readable(service.store.alerts.deliveries(_SHOWN), _delivery)),
             )
         )
 
     @routes.post("/alerts/test", response_model=list[AlertTested])
     async def test(body: TryAlerts) -> Response:
         """Send a test to the destinations, once each; return what became of it."""
-        return JsonResponse(await alerting.test(body.name, body.experiment_id))
+        return JsonResponse(await sent.test(body.name, body.experiment_id))
 
     return routes
+
+
+def _delivery(alert: StoredAlert) -> AlertDelivery:
+    return AlertDelivery.built_from(
+        alert,
+        event=alert.news.event,
+        experiment_id=alert.news.experiment_id,
+        destination=alert.label,
+        next_at=alert.next_at if alert.state == "waiting" else None,
+    )
 
 
 def _view(alert: Alert, experiment_id: int | None) -> AlertDestination:

@@ -11,14 +11,14 @@ from det_jupyter.config.trackers import parse_trackers
 from det_jupyter.contract.messages import SendTo, TrackerProgress, TrackerState, TrackerWork
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.delivery.trackers import Trackers
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.state import Experiment
+from det_jupyter.master.service.address_checks import find_tracker_problems, renewed
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.tracker_orders import find_tracker_problems, renewed
 
 
-def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
+def tracker_routes(service: Service, trackers: Trackers) -> APIRouter:
     """Return the routes."""
     routes = new_routes()
     tracked = service.store.tracked
@@ -37,7 +37,7 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
         if body.is_over:
             for tracker, _ in chosen:
                 tracked.end(experiment_id, tracker)
-            service.announce_experiment(experiment_id)
+            service.announce("experiment", experiment_id)
             return JsonResponse(tracked.states(experiment_id))
         addresses, problems = service.store.addresses, []
         chosen = [
@@ -45,31 +45,23 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
             for tracker, environment in chosen
         ]
         for tracker, environment in chosen:
-            problems += await find_tracker_problems(
-                addresses, tracker, environment, own=service.store.tracked.file.content.trackers
-            )
+            problems += await find_tracker_problems(addresses, tracker, environment)
         if problems:
             raise ConfigError(problems)
         numbers = {tracked.add(experiment_id, *each) for each in chosen}
-        await tracking.send_now(experiment_id)
+        await trackers.send_now(experiment_id)
         states = tracked.states(experiment_id)
         return JsonResponse([each for each in states if each.id in numbers])
 
     @routes.get("/trackers/work/{group}", response_model=list[TrackerWork])
     async def work(group: str) -> Response:
         """Return what the process of a tracker is to send next."""
-        return JsonResponse(tracking.work(group))
-
-    @routes.put("/trackers/work/{group}", response_model=TrackerProgress)
-    async def fail(group: str, body: TrackerProgress) -> Response:
-        """Store why the tracker of a process cannot be reached."""
-        tracking.fail(group, body.problem)
-        return JsonResponse(body)
+        return JsonResponse(trackers.work(group))
 
     @routes.put("/trackers/{number}", response_model=TrackerProgress)
     async def advance(number: Whole, body: TrackerProgress) -> Response:
         """Store how far a tracker is with an experiment, or why it could not be sent."""
-        tracking.advance(number, body)
+        trackers.advance(number, body)
         return JsonResponse(TrackerProgress(seq=body.seq))
 
     return routes
@@ -78,7 +70,7 @@ def tracker_routes(service: Service, tracking: Tracking) -> APIRouter:
 def _chosen(
     service: Service, experiment: Experiment, body: SendTo
 ) -> list[tuple[Tracker, str | None]]:
-    """Return trackers, each with the variables that go with it, as `variables_of` reads them.
+    """Return trackers, each with the variables that go with it (`Addresses.variables`).
 
     Raises:
         ConfigError: The entry in the request is wrong.
@@ -98,11 +90,11 @@ def _chosen(
     if not named:
         what = "there is no tracker" + (f" {body.name!r}" if body.name else "")
         known = ", ".join(each.label for each in found)
+        file = service.store.addresses.trackers.path
         raise NotFound(
             f"{what}; there are {known}"
             if known
-            else f"{what}: experiment {experiment.id} names none, nor does {tracked.file.path}; "
-            "name one"
+            else f"{what}: experiment {experiment.id} names none, nor does {file}; name one"
         )
     return list(named.items())
 

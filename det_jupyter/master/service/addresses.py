@@ -1,4 +1,4 @@
-"""Where alerts and trackers are: addresses behind references, and the user's alerts.yaml.
+"""Where alerts and trackers are: addresses behind references, and the files with the user's own.
 
 Addresses of webhooks are secrets, and so may be those of trackers, beyond host and port. One in a
 configuration or template is stored here, and replaced by a reference before the document is
@@ -13,30 +13,31 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.config.alerts import AlertsFile, UserAlert, read_alerts
+from det_jupyter.config.alerts import AlertsFile, read_alerts
 from det_jupyter.config.sections import Alert
+from det_jupyter.config.trackers import TrackersFile, read_trackers
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.regular_files import open_regular
+from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.values.addresses import (
     file_of,
-    has_credentials,
-    is_in_the_clear,
     is_place_only,
     is_url,
     shown,
     stored_number,
+    stored_numbers,
     variable_of,
-    why_not_in_the_clear,
 )
 from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.user_file import UserFile
 
+_SECTIONS = ("alerts", "trackers")
 _LONGEST_FILE = 10_000  # bytes
 _FILE_S = 5.0
 _GRACE_S = 3600.0  # an address is stored before the experiment that refers to it
@@ -46,45 +47,40 @@ class Addresses:
     """The table `alert_addresses`, and other places that references name.
 
     Args:
-        data_dir: The folder with the blobs of variables.
+        data_dir: The folder with the blobs of variables, alerts.yaml and trackers.yaml.
+
+    Attributes:
+        alerts: The user's alerts.yaml.
+        trackers: The user's trackers.yaml.
     """
 
     def __init__(self, db: sqlite3.Connection, data_dir: Path) -> None:
         self._db = db
         self._blobs = BlobStore(data_dir / "blobs")
-        self.file = UserFile(data_dir / paths.ALERTS_FILE, read_alerts, AlertsFile())
+        self.alerts = UserFile(data_dir / paths.ALERTS_FILE, read_alerts, AlertsFile())
+        self.trackers = UserFile(data_dir / paths.TRACKERS_FILE, read_trackers, TrackersFile())
 
-    # references
+    @property
+    def problems(self) -> list[Problem]:
+        """The problems of the user's files."""
+        return [*self.alerts.problems, *self.trackers.problems]
 
     def hide(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration, or a part of one, with references in the place of addresses."""
         hidden = dict(document)
-        for section, hide in (("alerts", self._hidden), ("trackers", self.hidden_tracker)):
+        for section in _SECTIONS:
             if isinstance(entries := document.get(section), list):
-                hidden[section] = [hide(e) if isinstance(e, dict) else e for e in entries]
+                hidden[section] = [
+                    self.hide_entry(each) if isinstance(each, dict) else each for each in entries
+                ]
         return hidden
 
-    def _hidden(self, alert: Mapping[str, Any]) -> dict[str, Any]:
+    def hide_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an alert or a tracker with a reference in the place of an address."""
         return {
-            key: self._reference(value)
-            if key in Alert.WAYS and isinstance(value, str) and is_url(value)
-            else value
-            for key, value in alert.items()
+            key: self._reference(value) if _is_secret(key, value) else value
+            for key, value in entry.items()
         }
-
-    def hidden_tracker(self, tracker: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an entry of `trackers` with a reference in the place of an address."""
-        address = tracker.get("tracking_uri")
-        if isinstance(address, str) and is_url(address) and not is_place_only(address):
-            return {**tracker, "tracking_uri": self._reference(address)}
-        return dict(tracker)
-
-    def hidden_alert(self, alert: UserAlert) -> UserAlert:
-        """Return an alert with a reference in the place of its address."""
-        value = getattr(alert, alert.way)
-        if not isinstance(value, str) or not is_url(value):
-            return alert
-        return alert.model_copy(update={alert.way: self._reference(value)})
 
     def _reference(self, address: str) -> str:
         self._db.execute(
@@ -111,25 +107,8 @@ class Addresses:
             raise DetError(f"{address} is not stored here; write the address itself")
         return row[0]
 
-    def follow(self, address: str, environment: str | None) -> str:
-        """Return the URL behind an address that `stored` has returned; may be called in a thread.
-
-        Args:
-            environment: The blob with the variables that the experiment was submitted with.
-
-        Raises:
-            DetError: There is none, or its name and password would be sent in the clear; the
-                message has no secret.
-        """
-        found = self.value_of(address, self.variables(environment))
-        if not is_url(found):
-            raise DetError(f"{shown(address)} holds no address; expected https://...")
-        if has_credentials(found) and is_in_the_clear(found):
-            raise DetError(why_not_in_the_clear(found, shown(found)))
-        return found
-
-    def value_of(self, reference: str, variables: Mapping[str, str]) -> str:
-        """Return what a reference names, any other text as it is; may be called in a thread.
+    async def find(self, reference: str, variables: Mapping[str, str]) -> str:
+        """Return what a reference names, any other text as it is.
 
         Args:
             variables: Those that the experiment was submitted with.
@@ -137,7 +116,8 @@ class Addresses:
         Raises:
             DetError: It names nothing; the message has no secret.
         """
-        if (name := variable_of(reference)) is not None:
+        address = self.stored(reference)
+        if (name := variable_of(address)) is not None:
             found = variables.get(name) or os.environ.get(name, "")
             if not found:
                 raise DetError(
@@ -145,68 +125,58 @@ class Addresses:
                     "was started; set it there, or write file:/PATH of a file that has it"
                 )
             return found
-        if (path := file_of(reference)) is not None:
-            return _first_line(path)
-        return reference
+        if (path := file_of(address)) is not None:
+            try:
+                async with asyncio.timeout(_FILE_S):  # a drive may hang
+                    return await in_thread(lambda: _first_line(path))
+            except TimeoutError:
+                raise DetError(f"{address} could not be read within {_FILE_S:g} s") from None
+        return address
 
-    def is_users(self, url: str) -> bool:
-        """Return whether the user's alerts.yaml names this URL; may be called in a thread."""
-        for alert in self.file.content.alerts:
-            value = getattr(alert, alert.way)
-            with suppress(DetError):  # it names nothing now
-                if isinstance(value, str) and self.value_of(value, {}) == url:
-                    return True
-        return False
+    async def find_all(self, references: Iterable[str]) -> set[str]:
+        """Return what references in the user's own files name, as far as it can be found."""
+        found = set()
+        for reference in references:
+            with suppress(DetError):
+                found.add(await self.find(reference, {}))
+        return found
 
-    def variables(self, environment: str | None) -> dict[str, str]:
-        """Return the variables of the user's that an experiment was submitted with."""
+    async def variables(self, environment: str | None) -> dict[str, str]:
+        """Return the variables that an experiment was submitted with for its alerts and trackers.
+
+        Args:
+            environment: The blob that has them, or they themselves as JSON (`renewed`).
+        """
         if environment is None:
             return {}
+        if environment.startswith("{"):
+            values: dict[str, str] = json.loads(environment)
+            return values
         try:
-            values: dict[str, str] = json.loads(self._blobs.read(environment)).get("alerts", {})
+            content = await in_thread(lambda: self._blobs.read(environment))
+            values = json.loads(content).get("alerts", {})
         except (OSError, DetError, ValueError):  # deleted with its experiment
             return {}
         return values
 
-    async def find_problems(
-        self, alerts: Iterable[Alert], environment: str | None
-    ) -> list[Problem]:
-        """Return the problems of an experiment's alerts whose addresses cannot be found."""
-        known = {each.name for each in self.file.content.alerts if each.name}
-        found = []
-        for index, alert in enumerate(alerts):
-            if not alert.way:
-                if alert.name not in known:
-                    names = ", ".join(sorted(known)) or "none"
-                    text = (
-                        f"got {alert.name!r}, which has no address here; alerts.yaml has {names}"
-                    )
-                    found.append(Problem(f"alerts[{index}].name", text))
-                continue
-            try:
-                address = self.stored(getattr(alert, alert.way))
-                async with asyncio.timeout(_FILE_S):  # a drive may hang
-                    await asyncio.to_thread(self.follow, address, environment)
-            except (DetError, TimeoutError) as error:
-                text = str(error) or f"{shown(address)} could not be read within {_FILE_S:g} s"
-                found.append(Problem(f"alerts[{index}].{alert.way}", text))
-        return found
-
-    def sweep(self, used: Iterable[int], now: float) -> None:
-        """Delete stored addresses that nothing refers to."""
-        kept = set(used)
+    def sweep(self, configs: Iterable[Mapping[str, Any]], now: float) -> None:
+        """Delete stored addresses that no configuration, waiting alert or tracker refers to."""
+        rows = self._db.execute(
+            "SELECT destination FROM alerts WHERE state = 'waiting' "
+            "UNION SELECT tracker FROM tracked"
+        )
+        texts = [text for (text,) in rows.fetchall()]
+        texts += [json.dumps([config.get(each) for each in _SECTIONS]) for config in configs]
+        used = {number for text in texts for number in stored_numbers(text)}
         rows = self._db.execute("SELECT id FROM alert_addresses WHERE at < ?", (now - _GRACE_S,))
-        gone = [(number,) for (number,) in rows.fetchall() if number not in kept]
+        gone = [(number,) for (number,) in rows.fetchall() if number not in used]
         self._db.executemany("DELETE FROM alert_addresses WHERE id = ?", gone)
 
 
-def addresses_in(config: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the numbers of the stored addresses that a configuration refers to."""
-    lists = [config.get(section) for section in ("alerts", "trackers")]
-    for entry in (each for some in lists if isinstance(some, list) for each in some):
-        for value in entry.values() if isinstance(entry, Mapping) else ():
-            if isinstance(value, str) and (number := stored_number(value)) is not None:
-                yield number
+def _is_secret(key: str, value: Any) -> bool:
+    if not isinstance(value, str) or not is_url(value):
+        return False
+    return key in Alert.WAYS or (key == "tracking_uri" and not is_place_only(value))
 
 
 def _first_line(path: str) -> str:

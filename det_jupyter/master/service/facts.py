@@ -12,20 +12,11 @@ from pydantic import ValidationError
 from det_jupyter.contract.messages import DiskStatus, Wire
 
 
-class Unreachable(Wire):
-    """How attempts to reach a tracker have failed."""
-
-    attempts: int
-    next_at: float  # when to try again
-    problem: str
-
-
 class Facts(Wire):
-    """Facts about this computer, its clusters, and trackers."""
+    """Facts about this computer and its clusters."""
 
     cluster_notes: dict[str, str] = {}  # by cluster: why it gives no more slots, in a sentence
     disks: list[DiskStatus] = []  # those that are full, or will be soon
-    unreachable: dict[int, Unreachable] = {}  # by row of `tracked` that waits for it
 
     @property
     def essence(self) -> object:
@@ -34,7 +25,7 @@ class Facts(Wire):
             (one.agent_id, one.folder, one.state, _digit(one.free_bytes), _digit(one.full_in_s))
             for one in self.disks
         ]
-        return self.cluster_notes, self.unreachable, disks
+        return self.cluster_notes, disks
 
 
 def _digit(number: float | None) -> str:

@@ -15,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import assert_never
 
 from det_jupyter.config import ExperimentConfig
@@ -57,6 +56,7 @@ from det_jupyter.master.machine.rules.configurations import (
     unknown_template_message,
 )
 from det_jupyter.master.sampling.samplers import check_sampler
+from det_jupyter.master.service.address_checks import find_problems
 from det_jupyter.master.service.agent_access import AgentAccess
 from det_jupyter.master.service.agent_admission import AgentAdmission
 from det_jupyter.master.service.agent_clock import AgentClock, faults_on_master_clock
@@ -64,7 +64,7 @@ from det_jupyter.master.service.cluster_nodes import ClusterNodes
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
 from det_jupyter.master.service.facts import Facts
-from det_jupyter.master.service.feed import CommitSignal
+from det_jupyter.master.service.feed import CommitSignal, Mark
 from det_jupyter.master.service.gang_links import end_unstarted, with_link
 from det_jupyter.master.service.imported_metrics import store_imported
 from det_jupyter.master.service.ingest import rank_of, store_reports
@@ -75,7 +75,6 @@ from det_jupyter.master.service.reserve import Reserve
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.tracker_orders import find_tracker_problems
 from det_jupyter.master.service.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -97,7 +96,7 @@ class Service:
         self.nodes = ClusterNodes()
         self.commits = CommitSignal()
         self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # for consult.py
-        self.alert_raised = asyncio.Event()  # for alerts.py
+        self.alert_raised = asyncio.Event()  # for delivery/alerts.py
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
         self.disks = Disks()
@@ -152,14 +151,13 @@ class Service:
             return store_imported(transaction, trial_id, part)
 
     def store_facts(self) -> None:
-        """Store what is known of clusters, disks and trackers, and announce it if it has changed.
+        """Store what is known of clusters and disks, and announce it if it has changed.
 
         An error is logged: this is called again after some seconds.
         """
         facts = Facts(
             cluster_notes={name: note for name, note in self.nodes.notes.items() if note},
             disks=self.disks.warnings(self._clock()),
-            unreachable=self.store.tracked.unreachable(),
         )
         if facts.essence != self.store.facts.get().essence:
 
@@ -172,11 +170,9 @@ class Service:
             except Exception:
                 logger.exception("facts could not be stored")
 
-    def announce_experiment(self, experiment_id: int) -> None:
-        """Mark that an experiment has changed outside of the machine's state."""
-        self._with_reserve(
-            lambda each: each.store.feed.mark("experiment", each.now, experiment_id)
-        )
+    def announce(self, kind: Mark, experiment_id: int = 0) -> None:
+        """Mark that something has changed outside of the machine's state."""
+        self._with_reserve(lambda each: each.store.feed.mark(kind, each.now, experiment_id))
 
     def _with_reserve(self, handle: Callable[[Transaction], object]) -> Transaction:
         """Return the transaction in which `handle` was called.
@@ -276,14 +272,7 @@ class Service:
         Raises:
             ConfigError: The problems of all of them.
         """
-        addresses, environment = self.store.addresses, capsule.environment
-        problems = await addresses.find_problems(config.alerts or (), environment)
-        for index, tracker in enumerate(config.trackers or ()):
-            found = await find_tracker_problems(
-                addresses, tracker, environment, own=self.store.tracked.file.content.trackers
-            )
-            problems += [replace(each, path=f"trackers[{index}].{each.path}") for each in found]
-        if problems:
+        if problems := await find_problems(self.store.addresses, config, capsule.environment):
             raise ConfigError(problems)
 
     async def wait_for_first_agent(self) -> None:
@@ -446,11 +435,7 @@ class Service:
             "traceback"
             for name, error in stuck.items()
         ]
-        files = [
-            *self.file_problems,
-            *self.store.addresses.file.problems,
-            *self.store.tracked.file.problems,
-        ]
+        files = [*self.file_problems, *self.store.addresses.problems]
         of_files = [f"not followed: {problem}" for problem in files]
         of_services = [*self.store.alerts.problems(), *self.store.tracked.problems()]
         others = [line for line in (self.engine_problem, self.listener_problem) if line]

@@ -1,6 +1,6 @@
 """The master's storage: one SQLite file. It stores rows and does not interpret them.
 
-    alerts      messages to the addresses of alerts (alert_outbox.py)
+    alerts      messages to the addresses of alerts (stored_alerts.py)
     history     events in order, and snapshots of the state, from which the machine is restored
     facts       what views contain besides state and rows (facts.py)
     feed        numbered items: metrics, and marks of what has changed (feed.py)
@@ -29,7 +29,6 @@ from pathlib import Path
 
 from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
 from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.alert_outbox import AlertOutbox
 from det_jupyter.master.service.database import (
     delete_in_parts,
     open_database,
@@ -40,6 +39,7 @@ from det_jupyter.master.service.database import (
 from det_jupyter.master.service.facts import StoredFacts
 from det_jupyter.master.service.feed import Feed
 from det_jupyter.master.service.quarantine import Quarantine
+from det_jupyter.master.service.stored_alerts import StoredAlerts
 from det_jupyter.master.service.stored_logs import Logs
 from det_jupyter.master.service.stored_rows import as_template, as_timings, readable, truncate_rows
 from det_jupyter.master.service.stored_series import StoredSeries
@@ -69,10 +69,10 @@ class Store:
     def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
         self.path = path
         self._db = open_for_reading(path) if is_read_only else open_database(path)
-        self.alerts = AlertOutbox(self._db)
+        self.alerts = StoredAlerts(self._db)
         self.addresses = Addresses(self._db, path.parent)
         self.facts = StoredFacts(self._db)
-        self.tracked = TrackedExperiments(self._db, self.addresses, path.parent, self.facts)
+        self.tracked = TrackedExperiments(self._db, self.addresses)
         self.history = History(self._db)
         self.feed = Feed(self._db)
         self.logs = Logs(self._db)

@@ -1,10 +1,11 @@
-"""Which experiments go to which trackers, and how far they are sent: trackers have no outbox.
+"""Which experiments go to which trackers, how far they are sent, and how the last attempt went.
 
 What a tracker gets is in the feed already, so only a position is stored: the number of the last
 item that it has, for each experiment and tracker. The process that sends advances it after the
 tracker has taken what is before it (`det_jupyter/trackers/`).
 
-A row is added in the transaction in which its experiment is submitted or continued.
+A row is added in the transaction in which its experiment is submitted or continued. It has the
+failures of its tracker too, so that the reader, another process, shows the same as the master.
 """
 
 from __future__ import annotations
@@ -12,32 +13,25 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from det_jupyter.config.tracker_section import Tracker
-from det_jupyter.config.trackers import TrackersFile, read_trackers, trackers_of
-from det_jupyter.contract.host import paths
+from det_jupyter.config.trackers import trackers_of
 from det_jupyter.contract.messages import TrackerProgress, TrackerState, TrackerWork
 from det_jupyter.contract.messages.trackers import COUNTED
-from det_jupyter.contract.values.addresses import stored_number
 from det_jupyter.master.machine.model.state import Experiment, MachineState
 from det_jupyter.master.service.addresses import Addresses
+from det_jupyter.master.service.attempts import SOME_ATTEMPTS, TRACKERS
 from det_jupyter.master.service.database import transaction
-from det_jupyter.master.service.facts import StoredFacts, Unreachable
 from det_jupyter.master.service.stored_rows import readable
-from det_jupyter.master.service.tracker_places import Place, Places, pause_s
-from det_jupyter.master.service.user_file import UserFile
 
-_SOME_ATTEMPTS = 3  # after which a tracker counts as a problem
 _WAITS = (
     "SELECT 1 FROM feed "
     "WHERE feed.experiment_id = tracked.experiment_id AND feed.seq > tracked.seq"
 )
-_FIELDS = "id, experiment_id, tracker, environment, key, seq, attempts, next_at, problem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +40,10 @@ class Tracked:
 
     Args:
         tracker: Its entry, with references in the place of secrets.
-        environment: The variables that go with it, as `variables_of` reads them.
+        environment: The variables that go with it, as `Addresses.variables` reads them.
         key: Unique for this experiment and tracker.
         seq: Number of the last item of the feed that it has.
-        attempts: How many have failed at it since the last one that did not; a tracker that
-            cannot be reached is a matter of its place.
+        attempts: How many have failed since the last one that did not.
         next_at: When to try again.
         problem: Why the last attempt failed; if none has, a remark.
     """
@@ -66,23 +59,19 @@ class Tracked:
     problem: str
 
 
+_COLUMNS = tuple(field.name for field in fields(Tracked))
+
+
 class TrackedExperiments:
-    """The tables `tracked` and `tracked_runs`, and the user's trackers.yaml.
+    """The tables `tracked` and `tracked_runs`.
 
     Args:
-        addresses: Keeps addresses that contain secrets.
-        data_dir: The folder with trackers.yaml.
-        facts: Has which trackers cannot be reached, for the reader, which has no places.
+        addresses: Keeps addresses that contain secrets, and has the user's trackers.yaml.
     """
 
-    def __init__(
-        self, db: sqlite3.Connection, addresses: Addresses, data_dir: Path, facts: StoredFacts
-    ) -> None:
+    def __init__(self, db: sqlite3.Connection, addresses: Addresses) -> None:
         self._db = db
-        self._facts = facts
         self._addresses = addresses
-        self.places = Places()
-        self.file = UserFile(data_dir / paths.TRACKERS_FILE, read_trackers, TrackersFile())
 
     def add_own(self, state: MachineState, experiment: Experiment) -> None:
         """Add the trackers of an experiment, its own and those of trackers.yaml.
@@ -104,7 +93,9 @@ class TrackedExperiments:
         """Return the trackers of trackers.yaml, and those of the experiment's configuration."""
         has_own = experiment.config.get("trackers")
         theirs = experiment.settings.trackers or [] if has_own else []
-        return trackers_of(self.file.content.trackers, theirs, state.pool_of(experiment))
+        return trackers_of(
+            self._addresses.trackers.content.trackers, theirs, state.pool_of(experiment)
+        )
 
     def add(
         self,
@@ -120,7 +111,7 @@ class TrackedExperiments:
         doubled, what it has lost is made good.
 
         Args:
-            environment: The variables that go with it, as `variables_of` reads them.
+            environment: The variables that go with it, as `Addresses.variables` reads them.
             is_again: Whether a user asks for it; else what a user has ended stays so.
         """
         query = (
@@ -142,13 +133,11 @@ class TrackedExperiments:
 
     def end(self, experiment_id: int, tracker: Tracker) -> None:
         """Send an experiment to a tracker no more; `add` goes on with it."""
-        rows = self._db.execute(
+        self._db.execute(
             "UPDATE tracked SET is_over = 1, problem = '', attempts = 0 "
-            "WHERE experiment_id = ? AND tracker = ? RETURNING id",
+            "WHERE experiment_id = ? AND tracker = ?",
             (experiment_id, self._document(experiment_id, tracker)),
         )
-        for (number,) in rows.fetchall():
-            self.places.leave(number)
 
     def environment_of(self, experiment_id: int, tracker: Tracker) -> str | None:
         """Return the variables that go with an experiment to a tracker; None: there are none."""
@@ -160,7 +149,7 @@ class TrackedExperiments:
 
     def _document(self, experiment_id: int, tracker: Tracker) -> str:
         """Return an entry as it is stored: as before, if the experiment has one of this place."""
-        hidden = self._addresses.hidden_tracker(tracker.model_dump(exclude_none=True))
+        hidden = self._addresses.hide_entry(tracker.model_dump(exclude_none=True))
         place = Tracker.model_validate(hidden).place
         query = "SELECT tracker FROM tracked WHERE experiment_id = ?"
         for (text,) in self._db.execute(query, (experiment_id,)).fetchall():
@@ -170,11 +159,7 @@ class TrackedExperiments:
 
     def of(self, experiment_id: int) -> list[Tracked]:
         """Return where an experiment is sent."""
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE experiment_id = ? AND NOT is_over ORDER BY id",
-            (experiment_id,),
-        )
-        return list(readable(rows.fetchall(), _as_tracked))
+        return self._find("experiment_id = ? AND NOT is_over ORDER BY id", experiment_id)
 
     def behind(self, numbers: Sequence[int] | None = None) -> list[Tracked]:
         """Return what was not sent whole, the oldest experiments first.
@@ -182,21 +167,20 @@ class TrackedExperiments:
         Args:
             numbers: Of these rows only; else all are looked at, some 15 us for each.
         """
-        some = "" if numbers is None else "id IN (SELECT value FROM json_each(?)) AND "
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE {some}NOT is_over AND EXISTS ({_WAITS}) "
-            "ORDER BY experiment_id, id",
-            () if numbers is None else (json.dumps(numbers),),
-        )
-        return list(readable(rows.fetchall(), _as_tracked))
+        which = f"NOT is_over AND EXISTS ({_WAITS}) ORDER BY experiment_id, id"
+        if numbers is None:
+            return self._find(which)
+        some = "id IN (SELECT value FROM json_each(?))"
+        return self._find(f"{some} AND {which}", json.dumps(numbers))
 
     def reported_since(self, seq: int) -> list[Tracked]:
         """Return the rows of the experiments that the feed has something new of."""
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE NOT is_over AND experiment_id IN "
-            "(SELECT experiment_id FROM feed WHERE seq > ?) ORDER BY experiment_id, id",
-            (seq,),
-        )
+        some = "experiment_id IN (SELECT experiment_id FROM feed WHERE seq > ?)"
+        return self._find(f"NOT is_over AND {some} ORDER BY experiment_id, id", seq)
+
+    def _find(self, which: str, *values: object) -> list[Tracked]:
+        columns = ", ".join(_COLUMNS)
+        rows = self._db.execute(f"SELECT {columns} FROM tracked WHERE {which}", values)
         return list(readable(rows.fetchall(), _as_tracked))
 
     def work_of(self, tracked: Tracked) -> TrackerWork:
@@ -215,21 +199,24 @@ class TrackedExperiments:
             runs=runs,
         )
 
-    def advance(self, number: int, progress: TrackerProgress, now: float) -> int | None:
-        """Store what a tracker has got, or why not; return the experiment if that is another why.
+    def advance(
+        self, number: int, progress: TrackerProgress, now: float
+    ) -> tuple[Tracked, Tracked] | None:
+        """Store what a tracker has got, or why not; return the row before and after that.
 
         A number that is not there any more is ignored: its experiment was deleted.
         """
         with transaction(self._db):
-            query = "SELECT experiment_id, seq, problem, attempts FROM tracked WHERE id = ?"
-            row: tuple[int, int, str, int] | None = self._db.execute(query, (number,)).fetchone()
-            if row is None:
+            found = self._find("id = ?", number)
+            if not found:
                 return None
-            experiment_id, seq, before, attempts = row
+            (before,) = found
+            seq, attempts, next_at = before.seq, 0, 0.0
             if progress.seq is not None and progress.after in (None, seq):
                 seq = max(seq, progress.seq)
-            attempts = attempts + 1 if progress.problem else 0
-            next_at = now + pause_s(attempts) if attempts else 0.0
+            if progress.problem:
+                attempts = before.attempts + 1
+                next_at = now + TRACKERS.pause_s(attempts)
             problem = progress.problem or progress.remark
             self._db.execute(
                 "UPDATE tracked SET seq = ?, attempts = ?, next_at = ?, problem = ? WHERE id = ?",
@@ -239,9 +226,24 @@ class TrackedExperiments:
                 "INSERT OR REPLACE INTO tracked_runs VALUES (?, ?, ?)",
                 [(number, trial_id, json.dumps(run)) for trial_id, run in progress.runs.items()],
             )
-        if (place := self.places.of(number)) is not None and number in place.waiting:
-            place.waiting[number] = next_at
-        return experiment_id if before != problem else None
+        after = replace(before, seq=seq, attempts=attempts, next_at=next_at, problem=problem)
+        return before, after
+
+    def set_attempts(
+        self, numbers: Collection[int], attempts: int, next_at: float, problem: str
+    ) -> None:
+        """Store how attempts to reach a tracker went, in the rows that wait for it."""
+        self._db.execute(
+            "UPDATE tracked SET attempts = ?, next_at = ?, problem = ? "
+            "WHERE id IN (SELECT value FROM json_each(?))",
+            (attempts, next_at, problem, json.dumps(list(numbers))),
+        )
+
+    def forget_attempts(self) -> None:
+        """Have everything tried at once: trackers may be there again since the last master."""
+        self._db.execute(
+            "UPDATE tracked SET attempts = 0, next_at = 0, problem = '' WHERE attempts > 0"
+        )
 
     def states(self, experiment_id: int) -> list[TrackerState]:
         """Return how far an experiment is sent to each of its trackers."""
@@ -258,8 +260,7 @@ class TrackedExperiments:
         first = self._db.execute(f"SELECT at {waiting} 1", values).fetchone()
         query = "SELECT coalesce(max(seq), 0) FROM feed WHERE experiment_id = ?"
         last_seq: int = self._db.execute(query, values[:1]).fetchone()[0]
-        failed = self._unreachable_of(tracked) or tracked
-        has_remark = failed is tracked and not tracked.attempts
+        has_failed = tracked.attempts > 0
         return TrackerState(
             id=tracked.id,
             label=tracked.tracker.label,
@@ -267,46 +268,19 @@ class TrackedExperiments:
             seq=tracked.seq,
             last_seq=last_seq,
             since=first[0] if first else None,
-            problem="" if has_remark else failed.problem,
-            remark=tracked.problem if has_remark else "",
-            next_at=failed.next_at or None if failed.attempts else None,
+            problem=tracked.problem if has_failed else "",
+            remark="" if has_failed else tracked.problem,
+            next_at=tracked.next_at or None if has_failed else None,
         )
-
-    def _unreachable_of(self, tracked: Tracked) -> Place | Unreachable | None:
-        """Return how attempts to reach its place went, if that cannot be reached."""
-        if (place := self.places.of(tracked.id)) is None:
-            return self._facts.get().unreachable.get(tracked.id)
-        return place if place.problem and tracked.id in place.waiting else None
-
-    def unreachable(self) -> dict[int, Unreachable]:
-        """Return the facts about places that cannot be reached."""
-        return {
-            number: Unreachable(
-                attempts=place.attempts, next_at=place.next_at, problem=place.problem
-            )
-            for place in self.places
-            if place.problem
-            for number in place.waiting
-        }
 
     def problems(self) -> list[str]:
         """Return a sentence for each tracker that repeatedly could not be sent to."""
-        rows = self._db.execute(
-            f"SELECT {_FIELDS} FROM tracked WHERE attempts >= ? GROUP BY tracker, problem",
-            (_SOME_ATTEMPTS,),
+        failing = self._find(
+            "attempts >= ? AND NOT is_over GROUP BY tracker, problem", SOME_ATTEMPTS
         )
-        refused = [
-            f"tracker {each.tracker.label}: {each.problem}; it is tried again"
-            for each in readable(rows.fetchall(), _as_tracked)
-            if not self._unreachable_of(each)
+        return [
+            f"tracker {each.tracker.label}: {each.problem}; it is tried again" for each in failing
         ]
-        return self.places.problems() + refused
-
-    def addresses(self) -> set[int]:
-        """Return the numbers of the stored addresses that trackers refer to."""
-        rows = self._db.execute("SELECT DISTINCT tracker FROM tracked").fetchall()
-        found: Iterable[str] = (str(json.loads(text).get("tracking_uri", "")) for (text,) in rows)
-        return {number for each in found if (number := stored_number(each)) is not None}
 
     def delete(self, experiment_id: int) -> None:
         """Delete the rows of an experiment; what trackers have stays there."""
@@ -316,25 +290,12 @@ class TrackedExperiments:
                 "(SELECT id FROM tracked WHERE experiment_id = ?)",
                 (experiment_id,),
             )
-            query = "DELETE FROM tracked WHERE experiment_id = ? RETURNING id"
-            rows = self._db.execute(query, (experiment_id,)).fetchall()
-        for (number,) in rows:
-            self.places.leave(number)
+            self._db.execute("DELETE FROM tracked WHERE experiment_id = ?", (experiment_id,))
 
 
 def _as_tracked(row: tuple[Any, ...]) -> Tracked:
-    number, experiment_id, tracker, environment, key, seq, attempts, next_at, problem = row
-    return Tracked(
-        id=number,
-        experiment_id=experiment_id,
-        tracker=_parsed(tracker),
-        environment=environment,
-        key=key,
-        seq=seq,
-        attempts=attempts,
-        next_at=next_at,
-        problem=problem,
-    )
+    values = dict(zip(_COLUMNS, row, strict=True))
+    return Tracked(**{**values, "tracker": _parsed(values["tracker"])})
 
 
 @lru_cache(maxsize=256)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.messages import AlertNews
-from det_jupyter.master.background.alert_sending import Failure
-from det_jupyter.master.background.alerts import Alerting
+from det_jupyter.master.delivery.alert_requests import Failure
+from det_jupyter.master.delivery.alerts import Alerts
 from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.alert_outbox import Destination
+from det_jupyter.master.service.stored_alerts import Destination
 from tests.integration.master_support import (
     Bench,
     first_step,
@@ -95,12 +95,13 @@ def send_due(bench: Bench, **options: Any) -> None:
     """Send what is due at the bench's time."""
 
     async def run() -> None:
-        alerting = Alerting(bench.service, clock=lambda: bench.now, pause_s=0.0, **options)
+        outbox = Alerts(bench.service, clock=lambda: bench.now, pause_s=0.0, **options).outbox
         for _ in range(100):
-            alerting.start_due()
-            if not alerting._sending:
+            await outbox.start_due()
+            if not outbox.sending:
                 return
-            await alerting.settle()
+            while outbox.sending:
+                await asyncio.wait(list(outbox.sending.values()))
         raise AssertionError("alerts are sent for ever")
 
     asyncio.run(run())

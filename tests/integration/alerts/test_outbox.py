@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.contract.messages import AlertNews
-from det_jupyter.master.background import alerts
-from det_jupyter.master.background.alert_sending import Failure
 from det_jupyter.master.background.cleanup import _sweep_alerts
+from det_jupyter.master.delivery import outbox as module
+from det_jupyter.master.delivery.alert_requests import Failure
 from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.alert_outbox import Destination
+from det_jupyter.master.service.stored_alerts import Destination
 from tests.integration.alerts.support import Flaky, complete, refusing, send_due, states, submit
 from tests.integration.master_support import Bench
 
@@ -99,7 +99,7 @@ def test_an_attempt_that_a_full_disk_keeps_from_being_recorded_is_made_once(
     outbox = bench.store.alerts
     for name in ("set_sent", "set_failed"):
         monkeypatch.setattr(outbox, name, full_at_first(getattr(outbox, name)))
-    monkeypatch.setattr(alerts, "_AFTER_ERROR_S", 0.0)
+    monkeypatch.setattr(module, "_AFTER_ERROR_S", 0.0)
     given_back = []
     monkeypatch.setattr(bench.service.reserve, "give_back", lambda: given_back.append(1))
     send_due(bench, send=count)
@@ -144,7 +144,7 @@ def test_a_destination_that_cannot_be_read_disturbs_nothing(bench: Bench, stored
     send_due(bench, send=receivers)
     with bench.store.savepoint():
         bench.store._db.execute("UPDATE alerts SET destination = ?, attempts = 9", (stored,))
-    assert (bench.store.alerts.problems(), bench.store.alerts.addresses()) == ([], set())
+    assert bench.store.alerts.problems() == []
     assert bench.service.problems == []
     bench.now += 4000
     send_due(bench, send=receivers)
@@ -160,12 +160,12 @@ def test_an_alert_of_an_event_that_is_undone_is_not_stored(
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.store.feed, "add_item", fail)
+        patch.setattr(bench.store.feed, "mark", fail)
         with pytest.raises(OSError, match="full"):
             complete(bench)
     assert bench.store.alerts.raised() == []
     complete(bench)
-    assert [news.event for _, news in bench.store.alerts.raised()] == ["ended"]
+    assert [alert.news.event for alert in bench.store.alerts.raised()] == ["ended"]
 
 
 def test_a_destination_that_fails_is_not_tried_again_for_the_next_alert_at_once(

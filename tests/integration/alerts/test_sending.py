@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.messages import AlertNews
-from det_jupyter.master.background import alert_sending, alerts
-from det_jupyter.master.background.alerts import Alerting
+from det_jupyter.contract.values import reserved_hosts
+from det_jupyter.master.delivery import alert_requests, alerts
+from det_jupyter.master.delivery.alerts import Alerts
 from tests.integration.alerts.support import (
     SECRET,
     Receiver,
@@ -126,7 +127,8 @@ def test_what_cannot_be_reached_is_said_without_the_address(bench: Bench) -> Non
         "http://127.0.0.1:1/******** cannot be reached: it refuses connections",
     )
     assert found[1] == ("waiting", 1, "the host host.invalid is not known")
-    assert all(each[0] == "failed" and "no alerts are sent" in each[2] for each in found[2:])
+    for state, _, problem in found[2:]:
+        assert (state, "nothing is sent unless alerts.yaml" in problem) == ("failed", True)
     assert SECRET not in str(found)
 
 
@@ -136,13 +138,13 @@ def test_proxy_is_not_asked_for_metadata(bench: Bench, monkeypatch: pytest.Monke
     complete(bench)
     send_due(bench)
     ((state, _, problem),) = states(bench)
-    assert (state, "no alerts are sent" in problem) == ("failed", True)
+    assert (state, "nothing is sent unless alerts.yaml" in problem) == ("failed", True)
 
 
 def test_users_own_file_may_name_any_address(
     bench: Bench, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_sending, "is_reserved", lambda address: True)
+    monkeypatch.setattr(reserved_hosts, "is_reserved", lambda address: True)
     named = {"alerts": [{"webhook": f"{receiver.url}/mine"}]}
     (tmp_path / "alerts.yaml").write_text(json.dumps(named))
     submit(bench, alerts=[{"webhook": f"{receiver.url}/theirs"}])
@@ -164,8 +166,7 @@ def test_a_dead_receiver_delays_no_other_and_stops_nothing(
         return len(receiver.received) == num
 
     async def run() -> None:
-        alerting = Alerting(bench.service, pause_s=0.0)
-        task = asyncio.create_task(alerting.run())
+        task = asyncio.create_task(Alerts(bench.service, pause_s=0.0).outbox.run())
         for number in (1, 2):
             await bench.service.submit(make_request(alerts=both))
             complete(bench, number)
@@ -185,7 +186,7 @@ def test_a_dead_receiver_delays_no_other_and_stops_nothing(
 def test_a_receiver_without_an_answer_is_left_after_a_while(
     bench: Bench, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_sending, "LIMIT_S", 0.3)
+    monkeypatch.setattr(alert_requests, "LIMIT_S", 0.3)
     receiver.holds.clear()
     submit(bench, alerts=[{"webhook": f"{receiver.url}/x"}])
     complete(bench)
@@ -201,14 +202,14 @@ def test_a_test_is_sent_at_once_and_is_no_alert(
     )
     submit(bench, alerts=[{"slack": f"{receiver.url}/{SECRET}"}])
     run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run
-    alerting = Alerting(bench.service)
-    tested = run(alerting.test(None, None))
+    sent = Alerts(bench.service)
+    tested = run(sent.test(None, None))
     assert [(each.destination, each.problem) for each in tested] == [
         ("a", ""),
         ("command false", "the command ended with status 1"),
     ]
     assert receiver.received[0][1]["is_test"] is True
-    tested = run(alerting.test(None, 1))
+    tested = run(sent.test(None, 1))
     assert [each.destination for each in tested] == [
         "a",
         "command false",
@@ -243,7 +244,7 @@ def test_a_command_gets_the_alert_on_stdin_and_in_variables(bench: Bench, tmp_pa
 def test_a_command_that_hangs_is_killed_with_its_children(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_sending, "LIMIT_S", 0.5)
+    monkeypatch.setattr(alert_requests, "LIMIT_S", 0.5)
     pid = tmp_path / "pid"
     command = ["sh", "-c", f"sleep 600 & echo $! > {pid}; wait"]
     (tmp_path / "alerts.yaml").write_text(json.dumps({"alerts": [{"command": command}]}))

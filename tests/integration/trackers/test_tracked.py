@@ -17,17 +17,15 @@ from det_jupyter.client.environment import with_environment
 from det_jupyter.config import parse_config
 from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import Pause, SendTo, TrackerOrder, TrackerProgress
+from det_jupyter.contract.messages import SendTo, TrackerOrder, TrackerProgress
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.master.background import tracking as background
-from det_jupyter.master.background.tracking import Tracking
+from det_jupyter.master.delivery import outbox, trackers
+from det_jupyter.master.delivery.trackers import Trackers
 from det_jupyter.master.http.routes_trackers import tracker_routes
-from det_jupyter.master.serve import has_work
-from det_jupyter.master.service import tracker_orders, tracker_places
+from det_jupyter.master.service import address_checks
 from tests.integration.alerts.support import complete, opened, submit
 from tests.integration.master_support import (
     Bench,
-    gang_exited,
     gang_started,
     make_chunk,
     make_request,
@@ -40,12 +38,13 @@ SECRET = "QzSecretzQ"
 CAPSULE = make_request().capsule
 PLACE = "http://127.0.0.1:1"
 MLFLOW = {"type": "mlflow", "tracking_uri": PLACE}
+DOWN = TrackerProgress(problem="it is down", is_unreachable=True)
 
 
 @pytest.fixture(autouse=True)
 def _libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the master find the libraries; nothing imports them here."""
-    monkeypatch.setattr(tracker_orders, "find_spec", lambda name: ModuleType(name))
+    monkeypatch.setattr(address_checks, "find_spec", lambda name: ModuleType(name))
 
 
 @pytest.fixture
@@ -67,10 +66,10 @@ class Processes:
         self.ends[order.group] = asyncio.get_running_loop().create_future()
         return await self.ends[order.group]
 
-    async def next_of(self, tracking: Tracking) -> TrackerOrder:
+    async def next_of(self, sent: Trackers) -> TrackerOrder:
         """Start what is due: one more process; return its order."""
         num = len(self.orders)
-        await tracking.start_due()
+        await sent.outbox.start_due()
         await until(lambda: len(self.orders) > num, "it happens")
         return self.orders[-1]
 
@@ -79,14 +78,14 @@ class Processes:
         await asyncio.sleep(0.01)
 
 
-def play(bench: Bench, scene: Callable[[Tracking, Processes], Any]) -> None:
+def play(bench: Bench, scene: Callable[[Trackers, Processes], Any]) -> None:
     """Run a scene with processes that are not real, at the bench's time."""
 
     async def run() -> None:
         processes = Processes()
-        tracking = Tracking(bench.service, clock=lambda: bench.now, run=processes)
-        await scene(tracking, processes)
-        await tracking.close()
+        sent = Trackers(bench.service, clock=lambda: bench.now, run=processes)
+        await scene(sent, processes)
+        await sent.outbox.close()
 
     asyncio.run(run())
 
@@ -101,21 +100,21 @@ def test_an_experiment_is_behind_until_the_position_is_advanced(bench: Bench) ->
     (state,) = bench.service.views.experiment(1).trackers
     assert (state.label, state.behind, state.is_current) == (f"mlflow {PLACE}", 1, False)
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
         assert order.tracker == MLFLOW
-        (work,) = tracking.work(order.group)
+        (work,) = sent.work(order.group)
         assert (work.experiment_id, work.seq, work.runs) == (1, 0, {})
         last = bench.store.feed.last_seq
-        tracking.advance(work.id, TrackerProgress(seq=last, runs={1: {"run_id": "r"}}))
-        assert tracking.work(order.group) == []
+        sent.advance(work.id, TrackerProgress(seq=last, runs={1: {"run_id": "r"}}))
+        assert sent.work(order.group) == []
         report_validation(bench, 60)
-        await tracking.start_due()
-        (work,) = tracking.work(order.group)
+        await sent.outbox.start_due()
+        (work,) = sent.work(order.group)
         assert (work.seq, work.runs) == (last, {1: {"run_id": "r"}})
         assert len(processes.orders) == 1
         with pytest.raises(NotFound, match="replaced"):
-            tracking.work("another")
+            sent.work("another")
 
     play(bench, scene)
 
@@ -124,35 +123,31 @@ def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -
     submit(bench, trackers=[MLFLOW])
     report_validation(bench)
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
+    async def scene(sent: Trackers, processes: Processes) -> None:
         pauses = []
         for _ in range(9):
-            order = await processes.next_of(tracking)
-            assert len(tracking.work(order.group)) == 1
-            tracking.fail(order.group, "it is down")
+            order = await processes.next_of(sent)
+            assert len(sent.work(order.group)) == 1
+            sent.advance(1, DOWN)
             await processes.end(order)
             (state,) = bench.service.views.experiment(1).trackers
             assert state.next_at is not None
             pauses.append(state.next_at - bench.now)
             bench.now = state.next_at - 0.1
-            await tracking.start_due()
+            await sent.outbox.start_due()
             assert len(processes.orders) == len(pauses)
             bench.now = state.next_at
         assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
         assert state.problem == "it is down"
-        (known,) = bench.store.facts.get().unreachable.values()
-        assert known.problem == "it is down", "the reader says it, too"
         assert bench.service.problems == [f"tracker mlflow {PLACE}: it is down; it is tried again"]
-        order = await processes.next_of(tracking)
-        (work,) = tracking.work(order.group)
+        order = await processes.next_of(sent)
+        (work,) = sent.work(order.group)
         last = bench.store.feed.last_seq
-        tracking.advance(work.id, TrackerProgress(seq=last))
+        sent.advance(work.id, TrackerProgress(seq=last))
         (state,) = bench.service.views.experiment(1).trackers
         assert state.has(last)
         assert state.problem == ""
-        assert bench.store.feed.news_after(last, 9)[-1].kind == "experiment", "the reader reads it"
         assert bench.service.problems == []
-        assert bench.store.facts.get().unreachable == {}
 
     play(bench, scene)
 
@@ -163,18 +158,18 @@ def test_a_tracker_that_is_down_is_one_report_however_many_experiments_wait(
     for _ in range(3):
         submit(bench, trackers=[MLFLOW])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
-        tracking.fail(order.group, "it is down")
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
+        sent.advance(1, DOWN)
         await processes.end(order)
         problems = [bench.store.tracked.states(each)[0].problem for each in (1, 2, 3)]
         assert problems == ["it is down"] * 3
         await bench.service.submit(make_request(trackers=[MLFLOW]))  # no reason to ask again
-        await tracking.start_due()
+        await sent.outbox.start_due()
         assert len(processes.orders) == 1
         assert bench.store.tracked.states(4)[0].problem == "it is down"
         bench.now += 5
-        await processes.next_of(tracking)
+        await processes.next_of(sent)
 
     play(bench, scene)
 
@@ -183,15 +178,15 @@ def test_what_a_tracker_refuses_is_tried_later_and_delays_no_other(bench: Bench)
     for _ in range(2):
         submit(bench, trackers=[MLFLOW])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
-        first, second = tracking.work(order.group)
-        tracking.advance(first.id, TrackerProgress(problem="it refuses"))
-        assert tracking.work(order.group) == [second]
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
+        first, second = sent.work(order.group)
+        sent.advance(first.id, TrackerProgress(problem="it refuses"))
+        assert sent.work(order.group) == [second]
         assert bench.store.tracked.states(1)[0].problem == "it refuses"
         assert bench.store.tracked.states(2)[0].problem == ""
         bench.now += 5
-        assert {each.id for each in tracking.work(order.group)} == {first.id, second.id}
+        assert {each.id for each in sent.work(order.group)} == {first.id, second.id}
 
     play(bench, scene)
 
@@ -199,13 +194,13 @@ def test_what_a_tracker_refuses_is_tried_later_and_delays_no_other(bench: Bench)
 def test_experiments_take_turns_when_there_are_many(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker_places, "_AT_ONCE", 2)
+    monkeypatch.setattr(trackers, "_AT_ONCE", 2)
     for _ in range(3):
         submit(bench, trackers=[MLFLOW])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
-        turns = [[each.experiment_id for each in tracking.work(order.group)] for _ in range(3)]
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
+        turns = [[each.experiment_id for each in sent.work(order.group)] for _ in range(3)]
         assert turns == [[1, 2], [1, 3], [2, 3]]
 
     play(bench, scene)
@@ -214,18 +209,18 @@ def test_experiments_take_turns_when_there_are_many(
 def test_places_take_turns_when_there_are_more_than_processes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(outbox, "_MOST_AT_ONCE", 1)
     for name in ("first", "second"):
         submit(bench, trackers=[{**MLFLOW, "experiment": name}])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
+    async def scene(sent: Trackers, processes: Processes) -> None:
         for name in ("first", "second", "first"):
-            order = await processes.next_of(tracking)
+            order = await processes.next_of(sent)
             assert order.tracker["experiment"] == name
-            assert len(tracking.work(order.group)) == 1
+            assert len(sent.work(order.group)) == 1
             bench.now += 61
             with pytest.raises(NotFound):
-                tracking.work(order.group)
+                sent.work(order.group)
             await processes.end(order)
 
     play(bench, scene)
@@ -236,53 +231,71 @@ def test_a_place_keeps_its_turn_while_no_other_can_have_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int, is_down: bool
 ) -> None:
     """There is room for more processes, or the others have theirs, or cannot be reached."""
-    monkeypatch.setattr(background, "_MOST_AT_ONCE", most)
+    monkeypatch.setattr(outbox, "_MOST_AT_ONCE", most)
     for name in ("first", "second"):
         submit(bench, trackers=[{**MLFLOW, "experiment": name}])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
         if is_down:
-            (other,) = [each for each in bench.store.tracked.places if not each.group]
+            (other,) = [each for each in sent.due_at() if not each.group]
             other.next_at = bench.now + 300
         bench.now += 61
-        assert len(tracking.work(order.group)) == 1
+        assert len(sent.work(order.group)) == 1
 
     play(bench, scene)
 
 
-def test_only_followers_of_what_trains_are_told_that_a_tracker_is_down(bench: Bench) -> None:
-    for _ in range(2):
-        submit(bench, trackers=[MLFLOW])
-    bench.service.apply(Pause(experiment_id=2, at_once=True))
-    bench.report(gang_exited("2.2.1"))
-    seq = bench.store.feed.last_seq
+def test_pages_show_that_a_tracker_is_down_and_is_reached_again(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
-        tracking.fail(order.group, "it is down")
-        told = bench.store.feed.news_after(seq, 10)
-        assert [each.experiment_id for each in told if each.kind == "experiment"] == [1]
+    def kinds_since(seq: int) -> list[str]:
+        return [each.kind for each in bench.store.feed.news_after(seq, 10)]
+
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order, before = await processes.next_of(sent), bench.store.feed.last_seq
+        (work,) = sent.work(order.group)
+        sent.advance(1, DOWN)
+        assert kinds_since(before) == ["cluster"]
+        before = bench.store.feed.last_seq
+        sent.advance(work.id, TrackerProgress(seq=before))
+        assert kinds_since(before) == ["cluster"]
 
     play(bench, scene)
+
+
+def test_a_new_master_tries_at_once_what_has_failed_before(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+
+    async def fail(sent: Trackers, processes: Processes) -> None:
+        await processes.next_of(sent)
+        sent.advance(1, DOWN)
+
+    async def look(sent: Trackers, processes: Processes) -> None:
+        assert bench.store.tracked.states(1)[0].problem == "it is down"
+        await processes.next_of(sent)
+        assert bench.store.tracked.states(1)[0].problem == ""
+
+    play(bench, fail)
+    play(bench, look)
 
 
 def test_a_master_stays_to_send_but_not_for_a_tracker_that_is_down(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
     complete(bench)
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
-        (work,) = tracking.work(order.group)
-        assert has_work(bench.service)
-        tracking.fail(order.group, "it is down")
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
+        (work,) = sent.work(order.group)
+        assert sent.is_sending
+        sent.advance(1, DOWN)
         bench.now += 1e6  # an attempt is due
-        assert not has_work(bench.service)
-        tracking.advance(work.id, TrackerProgress(seq=1))
-        assert has_work(bench.service)
-        tracking.advance(work.id, TrackerProgress(seq=bench.store.feed.last_seq))
-        assert tracking.work(order.group) == []
-        assert not has_work(bench.service)
+        assert not sent.is_sending
+        sent.advance(work.id, TrackerProgress(seq=1))
+        assert sent.is_sending
+        sent.advance(work.id, TrackerProgress(seq=bench.store.feed.last_seq))
+        assert sent.work(order.group) == []
+        assert not sent.is_sending
 
     play(bench, scene)
 
@@ -290,14 +303,14 @@ def test_a_master_stays_to_send_but_not_for_a_tracker_that_is_down(bench: Bench)
 def test_a_user_who_asks_again_has_it_tried_at_once(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
-        tracking.fail(order.group, "it is down")
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
+        sent.advance(1, DOWN)
         await processes.end(order)
-        await tracking.start_due()
+        await sent.outbox.start_due()
         assert len(processes.orders) == 1
-        await tracking.send_now(1)
-        await processes.next_of(tracking)
+        await sent.send_now(1)
+        await processes.next_of(sent)
 
     play(bench, scene)
 
@@ -305,8 +318,8 @@ def test_a_user_who_asks_again_has_it_tried_at_once(bench: Bench) -> None:
 def test_a_process_that_is_killed_is_a_problem_of_what_it_had_to_send(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        await processes.end(await processes.next_of(tracking), status=-9)
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await processes.end(await processes.next_of(sent), status=-9)
         (state,) = bench.service.views.experiment(1).trackers
         assert state.problem == (
             "the process that sends to it was ended by signal 9; trackers.log has more"
@@ -324,12 +337,12 @@ def test_experiments_of_one_place_share_a_process(bench: Bench, tmp_path: Path) 
     submit(bench, trackers=[{**MLFLOW, "name": "mine"}])
     submit(bench, trackers=[{**MLFLOW, "experiment": "other"}])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        await tracking.start_due()
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await sent.outbox.start_due()
         await until(lambda: len(processes.orders) == 2, "it happens")
         works = {
             order.tracker.get("experiment"): [
-                work.experiment_id for work in tracking.work(order.group)
+                work.experiment_id for work in sent.work(order.group)
             ]
             for order in processes.orders
         }
@@ -345,8 +358,8 @@ def test_experiments_of_one_place_share_a_process(bench: Bench, tmp_path: Path) 
 def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench, address: str) -> None:
     submit(bench, trackers=[{"type": "mlflow", "tracking_uri": address}])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        order = await processes.next_of(tracking)
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        order = await processes.next_of(sent)
         assert order.tracker["tracking_uri"] == address
 
     play(bench, scene)
@@ -354,7 +367,7 @@ def test_a_secret_is_only_in_the_order_of_the_process(bench: Bench, address: str
     assert SECRET not in view.model_dump_json()
     assert view.trackers[0].label == "mlflow https://mlflow.example.org/********-1"
     assert SECRET not in str([*bench.feed(), *bench.store.history.events_after(0)])
-    bench.store.addresses.sweep(bench.store.tracked.addresses(), bench.now + 1e9)
+    bench.store.addresses.sweep([], bench.now + 1e9)
     assert bench.store.addresses.stored("https://mlflow.example.org/********-1") == address
 
 
@@ -362,9 +375,9 @@ def orders_of(bench: Bench) -> dict[str, TrackerOrder]:
     """Return the order for each address that something is to be sent to."""
     orders: dict[str, TrackerOrder] = {}
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        await tracking.start_due()
-        num = len(list(bench.store.tracked.places))
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await sent.outbox.start_due()
+        num = len(sent.due_at())
         await until(lambda: len(processes.orders) == num, "it happens")
         orders.update({each.tracker["tracking_uri"]: each for each in processes.orders})
 
@@ -439,11 +452,11 @@ def test_host_that_is_resolved_to_metadata_is_refused_when_it_is_sent_to(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [(None, None, None, "", ("64:ff9b::a83f:8110", 80, 0, 0))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     submit(bench, trackers=[{"type": "mlflow", "tracking_uri": "http://rebound.example.org"}])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        await tracking.start_due()
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await sent.outbox.start_due()
         await until(lambda: bool(bench.store.tracked.states(1)[0].problem), "it is refused")
         assert processes.orders == []
 
@@ -457,19 +470,12 @@ def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
     submit(bench, trackers=[MLFLOW])
 
     def credentials_after(variables: dict[str, str]) -> dict[str, str]:
-        async def scene(tracking: Tracking, processes: Processes) -> None:
-            await tracking.start_due()
-            await send_to(bench, tracking, SendTo(variables=variables))
-            await tracking.start_due()
-            (row,) = bench.store.tracked.of(1)
-            await until(
-                lambda: any(row.id in each.waiting for each in tracking._processes),
-                "it happens",
-            )
-            place = bench.store.tracked.places.of(row.id)
-            await until(lambda: place is not None and place.group in processes.ends, "it happens")
-            assert place is not None
-            assert [each for each in bench.store.tracked.places if each.waiting] == [place]
+        async def scene(sent: Trackers, processes: Processes) -> None:
+            await sent.outbox.start_due()
+            await send_to(bench, sent, SendTo(variables=variables))
+            await sent.outbox.start_due()
+            (place,) = sent.due_at()
+            await until(lambda: place.group in processes.ends, "it happens")
             (order,) = [each for each in processes.orders if each.group == place.group]
             found.update(order.credentials)
 
@@ -485,9 +491,9 @@ def test_a_user_who_asks_again_brings_credentials_if_they_are_for_this_address(
     assert credentials_after(password) == password
 
 
-def send_to(bench: Bench, tracking: Tracking, body: SendTo) -> Coroutine[Any, Any, Any]:
+def send_to(bench: Bench, sent: Trackers, body: SendTo) -> Coroutine[Any, Any, Any]:
     """Call the route of `det e sync` for the first experiment."""
-    for route in tracker_routes(bench.service, tracking).routes:
+    for route in tracker_routes(bench.service, sent).routes:
         if isinstance(route, APIRoute) and route.name == "send_to":
             return route.endpoint(1, body)  # type: ignore[no-any-return]
     raise AssertionError
@@ -500,9 +506,9 @@ def test_an_address_that_is_given_again_keeps_the_credentials_that_went_with_it(
     submit(bench)
     tracked.add(1, tracker, json.dumps({"MLFLOW_TRACKING_URI": PLACE, **TOKEN}))
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
-        await send_to(bench, tracking, SendTo(tracker=MLFLOW))
-        assert (await processes.next_of(tracking)).credentials == TOKEN
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await send_to(bench, sent, SendTo(tracker=MLFLOW))
+        assert (await processes.next_of(sent)).credentials == TOKEN
 
     play(bench, scene)
 
@@ -510,16 +516,18 @@ def test_an_address_that_is_given_again_keeps_the_credentials_that_went_with_it(
 def test_a_tracker_to_which_nothing_goes_any_more_is_no_problem(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
 
-    async def scene(tracking: Tracking, processes: Processes) -> None:
+    async def scene(sent: Trackers, processes: Processes) -> None:
         for _ in range(3):
-            order = await processes.next_of(tracking)
-            tracking.fail(order.group, "it is down")
+            order = await processes.next_of(sent)
+            sent.advance(1, DOWN)
             await processes.end(order)
             bench.now += 60
         assert len(bench.service.problems) == 1
-        await send_to(bench, tracking, SendTo(is_over=True))
+        await send_to(bench, sent, SendTo(is_over=True))
         assert bench.service.problems == []
-        await tracking.start_due()
+        sent.advance(1, DOWN)  # an attempt was under way
+        assert bench.service.problems == []
+        await sent.outbox.start_due()
         assert len(processes.orders) == 3
 
     play(bench, scene)
@@ -538,7 +546,7 @@ def test_what_is_known_to_be_missing_is_refused_at_submission(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(tracker_orders, "find_spec", lambda name: None)
+    monkeypatch.setattr(address_checks, "find_spec", lambda name: None)
     trackers = [{"type": "mlflow"}, {"type": "wandb", "mode": "offline"}]
     with pytest.raises(ConfigError) as raised:
         submit(bench, trackers=trackers, alerts=[{"slack": "${NOT_SET}"}])
@@ -611,7 +619,8 @@ def test_what_a_user_has_ended_does_not_begin_when_the_experiment_is_continued(
 def test_an_imported_experiment_goes_to_no_tracker_by_itself(bench: Bench) -> None:
     submit(bench)
     state, tracked = bench.service.machine.state, bench.store.tracked
-    tracked.file.path.write_text(f"trackers:\n- {{type: mlflow, tracking_uri: '{PLACE}'}}\n")
+    file = bench.store.addresses.trackers.path
+    file.write_text(f"trackers:\n- {{type: mlflow, tracking_uri: '{PLACE}'}}\n")
     tracked.add_own(state, state.experiments[1].model_copy(update={"source": "mlflow"}))
     assert tracked.of(1) == []
     tracked.add_own(state, state.experiments[1])
@@ -632,11 +641,38 @@ def test_an_experiment_that_is_deleted_leaves_nothing(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
     complete(bench)
     (row,) = bench.store.tracked.behind()
-    place = bench.store.tracked.places.join(row.id, row.tracker, {})
-    place.waiting[row.id] = 0.0
     bench.store.tracked.advance(row.id, TrackerProgress(seq=1, runs={1: {}}), bench.now)
-    for _ in bench.store.delete_experiment(1, [1]):
-        pass
+
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await sent.find()
+        assert len(sent.due_at()) == 1
+        for _ in bench.store.delete_experiment(1, [1]):
+            pass
+        await sent.outbox.start_due()
+        await until(lambda: not sent.outbox.sending, "it has ended")
+        assert (processes.orders, sent.due_at()) == ([], {})
+
+    play(bench, scene)
     assert bench.store.tracked.behind() == []
-    assert not place.waiting
     assert bench.store.tracked.advance(row.id, TrackerProgress(seq=2), bench.now) is None
+
+
+def test_experiments_share_a_place_if_entry_and_variables_are_equal(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [MLFLOW, {**MLFLOW, "name": "mine"}, MLFLOW, {**MLFLOW, "experiment": "other"}]
+    for entry, token in zip(entries, ("", "", "other", ""), strict=True):
+        with monkeypatch.context() as where_it_is_submitted:
+            if token:
+                where_it_is_submitted.setenv("MLFLOW_TRACKING_TOKEN", token)
+            capsule = with_environment(
+                CAPSULE, {"trackers": [entry]}, BlobStore(tmp_path / "blobs")
+            )
+        request = make_request(trackers=[entry])
+        asyncio.run(bench.service.submit(request.model_copy(update={"capsule": capsule})))
+
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await sent.find()
+        assert [list(place.waiting) for place in sent.due_at()] == [[1, 2], [3], [4]]
+
+    play(bench, scene)

@@ -201,16 +201,14 @@ def test_a_problem_of_a_size_is_returned_as_one() -> None:
 def test_positions_of_trackers_and_imported_metrics_are_sent_as_they_are() -> None:
     client, asked = master({"lines": 7})
     client.advance_tracker(5, TrackerProgress(seq=9))
-    client.fail_tracker("g", "down")
     stored = client.add_imported(4, ImportedMetrics(first=0, text="{}\n"))
     assert stored.lines == 7
     assert [(verb, path) for verb, path, _ in asked] == [
         ("PUT", "/trackers/5"),
-        ("PUT", "/trackers/work/g"),
         ("POST", "/trials/4/metrics"),
     ]
-    assert (asked[0][2]["seq"], asked[1][2]["problem"]) == (9, "down")
-    assert asked[2][2] == {"first": 0, "text": "{}\n"}
+    assert asked[0][2]["seq"] == 9
+    assert asked[1][2] == {"first": 0, "text": "{}\n"}
 
 
 def test_a_change_names_what_it_changes_in_the_path() -> None:

@@ -142,7 +142,8 @@ def test_problems_of_the_text_of_alerts_yaml_contain_no_address(text: str, probl
 def test_problems_of_alerts_yaml_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         parse_alerts({"alerts": [{"name": "a"}, {"slack": SECRET, "to": 1}], "pools": []})
-    assert [problem.path for problem in raised.value.problems] == ["alerts[1].to", "pools"]
+    paths = [problem.path for problem in raised.value.problems]
+    assert paths == ["alerts[0]", "alerts[1].to", "pools"]
     with pytest.raises(ConfigError) as raised:
         parse_alerts({"alerts": [{"name": "a", "command": ["x"]}, {"name": "a"}]})
     assert [problem.path for problem in raised.value.problems] == ["alerts[1]", "alerts[1].name"]

@@ -361,13 +361,11 @@ def test_facts_are_read_as_they_are_now(world: World) -> None:
     assert world.replica._store.facts.get() == Facts(cluster_notes={"ray": "full"})
 
 
-def test_a_tracker_that_cannot_be_reached_is_a_fact(world: World) -> None:
+def test_a_tracker_that_cannot_be_reached_is_shown(world: World) -> None:
     world.tell(submitted())
     service, tracked = world.service, world.service.store.tracked
     tracker = Tracker(type="mlflow", tracking_uri="http://127.0.0.1:9")
     row = tracked.add(1, tracker, None)
-    place = tracked.places.join(row, tracker, {})
-    place.waiting[row] = 0.0
 
     def problem() -> str:
         news = world.replica.read()
@@ -377,9 +375,7 @@ def test_a_tracker_that_cannot_be_reached_is_a_fact(world: World) -> None:
         return state.problem
 
     assert problem() == ""
-    place.fail("connection refused", 1000.0)
-    service.store_facts()
-    assert problem() == "connection refused"
-    place.recover()
-    service.store_facts()
-    assert problem() == ""
+    for text in ("connection refused", ""):
+        tracked.set_attempts([row], len(text), 1000.0, text)
+        service.announce("cluster")
+        assert problem() == text

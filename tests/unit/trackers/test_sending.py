@@ -35,11 +35,11 @@ class Works(Source):
             for number in self.left.pop()
         ]
 
-    def report(self, work: TrackerWork, problem: str) -> None:
-        self.problems[work.id] = problem
-
-    def fail(self, group: str, problem: str) -> None:
-        self.failures.append(problem)
+    def report(self, work: TrackerWork, problem: str, *, is_unreachable: bool = False) -> None:
+        if is_unreachable:
+            self.failures.append(problem)
+        else:
+            self.problems[work.id] = problem
 
 
 class Tracker:

@@ -59,9 +59,6 @@ class Master:
     def advance_tracker(self, number: int, progress: TrackerProgress) -> None:
         self.asked.append((number, progress))
 
-    def fail_tracker(self, group: str, problem: str) -> None:
-        self.asked.append((group, problem))
-
     def tracker_work(self, group: str) -> list[TrackerWork]:
         return [WORK] if group == "group" else []
 
@@ -132,10 +129,10 @@ def test_positions_and_problems_are_stored_by_the_master() -> None:
     progress = TrackerProgress(seq=9, runs={1: {"run_id": "r"}})
     source.advance(WORK, 4, progress)
     source.report(WORK, "x" * 5000)
-    source.fail("group", "y" * 5000)
+    source.report(WORK, "down", is_unreachable=True)
     advanced, reported, failed = master.asked
     assert advanced == (5, TrackerProgress(seq=9, runs={1: {"run_id": "r"}}, after=4))
     assert reported[0] == 5
     assert reported[1].seq is None
-    assert len(reported[1].problem) == len(failed[1]) == MOST_OF_PROBLEM
-    assert failed[0] == "group"
+    assert len(reported[1].problem) == MOST_OF_PROBLEM
+    assert failed == (5, TrackerProgress(problem="down", is_unreachable=True))

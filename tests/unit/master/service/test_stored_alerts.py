@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from det_jupyter.config.alerts import UserAlert
-from det_jupyter.contract.messages import AlertDelivery
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.master.machine.model.turn import Alert
-from det_jupyter.master.service import alert_outbox as module
-from det_jupyter.master.service.alert_outbox import AlertOutbox, Destination, make_news
+from det_jupyter.master.service import stored_alerts as module
 from det_jupyter.master.service.database import open_database
+from det_jupyter.master.service.stored_alerts import Destination, StoredAlerts, make_news
 from tests.unit.master.machine_world import World, registered, submitted
 
 SLACK = Destination(
@@ -31,27 +30,30 @@ def world() -> World:
 
 
 @pytest.fixture
-def outbox(tmp_path: Path) -> Iterator[AlertOutbox]:
+def outbox(tmp_path: Path) -> Iterator[StoredAlerts]:
     db = open_database(tmp_path / "det.sqlite3")
-    yield AlertOutbox(db)
+    yield StoredAlerts(db)
     db.close()
 
 
-def raise_alert(outbox: AlertOutbox, world: World, *to: Destination, at: float = 5.0) -> None:
+def raise_alert(outbox: StoredAlerts, world: World, *to: Destination, at: float = 5.0) -> None:
     alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, at)
-    [(number, _)] = outbox.raised()
-    outbox.route(number, [each.dump() for each in to])
+    (raised,) = outbox.raised()
+    outbox.route(raised.id, [each.dump() for each in to])
 
 
-def states(outbox: AlertOutbox) -> list[tuple[Any, ...]]:
+def states(outbox: StoredAlerts) -> list[tuple[Any, ...]]:
     return [(each.state, each.attempts, each.problem) for each in outbox.deliveries(99)]
 
 
-def test_an_alert_that_is_raised_names_what_it_is_about(outbox: AlertOutbox, world: World) -> None:
+def test_an_alert_that_is_raised_names_what_it_is_about(
+    outbox: StoredAlerts, world: World
+) -> None:
     alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, 5.0)
-    [(number, news)] = outbox.raised()
+    (raised,) = outbox.raised()
+    number, news = raised.id, raised.news
     assert (number, news.at, news.event, news.trial_id) == (1, 5.0, AlertKind.FAILED, 1)
     assert news.title == f"experiment 1 ({'d' * 100}) failed"
     assert (news.text, news.is_test) == ("x" * 1000, False)
@@ -71,7 +73,7 @@ def test_an_experiment_that_ends_says_its_best_metric_and_a_test_says_so(world: 
     assert make_news(state, AlertKind.HANG, 1, at=5.0).text == ""
 
 
-def test_a_routed_alert_waits_for_each_destination(outbox: AlertOutbox, world: World) -> None:
+def test_a_routed_alert_waits_for_each_destination(outbox: StoredAlerts, world: World) -> None:
     raise_alert(outbox, world, SLACK, PHONE)
     assert outbox.raised() == []
     assert outbox.waiting() == {SLACK.dump(): 0.0, PHONE.dump(): 0.0}
@@ -81,74 +83,23 @@ def test_a_routed_alert_waits_for_each_destination(outbox: AlertOutbox, world: W
     assert found.news.text == "x" * 1000
 
 
-def test_every_attempt_is_counted_and_the_next_one_is_made_when_it_is_due(
-    outbox: AlertOutbox, world: World
-) -> None:
-    raise_alert(outbox, world, SLACK)
-    raise_alert(outbox, world, SLACK, at=6.0)
-    first = outbox.due(SLACK.dump(), now=0.0)
-    assert first is not None
-    outbox.set_failed(first.id, "no route", next_at=20.0)
-    assert outbox.due(SLACK.dump(), now=19.9) is None  # the later one does not overtake it
-    again = outbox.due(SLACK.dump(), now=20.0)
-    assert again is not None
-    assert (again.id, again.at, again.attempts) == (first.id, 5.0, 1)
-    outbox.set_failed(first.id, "HTTP 503", next_at=40.0)
-    assert outbox.waiting() == {SLACK.dump(): 40.0}
-    outbox.set_sent(first.id)
-    assert states(outbox) == [("waiting", 0, ""), ("sent", 3, "")]
-    later = outbox.due(SLACK.dump(), now=0.0)
-    assert later is not None
-    assert later.at == 6.0
-
-
-def test_an_alert_that_is_given_up_has_its_problem_and_is_not_due_again(
-    outbox: AlertOutbox, world: World
-) -> None:
-    raise_alert(outbox, world, SLACK)
-    found = outbox.due(SLACK.dump(), now=0.0)
-    assert found is not None
-    outbox.set_failed(found.id, "HTTP 404", next_at=None)
-    assert states(outbox) == [("failed", 1, "HTTP 404")]
-    assert outbox.due(SLACK.dump(), now=1e9) is None
-    assert outbox.problems() == []
-
-
-def test_a_destination_is_a_problem_from_the_third_attempt_on(
-    outbox: AlertOutbox, world: World
-) -> None:
-    raise_alert(outbox, world, PHONE)
-    found = outbox.due(PHONE.dump(), now=0.0)
-    assert found is not None
-    for _ in range(2):
-        outbox.set_failed(found.id, "exit status 1", next_at=20.0)
-    assert outbox.problems() == []
-    outbox.set_failed(found.id, "exit status 1", next_at=20.0)
-    assert outbox.problems() == [
-        "alerts do not reach phone: exit status 1; they are tried again",
-    ]
-
-
 def test_deliveries_are_the_last_ones_and_name_no_address(
-    outbox: AlertOutbox, world: World
+    outbox: StoredAlerts, world: World
 ) -> None:
     raise_alert(outbox, world, SLACK, PHONE)
     found = outbox.due(SLACK.dump(), now=0.0)
     assert found is not None
     outbox.set_failed(found.id, "no route", next_at=20.0)
     phone, slack = outbox.deliveries(99)
-    assert (phone.destination, phone.next_at) == ("phone", 0.0)
-    assert slack.destination.startswith("slack ")
-    assert "SECRET" not in slack.destination
-    assert (slack.at, slack.next_at, slack.experiment_id) == (5.0, 20.0, 1)
+    assert (phone.label, phone.next_at) == ("phone", 0.0)
+    assert slack.label.startswith("slack ")
+    assert "SECRET" not in slack.label
+    assert (slack.at, slack.next_at, slack.news.experiment_id) == (5.0, 20.0, 1)
     assert outbox.deliveries(1) == [phone]
-    outbox.set_sent(phone.id)
-    assert outbox.deliveries(1)[0].next_at is None
-    assert isinstance(phone, AlertDelivery)
 
 
 def test_what_is_done_is_kept_for_the_last_alerts_only(
-    outbox: AlertOutbox, world: World, monkeypatch: pytest.MonkeyPatch
+    outbox: StoredAlerts, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_KEPT", 2)
     for at in (1.0, 2.0, 3.0, 4.0):

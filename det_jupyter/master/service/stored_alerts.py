@@ -1,4 +1,4 @@
-"""The outbox of alerts: stored with the event that raises them, sent by background/alerts.py.
+"""Alerts: stored with the event that raises them, sent by master/delivery/alerts.py.
 
     raised ── route ──► waiting, a row for each destination ──► sent
                            │      ▲                        └──► failed: refused, or too old
@@ -19,17 +19,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from det_jupyter.config.alerts import UserAlert
-from det_jupyter.contract.messages import AlertDelivery, AlertNews
+from det_jupyter.contract.messages import AlertNews
 from det_jupyter.contract.messages.status import api_name, experiment_status
-from det_jupyter.contract.values.addresses import shown, stored_number
+from det_jupyter.contract.values.addresses import shown
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Alert
+from det_jupyter.master.service.attempts import SOME_ATTEMPTS
 from det_jupyter.master.service.database import transaction
 from det_jupyter.master.service.stored_rows import readable
 
-_SOME_ATTEMPTS = 3  # after which a destination counts as a problem
 _KEPT = 1000  # rows that are sent or failed
 _LONGEST_TEXT = 1000  # characters
 _LONGEST_NAME = 100
@@ -54,6 +54,13 @@ class Destination:
     alert: UserAlert
     environment: str | None
 
+    @property
+    def label(self) -> str:
+        """How it is named in sentences: by its name, or by its way and its shown address."""
+        alert = self.alert
+        value = getattr(alert, alert.way)
+        return alert.name or f"{alert.way} {value[0] if alert.way == 'command' else shown(value)}"
+
     def dump(self) -> str:
         """Return it as JSON; equal destinations give equal texts."""
         fields = self.alert.model_dump(mode="json", exclude_none=True, exclude={"on", "pools"})
@@ -74,21 +81,22 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """An alert that is to be sent to a destination."""
+class StoredAlert:
+    """An alert to a destination; None: it was not routed yet."""
 
     id: int
     at: float
     news: AlertNews
-    destination: str  # as `Destination.dump` returns it
+    destination: Destination | None
+    state: str
     attempts: int
     next_at: float
+    problem: str
 
-
-def label_of(alert: UserAlert) -> str:
-    """Return how a destination is named: by its name, or by its way and its shown address."""
-    value = getattr(alert, alert.way)
-    return alert.name or f"{alert.way} {value[0] if alert.way == 'command' else shown(value)}"
+    @property
+    def label(self) -> str:
+        """How its destination is named."""
+        return "" if self.destination is None else self.destination.label
 
 
 def make_news(
@@ -129,7 +137,7 @@ def make_news(
     )
 
 
-class AlertOutbox:
+class StoredAlerts:
     """The table `alerts`."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -148,14 +156,18 @@ class AlertOutbox:
         self._db.execute("INSERT INTO alerts (at, news) VALUES (?, ?)",
                          (at, news.model_dump_json()))  # fmt: skip
 
-    def raised(self) -> list[tuple[int, AlertNews]]:
-        """Return the alerts that were not routed yet, oldest first; remove unreadable ones."""
-        rows = self._db.execute("SELECT id, news FROM alerts WHERE state = 'raised' ORDER BY id")
-        found = rows.fetchall()
-        read = list(readable(found, lambda row: (row[0], AlertNews.model_validate_json(row[1]))))
-        for number in {row[0] for row in found} - {number for number, _ in read}:
+    def raised(self) -> list[StoredAlert]:
+        """Return the alerts that were not routed yet, oldest first."""
+        return self._find("state = 'raised' ORDER BY id")
+
+    def _find(self, which: str, *values: object) -> list[StoredAlert]:
+        """Return some alerts; one that cannot be read is removed, as it would hold up others."""
+        columns = "id, at, news, destination, state, attempts, next_at, problem"
+        rows = self._db.execute(f"SELECT {columns} FROM alerts WHERE {which}", values).fetchall()
+        found = list(readable(rows, _as_alert))
+        for number in {row[0] for row in rows} - {each.id for each in found}:
             self._db.execute("DELETE FROM alerts WHERE id = ?", (number,))
-        return read
+        return found
 
     def route(self, number: int, destinations: Sequence[str]) -> None:
         """Replace a raised alert by one for each destination."""
@@ -167,24 +179,11 @@ class AlertOutbox:
             )
             self._db.execute("DELETE FROM alerts WHERE id = ?", (number,))
 
-    def due(self, destination: str, now: float) -> Waiting | None:
-        """Return the oldest alert that waits for a destination, if it is due.
-
-        Alerts that cannot be read are removed.
-        """
-        rows = self._db.execute(
-            "SELECT id, at, news, destination, attempts, next_at FROM alerts "
-            "WHERE state = 'waiting' AND destination = ? ORDER BY id LIMIT 1",
-            (destination,),
-        )
-        row = rows.fetchone()
-        if row is None:
-            return None
-        found = next(readable([row], _as_waiting), None)
-        if found is None:  # it would hold up all others of its destination
-            self._db.execute("DELETE FROM alerts WHERE id = ?", (row[0],))
-            return self.due(destination, now)
-        return found if found.next_at <= now else None
+    def due(self, destination: str, now: float) -> StoredAlert | None:
+        """Return the oldest alert that waits for a destination, if it is due."""
+        which = "state = 'waiting' AND destination = ? ORDER BY id LIMIT 1"
+        found = self._find(which, destination)
+        return found[0] if found and found[0].next_at <= now else None
 
     def waiting(self) -> dict[str, float]:
         """Return when the oldest alert of each destination is due, by destination."""
@@ -213,14 +212,9 @@ class AlertOutbox:
             ("failed" if next_at is None else "waiting", next_at or 0.0, problem, number),
         )
 
-    def deliveries(self, limit: int) -> list[AlertDelivery]:
+    def deliveries(self, limit: int) -> list[StoredAlert]:
         """Return the last alerts by destination, newest first."""
-        rows = self._db.execute(
-            "SELECT id, at, news, destination, state, attempts, next_at, problem FROM alerts "
-            "WHERE state <> 'raised' ORDER BY id DESC LIMIT ?",
-            (limit,),
-        )
-        return list(readable(rows.fetchall(), _as_delivery))
+        return self._find("state <> 'raised' ORDER BY id DESC LIMIT ?", limit)
 
     def problems(self) -> list[str]:
         """Return a sentence for each destination that alerts have failed to reach repeatedly.
@@ -230,24 +224,14 @@ class AlertOutbox:
         rows = self._db.execute(
             "SELECT destination, problem FROM alerts WHERE state = 'waiting' AND attempts >= ? "
             "GROUP BY destination",
-            (_SOME_ATTEMPTS,),
+            (SOME_ATTEMPTS,),
         )
 
         def say(row: tuple[str, str]) -> str:
-            label = label_of(Destination.load(row[0]).alert)
+            label = Destination.load(row[0]).label
             return f"alerts do not reach {label}: {row[1]}; they are tried again"
 
-        return list(readable(rows.fetchall(), say))
-
-    def addresses(self) -> set[int]:
-        """Return the numbers of the stored addresses that waiting alerts go to."""
-        found = set()
-        for destination in readable(self.waiting(), Destination.load):
-            alert = destination.alert
-            value = getattr(alert, alert.way)
-            if isinstance(value, str) and (number := stored_number(value)) is not None:
-                found.add(number)
-        return found
+        return list(readable(rows, say))
 
     def prune(self) -> None:
         """Delete alerts that are sent or failed, except for the last ones."""
@@ -258,32 +242,15 @@ class AlertOutbox:
         )
 
 
-def _as_waiting(row: tuple[int, float, str, str, int, float]) -> Waiting:
-    number, at, news, destination, attempts, next_at = row
-    Destination.load(destination)  # raises if it cannot be read
-    return Waiting(
+def _as_alert(row: tuple[int, float, str, str, str, int, float, str]) -> StoredAlert:
+    number, at, news, destination, state, attempts, next_at, problem = row
+    return StoredAlert(
         id=number,
         at=at,
         news=AlertNews.model_validate_json(news),
-        destination=destination,
+        destination=None if state == "raised" else Destination.load(destination),
+        state=state,
         attempts=attempts,
         next_at=next_at,
-    )
-
-
-def _as_delivery(row: tuple[int, float, str, str, str, int, float, str]) -> AlertDelivery:
-    number, at, news, destination, state, attempts, next_at, problem = row
-    read = AlertNews.model_validate_json(news)
-    return AlertDelivery.model_validate(
-        {
-            "id": number,
-            "event": read.event,
-            "experiment_id": read.experiment_id,
-            "at": at,
-            "destination": label_of(Destination.load(destination).alert),
-            "state": state,
-            "attempts": attempts,
-            "next_at": next_at if state == "waiting" else None,
-            "problem": problem,
-        }
+        problem=problem,
     )

@@ -15,33 +15,42 @@ import asyncio
 import errno
 import logging
 import os
-import signal
-import socket
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from det_jupyter._version import __version__
-from det_jupyter.contract.host.tasks import in_thread
+from det_jupyter.contract.host.paths import ALERTS_FILE
 from det_jupyter.contract.messages import AlertNews
 from det_jupyter.contract.values.addresses import shown
-from det_jupyter.contract.values.reserved_hosts import is_reserved, names_reserved
+from det_jupyter.contract.values.alerts import AlertKind
+from det_jupyter.contract.values.reserved_hosts import why_reserved
+from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError
-from det_jupyter.master.background.alert_forms import is_passing, request_of, variables_of
+from det_jupyter.master.delivery.programs import run_program
+from det_jupyter.master.service.address_checks import find_webhook, is_users_webhook, resolve
 from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.alert_outbox import Destination
+from det_jupyter.master.service.stored_alerts import Destination
 
 if TYPE_CHECKING:
     import httpx
 
 logger = logging.getLogger(__name__)
 
+_URGENT = (AlertKind.FAILED, AlertKind.HANG, AlertKind.NAN, AlertKind.DISK)
+_TAGS = {
+    AlertKind.FAILED: "x",
+    AlertKind.HANG: "hourglass",
+    AlertKind.NAN: "warning",
+    AlertKind.DISK: "floppy_disk",
+    AlertKind.ENDED: "white_check_mark",
+}
+_PASSING = (408, 425, 429)  # answers after which the same request may succeed later
 LIMIT_S = 10.0  # of an attempt
 _MOST_ADDRESSES = 3  # of a host, that are tried
-_PORTS = {"http": 80, "https": 443}
 _REASONS = {
     errno.ECONNREFUSED: ": it refuses connections",
     errno.ENETUNREACH: ": its network cannot be reached",
@@ -61,11 +70,7 @@ class Failure:
 
     problem: str
     is_final: bool = False
-    asked_s: float | None = None
-
-
-class _Refused(Exception):
-    """The request must not be made."""
+    asked_s: float = 0.0
 
 
 async def send(addresses: Addresses, destination: Destination, news: AlertNews) -> Failure | None:
@@ -75,16 +80,16 @@ async def send(addresses: Addresses, destination: Destination, news: AlertNews) 
         async with asyncio.timeout(LIMIT_S):
             if alert.command is not None:
                 return await _run(alert.command, news)
-            address = addresses.stored(getattr(alert, alert.way))
-            url = await in_thread(lambda: addresses.follow(address, destination.environment))
-            is_users = await in_thread(lambda: addresses.is_users(url))
+            reference = getattr(alert, alert.way)
+            url = await find_webhook(addresses, reference, destination.environment)
+            is_users = await is_users_webhook(addresses, url)
             return await _post(
                 *request_of(alert.way, url, news), shown_as=shown(url), is_users=is_users
             )
     except TimeoutError:
         return Failure(problem=f"no answer within {LIMIT_S:g} s")
-    except (DetError, _Refused) as error:
-        return Failure(problem=str(error), is_final=isinstance(error, _Refused))
+    except DetError as error:
+        return Failure(problem=str(error))
     except Exception as error:  # its text may contain the address
         logger.error("an alert could not be sent: %s", type(error).__name__)
         return Failure(problem=f"it could not be sent ({type(error).__name__})")
@@ -96,10 +101,17 @@ async def _post(
     import httpx  # takes 0.1 s, and most masters send nothing
 
     target = httpx.URL(url)
-    if names_reserved(target.host) and not is_users:  # a proxy would resolve the name
-        raise _refused(target.host)
     proxy = None if proxy_bypass(target.host) else getproxies().get(target.scheme)
-    hosts = [target.host] if proxy else await _resolve(target, is_users=is_users)
+    hosts = [target.host]  # a proxy resolves it
+    if not is_users and (why := why_reserved(target.host, (), unless=ALERTS_FILE)):
+        return Failure(problem=why, is_final=True)
+    if not proxy:
+        try:
+            hosts = await resolve(target.host)
+        except (OSError, UnicodeError):
+            return Failure(problem=f"the host {target.host} is not known")
+        if not is_users and (why := why_reserved(target.host, hosts, unless=ALERTS_FILE)):
+            return Failure(problem=why, is_final=True)
     headers = {"user-agent": f"det_jupyter/{__version__}", "host": target.netloc.decode("ascii")}
     async with httpx.AsyncClient(
         trust_env=False, proxy=proxy, timeout=LIMIT_S, headers=headers
@@ -137,7 +149,7 @@ def _judge(answer: tuple[int, str | None], shown_as: str) -> Failure | None:
     problem = f"{shown_as} answered {status}"
     if 300 <= status < 400:
         return Failure(problem=f"{problem}, a redirect; give its target", is_final=True)
-    asked_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    asked_s = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
     return Failure(problem=problem, is_final=not is_passing(status), asked_s=asked_s)
 
 
@@ -153,52 +165,65 @@ def _reason(error: Exception) -> str:
     return ""
 
 
-def _refused(host: str, address: str = "") -> _Refused:
-    what = f"the host {host} is {address}, " if address else f"the host {host} is one "
-    return _Refused(f"{what}where no alerts are sent, unless alerts.yaml names it")
-
-
-async def _resolve(target: httpx.URL, *, is_users: bool) -> list[str]:
-    """Return the addresses of a host.
-
-    Raises:
-        _Refused: One of them is of a kind that requests are not made to.
-        DetError: There is none.
-    """
-    host, number = target.host, target.port or _PORTS[target.scheme]
-
-    def look_up() -> Sequence[Any]:
-        return socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)
-
-    try:
-        found = list(dict.fromkeys(str(entry[4][0]) for entry in await in_thread(look_up)))
-    except (OSError, UnicodeError):
-        raise DetError(f"the host {host} is not known") from None
-    for text in found:
-        if is_reserved(text) and not is_users:
-            raise _refused(host, text)
-    return found
-
-
 async def _run(command: Sequence[str], news: AlertNews) -> Failure | None:
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **variables_of(news)},
+        status = await run_program(
+            command,
+            news.model_dump_json().encode() + b"\n",
+            output=asyncio.subprocess.DEVNULL,
             cwd=os.path.expanduser("~"),
-            start_new_session=True,
+            variables=variables_of(news),
         )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its words are not valid"
         return Failure(problem=f"the command cannot be started: {reason}", is_final=True)
-    try:
-        await process.communicate(news.model_dump_json().encode() + b"\n")
-    finally:
-        with suppress(ProcessLookupError, PermissionError):  # also what it has left running
-            os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(process.wait())
-    status = process.returncode
     return None if status == 0 else Failure(problem=f"the command ended with status {status}")
+
+
+# forms
+
+
+def request_of(way: str, url: str, news: AlertNews) -> tuple[str, dict[str, Any]]:
+    """Return the URL to post to, and the JSON to post.
+
+    Args:
+        way: slack, ntfy or webhook.
+    """
+    match way:
+        case "slack":
+            text = "\n".join(filter(None, (f"*{_escaped(news.title)}*", _escaped(news.text))))
+            return url, {"text": text}
+        case "ntfy":
+            parts = urlsplit(url)
+            root, _, topic = parts.path.strip("/").rpartition("/")
+            server = urlunsplit(parts._replace(path=f"/{root}"))
+            return server, {
+                "topic": topic,
+                "title": news.title,
+                "message": news.text or news.title,
+                "priority": 4 if news.event in _URGENT else 3,
+                "tags": [_TAGS[news.event]],
+            }
+        case _:
+            return url, news.model_dump(mode="json")
+
+
+def _escaped(text: str) -> str:
+    """Escape what Slack would read as a link or a mention."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("*", "∗")
+
+
+def variables_of(news: AlertNews) -> Mapping[str, str]:
+    """Return the environment variables of a command."""
+    return {
+        "DET_ALERT_EVENT": news.event,
+        "DET_ALERT_EXPERIMENT": str(news.experiment_id),
+        "DET_ALERT_TRIAL": "" if news.trial_id is None else str(news.trial_id),
+        "DET_ALERT_TITLE": printable(news.title),
+        "DET_ALERT_TEXT": printable(news.text),
+    }
+
+
+def is_passing(status: int) -> bool:
+    """Return whether a later attempt may succeed after an answer with this status."""
+    return status >= 500 or status in _PASSING

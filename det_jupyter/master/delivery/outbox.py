@@ -1,0 +1,142 @@
+"""The outbox: sends what waits to each place one after the other, to all places side by side.
+
+    what waits ──► its place is due ──► an attempt ──► it arrived
+                         ▲                  └──► it failed: the place is due again after a pause
+                         └──────────────────────────┘
+
+Nothing else waits for it. At most eight places of a channel are sent to at a time. If more are
+due, they take turns of a minute: next is the one whose turn is longest ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from typing import Generic, Protocol, TypeVar
+
+from det_jupyter.contract.host.disk_space import is_no_room
+from det_jupyter.master.service.service import Service
+
+logger = logging.getLogger(__name__)
+
+_AFTER_ERROR_S = 30.0
+_MOST_AT_ONCE = 8
+_TURN_S = 60.0
+_FORGOTTEN_S = 3600.0  # after which a turn does not count any more
+Place = TypeVar("Place", bound=Hashable)
+
+
+class Channel(Protocol[Place]):
+    """One kind of what is sent, such as alerts."""
+
+    async def find(self) -> None:
+        """Find what is new, and the places that it goes to."""
+
+    def due_at(self) -> Mapping[Place, float]:
+        """Return the places that something waits for, and when each is due, in UTC seconds."""
+
+    async def send(self, place: Place) -> None:
+        """Send what is due at a place, as long as it has its turn (`Outbox.has_turn`).
+
+        Failures of the place are stored, so that it is due later; other errors are raised.
+        """
+
+
+class Outbox(Generic[Place]):
+    """Sends what waits in one channel.
+
+    Args:
+        clock: Returns the present, in UTC seconds.
+        period_s: How often to look for what is new.
+        wake: Is set when something is new, if that is known.
+        last_s: For attempts under way when the master exits.
+
+    Attributes:
+        sending: The attempts under way.
+    """
+
+    def __init__(
+        self,
+        channel: Channel[Place],
+        service: Service,
+        *,
+        clock: Callable[[], float],
+        period_s: float,
+        wake: asyncio.Event | None = None,
+        last_s: float = 0.0,
+    ) -> None:
+        self._channel = channel
+        self._service = service
+        self._clock = clock
+        self._period_s = period_s
+        self._wake = wake or asyncio.Event()
+        self._last_s = last_s
+        self._began_at: dict[Place, float] = {}  # the last turn of each place
+        self.sending: dict[Place, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Send what is due, until cancelled; attempts under way get a moment to end."""
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    pause_s = await self.start_due()
+                except Exception:  # a full disk, for example; it is tried again
+                    logger.exception("what waits to be sent could not be read")
+                    pause_s = _AFTER_ERROR_S
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._wake.wait()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End the attempts under way."""
+        tasks = list(self.sending.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._last_s)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def start_due(self) -> float:
+        """Find what is new, and begin to send to the places that are due.
+
+        Returns:
+            Seconds until another place is due, or until something may be new.
+        """
+        await self._channel.find()
+        due_at, now = self._channel.due_at(), self._clock()
+        recent = [(place, at) for place, at in self._began_at.items() if now - at < _FORGOTTEN_S]
+        self._began_at = dict(recent)
+        for place in self._due(due_at)[: _MOST_AT_ONCE - len(self.sending)]:
+            self._began_at[place] = now
+            self.sending[place] = asyncio.create_task(self._send(place))
+        return min([self._period_s, *(at - now for at in due_at.values() if at > now)])
+
+    def _due(self, due_at: Mapping[Place, float]) -> list[Place]:
+        """Return the places that wait for their turn, the next one first."""
+        now = self._clock()
+        due = [each for each, at in due_at.items() if at <= now and each not in self.sending]
+        return sorted(due, key=lambda place: self._began_at.get(place, 0.0))
+
+    def has_turn(self, place: Place) -> bool:
+        """Return whether more may be sent to a place: no other has waited for a minute."""
+        if len(self.sending) < _MOST_AT_ONCE:
+            return True
+        is_over = self._clock() - self._began_at.get(place, 0.0) > _TURN_S
+        return not (is_over and self._due(self._channel.due_at()))
+
+    async def _send(self, place: Place) -> None:
+        try:
+            await self._channel.send(place)
+        except Exception as error:
+            if is_no_room(error):
+                self._service.reserve.give_back()
+            logger.exception("it could not be sent, or that could not be stored")
+            await asyncio.sleep(_AFTER_ERROR_S)
+        finally:
+            del self.sending[place]
+            self._wake.set()

@@ -1,0 +1,248 @@
+"""Experiments that trackers have not got whole: each tracker has a process that sends them.
+
+    feed ──► waits at its place ──► a process (`det_jupyter/trackers/`) ──► position advanced
+                                        │             ├──► refused: the experiment is tried later
+                                        │             └──► unreachable: the place is tried later
+                                        └── ends when it has had nothing to do for a while
+
+A process asks for what is behind, and reports how far it has come. One that ends without a report
+(it was killed, for example) is started again, and sends nothing twice (`det_jupyter/trackers/`).
+When the master ends, so do they.
+
+A tracker that cannot be reached is one pause, however many experiments wait for it: 5 s, 10 s,
+20 s, and so on up to five minutes. A new master tries all of them at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from det_jupyter.config.tracker_section import Tracker
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.ownership import open_own
+from det_jupyter.contract.messages import TrackerOrder, TrackerProgress, TrackerWork
+from det_jupyter.errors import DetError, NotFound
+from det_jupyter.master.delivery.outbox import Outbox
+from det_jupyter.master.delivery.programs import run_program
+from det_jupyter.master.service.address_checks import (
+    find_missing_library,
+    find_order,
+    refuse_resolved,
+)
+from det_jupyter.master.service.attempts import TRACKERS
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.tracked import Tracked
+
+logger = logging.getLogger(__name__)
+
+LOG = "trackers.log"
+_PERIOD_S = 1.0
+_AT_ONCE = 200  # experiments that a process gets in one answer
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Place:
+    """A tracker with the variables that go with it: one process sends to it.
+
+    Args:
+        tracker: Its entry, with references in the place of secrets.
+        variables: What they name, and credentials, where the experiments were submitted.
+        waiting: Rows of `tracked` that may be behind, and when each is due; in turn.
+        group: Names its process; empty: there is none.
+        attempts: How many in a row could not reach it.
+        next_at: When to try again.
+        problem: Why the last attempt could not.
+    """
+
+    tracker: Tracker
+    variables: Mapping[str, str]
+    waiting: dict[int, float] = field(default_factory=dict)
+    group: str = ""
+    attempts: int = 0
+    next_at: float = 0.0
+    problem: str = ""
+
+
+class Trackers:
+    """The channel of trackers.
+
+    Args:
+        service: The master's service.
+        clock: Returns the present, in UTC seconds.
+        run: Runs a process to its end, and returns its exit status.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        clock: Callable[[], float] = time.time,
+        run: Callable[[TrackerOrder], Awaitable[int]] | None = None,
+    ) -> None:
+        self._service = service
+        self._run = run or run_process
+        self._rows = service.store.tracked
+        self._addresses = service.store.addresses
+        self._clock = clock
+        self._places: dict[str, Place] = {}  # by tracker and variables
+        self._place_of_row: dict[int, Place] = {}
+        self._seq_seen: int | None = None  # of the feed; what is behind was looked for up to it
+        self.outbox = Outbox[Place](self, service, clock=clock, period_s=_PERIOD_S)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something is to be sent to a tracker that can be reached."""
+        now = self._clock()
+        return any(not place.attempts and at <= now for place, at in self.due_at().items())
+
+    async def find(self) -> None:
+        """Look at the rows of experiments that were reported on; the first time, at all rows."""
+        last_seq, seen = self._service.store.feed.last_seq, self._seq_seen
+        if last_seq == seen:
+            return
+        if seen is None:
+            self._rows.forget_attempts()
+        rows = self._rows.behind() if seen is None else self._rows.reported_since(seen)
+        for row in rows:
+            place = self._place_of_row.get(row.id) or await self._join(row)
+            if row.id not in place.waiting:
+                place.waiting[row.id] = row.next_at
+                if place.attempts:
+                    self._show_attempts(place, [row.id])
+        self._seq_seen = last_seq
+
+    async def _join(self, row: Tracked) -> Place:
+        """Return the place of a row, with its variables as they are now."""
+        variables = await self._addresses.variables(row.environment)
+        entry = row.tracker.model_dump(exclude_none=True, exclude={"name"})
+        key = json.dumps([entry, variables], sort_keys=True)
+        place = self._places.setdefault(key, Place(tracker=row.tracker, variables=variables))
+        former = self._place_of_row.get(row.id)
+        if former is not None and former is not place:
+            former.waiting.pop(row.id, None)
+        self._place_of_row[row.id] = place
+        return place
+
+    async def send_now(self, experiment_id: int) -> None:
+        """Have an experiment sent at once, also where something has failed before."""
+        for row in self._rows.of(experiment_id):
+            place = await self._join(row)
+            place.waiting[row.id] = place.next_at = 0.0
+
+    def due_at(self) -> Mapping[Place, float]:
+        """Return when each place is due where something waits."""
+        return {
+            place: max(place.next_at, min(place.waiting.values()))
+            for place in self._places.values()
+            if place.waiting
+        }
+
+    async def send(self, place: Place) -> None:
+        """Run the process of a place, until it ends."""
+        if not self._behind(place):  # they were deleted, or a user has ended it
+            return
+        place.group, folder = uuid.uuid4().hex, str(paths.data_dir() / "wandb")
+        try:
+            for problem in find_missing_library(place.tracker):
+                raise DetError(problem.text)
+            order = await find_order(
+                self._addresses, place.tracker, place.variables, group=place.group, folder=folder
+            )
+            await refuse_resolved(order)
+            if status := await self._run(order):
+                end = f"signal {-status}" if status < 0 else f"status {status}"
+                what = "was ended by" if status < 0 else "has ended with"
+                self._fail(place, f"the process that sends to it {what} {end}; {LOG} has more")
+        except DetError as error:
+            self._fail(place, str(error))
+        finally:
+            place.group = ""
+
+    # what the processes ask for and report
+
+    def work(self, group: str) -> list[TrackerWork]:
+        """Return what a process is to send next: some of what is behind and due.
+
+        Raises:
+            NotFound: It is not one of these processes, or its turn is over: it has to end.
+        """
+        place = next((each for each in self.outbox.sending if each.group == group), None)
+        if place is None:
+            raise NotFound("this process was replaced by another one")
+        if not self.outbox.has_turn(place):
+            raise NotFound("it is the turn of another place")
+        rows = self._behind(place)
+        given = {row.id for row in rows}
+        for number in [each for each in place.waiting if each in given]:  # others are next
+            place.waiting[number] = place.waiting.pop(number)
+        return [self._rows.work_of(row) for row in rows]
+
+    def _behind(self, place: Place) -> list[Tracked]:
+        """Return some rows that are due; what is not behind any more, waits no longer."""
+        now = self._clock()
+        while due := [number for number, at in place.waiting.items() if at <= now][:_AT_ONCE]:
+            rows = self._rows.behind(due)
+            for number in set(due) - {row.id for row in rows}:
+                del place.waiting[number]
+            if rows:
+                return rows
+        return []
+
+    def advance(self, number: int, progress: TrackerProgress) -> None:
+        """Store how far a tracker is with an experiment, or why not, and show that."""
+        place = self._place_of_row.get(number)
+        if place is not None and progress.is_unreachable:
+            return self._fail(place, progress.problem)
+        if place is not None and place.attempts:  # it is reached again
+            place.attempts, place.next_at, place.problem = 0, 0.0, ""
+            self._show_attempts(place, place.waiting)
+        changed = self._rows.advance(number, progress, self._clock())
+        if changed is None:
+            return
+        before, after = changed
+        if place is not None and number in place.waiting:
+            place.waiting[number] = after.next_at
+        if before.problem != after.problem:
+            if progress.problem:
+                logger.warning("tracker %d: %s", number, progress.problem)
+            self._service.announce("experiment", after.experiment_id)
+
+    def _fail(self, place: Place, problem: str) -> None:
+        if problem != place.problem:
+            logger.warning("tracker %s: %s", place.tracker.label, problem)
+        place.attempts += 1
+        place.next_at = self._clock() + TRACKERS.pause_s(place.attempts)
+        place.problem = problem
+        self._show_attempts(place, place.waiting)
+
+    def _show_attempts(self, place: Place, numbers: Collection[int]) -> None:
+        self._rows.set_attempts(numbers, place.attempts, place.next_at, place.problem)
+        self._service.announce("cluster")  # all pages show it, not only those of one experiment
+
+
+async def run_process(order: TrackerOrder) -> int:
+    """Run the process of a tracker; return its exit status. It is killed if this is cancelled.
+
+    Raises:
+        DetError: It cannot be started.
+    """
+    log = open_own(paths.log_dir() / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        return await run_program(
+            [sys.executable, "-m", "det_jupyter.trackers"],
+            order.model_dump_json().encode() + b"\n",
+            output=log,
+            cwd=paths.data_dir(),
+            keeps_input=True,
+        )
+    except OSError as error:
+        raise DetError(f"{sys.executable} cannot be started: {error.strerror}") from None
+    finally:
+        os.close(log)
