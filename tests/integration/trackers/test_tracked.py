@@ -665,10 +665,9 @@ def test_experiments_share_a_place_if_entry_and_variables_are_equal(
         with monkeypatch.context() as where_it_is_submitted:
             if token:
                 where_it_is_submitted.setenv("MLFLOW_TRACKING_TOKEN", token)
-            capsule = with_environment(
-                CAPSULE, {"trackers": [entry]}, BlobStore(tmp_path / "blobs")
-            )
-        request = make_request(trackers=[entry])
+            request = make_request(trackers=[entry])
+            config = parse_config(request.config, default_seed=1)
+            capsule = with_environment(CAPSULE, config, BlobStore(tmp_path / "blobs"))
         asyncio.run(bench.service.submit(request.model_copy(update={"capsule": capsule})))
 
     async def scene(sent: Trackers, processes: Processes) -> None:
