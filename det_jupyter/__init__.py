@@ -18,7 +18,7 @@ from det_jupyter._version import __version__
 if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imported when used
     from det_jupyter import core as core
     from det_jupyter import pytorch as pytorch
-    from det_jupyter.client.checkpoint import load_checkpoint
+    from det_jupyter.client.handles.checkpoint import load_checkpoint
     from det_jupyter.contract.values.text import LOG_FORMAT
     from det_jupyter.core import get_cluster_info
     from det_jupyter.core.importing import import_from_path
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
 _HOMES = {
     name: f"det_jupyter.{module}"
     for module, names in {
-        "client.checkpoint": ["load_checkpoint"],
+        "client.handles.checkpoint": ["load_checkpoint"],
         "core": ["get_cluster_info"],
         "core.importing": ["import_from_path"],
         "errors": ["InvalidHP"],

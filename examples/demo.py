@@ -17,7 +17,7 @@ from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
 from det_jupyter.client import Client
-from det_jupyter.client.follow import states
+from det_jupyter.client.following.follow import states
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import ExperimentView

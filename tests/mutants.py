@@ -71,7 +71,7 @@ _IN_PROCESS = (
 )
 _OF_MESSAGES = (
     "tests/unit/agent/runs "
-    "tests/unit/client/test_boards.py tests/unit/client/test_trial_orders.py "
+    "tests/unit/client/handles/test_boards.py tests/unit/client/handles/test_trial_orders.py "
     "tests/unit/config/test_config_limits.py tests/unit/config/test_parsing.py "
     "tests/unit/core/test_device_errors.py tests/unit/searcher/test_rung_lengths.py "
     "tests/integration/test_checkpoint_code.py "

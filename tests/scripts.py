@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.submission import prepare, submit
+from det_jupyter.client.submitting.submission import prepare, submit
 from det_jupyter.contract.messages import State
 from tests.processes import wait_until
 

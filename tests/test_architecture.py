@@ -65,6 +65,15 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "trial": {"host", "messages", "trial.context_dir", "values"},
         "trial.context_dir": {"host", "messages", "values"},
     },
+    "client": {
+        "": set(),
+        "following": {""},
+        "diagnosing": {""},
+        "imports": {""},
+        "handles": {"", "diagnosing", "following", "imports"},
+        "submitting": {"", "handles"},
+        "answers": {"", "handles"},
+    },
     "front": {
         "verbs": set(),
         "cli": {"verbs"},
@@ -86,19 +95,34 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "link": {"devices", "runs", "sampler", "starting", "tunnel"},
     },
     "master": {
-        "": {"background", "delivery", "http", "machine.model", "sampling", "service"},
+        "": {
+            "background", "delivery", "http", "machine.model", "sampling", "service",
+            "service.committing", "service.storing",
+        },
         "machine.model": set(),
         "machine.rules": {"machine.model"},
         "machine.handlers": {"machine.model", "machine.rules"},
         "machine": {"machine.model", "machine.handlers", "machine.rules"},
         "views": {"machine", "machine.model"},
         "sampling": set(),
-        "service": {"machine", "machine.model", "machine.rules", "sampling", "views"},
-        "background": {"machine.model", "machine.rules", "sampling", "service"},
-        "delivery": {"machine.model", "service"},
+        "service.storing": {"machine.model", "views"},
+        "service.agents": {"machine", "machine.model"},
+        "service.committing": {"machine", "machine.model", "machine.rules", "service.storing"},
+        "service.reports": {
+            "machine", "machine.model", "machine.rules", "service.agents", "service.committing",
+        },
+        "service": {
+            "machine", "machine.model", "machine.rules", "sampling", "service.agents",
+            "service.committing", "service.reports", "service.storing", "views",
+        },
+        "background": {
+            "machine.model", "machine.rules", "sampling", "service", "service.agents",
+            "service.committing", "service.storing",
+        },
+        "delivery": {"machine.model", "service", "service.storing"},
         "http": {
             "background", "delivery", "machine.handlers", "machine.model", "machine.rules",
-            "sampling", "service", "views",
+            "sampling", "service", "service.agents", "service.reports", "service.storing", "views",
         },
     },
     "core": {"": {"ranks", "timings"}, "ranks": set(), "timings": set()},
@@ -163,7 +187,7 @@ def test_only_the_training_library_and_the_ranks_import_torch() -> None:
 
 
 def test_only_the_senders_and_the_import_of_runs_import_libraries_of_trackers() -> None:
-    reader = PACKAGE / "client" / "imported_runs.py"
+    reader = PACKAGE / "client" / "imports" / "imported_runs.py"
     wrong = [
         where
         for path in modules()
@@ -277,7 +301,7 @@ READS_SENTENCES = {
     "agent/sampler/gpu_watch.py",
     "contract/trial/captured.py",
     "core/device_errors.py", "core/peer_errors.py",
-    "core/tracebacks.py", "master/service/stored_logs.py", "pytorch/parallel/replicas.py",
+    "core/tracebacks.py", "master/service/storing/stored_logs.py", "pytorch/parallel/replicas.py",
     "pytorch/training/init.py", "rank/endings.py",
 }  # fmt: skip
 

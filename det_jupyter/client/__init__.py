@@ -9,24 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from det_jupyter.client.checkpoint import Checkpoint as Checkpoint
     from det_jupyter.client.client import Client as Client
-    from det_jupyter.client.compare import Comparison as Comparison
-    from det_jupyter.client.diagnosis_result import Diagnosis as Diagnosis
-    from det_jupyter.client.experiment import Experiment as Experiment
-    from det_jupyter.client.rank import ExecutionError as ExecutionError
-    from det_jupyter.client.rank import Rank as Rank
-    from det_jupyter.client.trial import Trial as Trial
+    from det_jupyter.client.diagnosing.diagnosis_result import Diagnosis as Diagnosis
+    from det_jupyter.client.handles.checkpoint import Checkpoint as Checkpoint
+    from det_jupyter.client.handles.compare import Comparison as Comparison
+    from det_jupyter.client.handles.experiment import Experiment as Experiment
+    from det_jupyter.client.handles.rank import ExecutionError as ExecutionError
+    from det_jupyter.client.handles.rank import Rank as Rank
+    from det_jupyter.client.handles.trial import Trial as Trial
 
 _MODULES = {
-    "Checkpoint": "checkpoint",
+    "Checkpoint": "handles.checkpoint",
     "Client": "client",
-    "Comparison": "compare",
-    "Diagnosis": "diagnosis_result",
-    "ExecutionError": "rank",
-    "Experiment": "experiment",
-    "Rank": "rank",
-    "Trial": "trial",
+    "Comparison": "handles.compare",
+    "Diagnosis": "diagnosing.diagnosis_result",
+    "ExecutionError": "handles.rank",
+    "Experiment": "handles.experiment",
+    "Rank": "handles.rank",
+    "Trial": "handles.trial",
 }
 
 __all__ = [*_MODULES]

@@ -3,7 +3,7 @@
     StepTimes, SystemSamples ──► Window ──► Facts ──► verdict_rules ──► sentences ──► Verdict
 
 Pure; the master calls it. verdict_rules.py has the theory. The results of a bottleneck experiment
-(client/diagnosis_runs.py) are evaluated in recipes.py, gains.py, recipe_results.py and
+(client/diagnosing/diagnosis_runs.py) are evaluated in recipes.py, gains.py, recipe_results.py and
 conclusion.py.
 """
 

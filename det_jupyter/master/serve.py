@@ -50,10 +50,10 @@ from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
 from det_jupyter.master.sampling.samplers import Samplers
+from det_jupyter.master.service.committing.reserve import Reserve
 from det_jupyter.master.service.pools_file import read_pools
-from det_jupyter.master.service.reserve import Reserve
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from det_jupyter.client.compare import Comparison, fetch_experiments
+from det_jupyter.client.handles.compare import Comparison, fetch_experiments
 from det_jupyter.contract.documents.patches import Document, plain
 from det_jupyter.contract.messages import ExperimentRow, QueueEntry
 from det_jupyter.errors import NotFound

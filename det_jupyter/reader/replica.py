@@ -35,10 +35,10 @@ from det_jupyter.contract.values.text import error_line
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
+from det_jupyter.master.service.committing.restoring import machine_from
 from det_jupyter.master.service.current_views import Views
-from det_jupyter.master.service.restoring import machine_from
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.service.storing.store import Store
+from det_jupyter.master.service.storing.stored_rows import read_metrics
 from det_jupyter.reader.listeners import Listeners
 
 logger = logging.getLogger(__name__)

@@ -116,7 +116,7 @@ class DeviceSamples:
         since = newest or time.time() - _PAST_S
         query = SeriesQuery(of="system", names=NAMES, since=since, columns=_COLUMNS)
         # numpy is imported when it is needed: a reader that only lists experiments has none.
-        from det_jupyter.master.service.series_reading import read_agent
+        from det_jupyter.master.service.storing.series_reading import read_agent
 
         self._prolong(agent.id)
         page = read_agent(self._path, agent.id, query)

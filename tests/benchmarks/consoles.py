@@ -30,7 +30,7 @@ from pathlib import Path
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.rank import Rank
+from det_jupyter.client.handles.rank import Rank
 from tests.benchmarks.quick import arguments
 from tests.e2e.test_remote_agents import Node
 from tests.processes import det_home, wait_until

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from det_jupyter.contract.messages import LogQuery
 from det_jupyter.contract.run.output_lines import parse_printed
-from det_jupyter.master.service.database import open_database, transaction
-from det_jupyter.master.service.stored_logs import Logs, read_page
+from det_jupyter.master.service.storing.database import open_database, transaction
+from det_jupyter.master.service.storing.stored_logs import Logs, read_page
 from tests.benchmarks.quick import arguments
 
 QUICK = "--lines 20000"

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from det_jupyter.client.exports import metric_columns
-from det_jupyter.client.queries import to_rows
+from det_jupyter.client.handles.exports import metric_columns
+from det_jupyter.client.handles.queries import to_rows
 from det_jupyter.client.tables import to_frame
 from det_jupyter.contract.messages import (
     Curve,
@@ -32,8 +32,8 @@ from det_jupyter.contract.run.journal import MetricsReported, to_line
 from det_jupyter.master.http.responses import JsonResponse
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.service.storing.store import Store
+from det_jupyter.master.service.storing.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
 from tests.benchmarks.quick import arguments
 from tests.unit.master.machine_world import CAPSULE, make_config

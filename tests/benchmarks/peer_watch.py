@@ -22,7 +22,7 @@ from det_jupyter.agent.tunnel import peers
 from det_jupyter.agent.tunnel.dialing import Dialer
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.messages import GangLink
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.benchmarks.quick import arguments
 
 QUICK = "--seconds 1 --agents 2"

@@ -34,10 +34,10 @@ from det_jupyter.contract.messages import (
     SystemSample,
     SystemSampled,
 )
-from det_jupyter.master.service.database import open_database, transaction
-from det_jupyter.master.service.series_packing import find_due, pack, roll_up
-from det_jupyter.master.service.series_reading import read_agent
-from det_jupyter.master.service.stored_series import LAST_STEP_S, LEVELS, StoredSeries
+from det_jupyter.master.service.storing.database import open_database, transaction
+from det_jupyter.master.service.storing.series_packing import find_due, pack, roll_up
+from det_jupyter.master.service.storing.series_reading import read_agent
+from det_jupyter.master.service.storing.stored_series import LAST_STEP_S, LEVELS, StoredSeries
 from det_jupyter.master.views.series_pages import rounded
 from tests.benchmarks.series_history import NUM_GPUS, drawn_samples
 

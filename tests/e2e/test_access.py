@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.client.environment import with_environment
+from det_jupyter.client.submitting.environment import with_environment
 from det_jupyter.config import parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from tests.another_user import as_another_user

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from det_jupyter.client import Client, Comparison, Experiment
-from det_jupyter.client.compare import fetch_experiments
+from det_jupyter.client.handles.compare import fetch_experiments
 from det_jupyter.errors import DetError, NotFound, RankFailed
 from tests.ignored_keys import IGNORED, with_keys
 from tests.processes import DetHome, wait_until

@@ -19,7 +19,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.answers.answering import answer
-from det_jupyter.client.rank import Rank
+from det_jupyter.client.handles.rank import Rank
 from det_jupyter.errors import Conflict
 from tests.e2e.test_remote_agents import Node, requests
 from tests.integration.console_support import Server, jupyter_server

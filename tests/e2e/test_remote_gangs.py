@@ -18,7 +18,7 @@ import torch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import RankFailed
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.e2e.test_hangs import let_go_on, reason_that_names_both, stalling
 from tests.e2e.test_remote_agents import Node, final_weights, losses, running_nodes
 from tests.processes import DetHome, det_home, wait_until

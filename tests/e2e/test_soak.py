@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.master.service.database import open_database
+from det_jupyter.master.service.storing.database import open_database
 from tests.processes import DetHome, det_home, wait_until
 from tests.soak.collected import Interval, StoredExperiment, StoredTrial
 from tests.soak.damages import ELEVEN, MORE, Copy, copy_of, judge, pack

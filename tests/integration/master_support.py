@@ -53,8 +53,8 @@ from det_jupyter.contract.values.lengths import Length
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.stored_logs import read_page
+from det_jupyter.master.service.storing.store import Store
+from det_jupyter.master.service.storing.stored_logs import read_page
 from tests.forks import Fork, fork_source
 from tests.processes import DetHome, wait_until
 from tests.unit.master.machine_invariants import check_machine

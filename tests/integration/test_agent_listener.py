@@ -18,7 +18,7 @@ from det_jupyter.master.http import agent_listener
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
 from det_jupyter.master.http.api import API
 from det_jupyter.master.http.responses import DiskSpace, add_error_handlers
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.integration.master_support import Bench
 
 

@@ -19,7 +19,7 @@ from det_jupyter.contract.messages import OtherVersion, RunReport, State
 from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import Conflict, ProtocolMismatch
 from det_jupyter.master.background.agent_supervisor import AgentSupervisor
-from det_jupyter.master.service.links import AgentLinks
+from det_jupyter.master.service.agents.links import AgentLinks
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -213,7 +213,8 @@ class Line:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("det_jupyter.master.service.links.time.monotonic", lambda: self.now)
+        clock = "det_jupyter.master.service.agents.links.time.monotonic"
+        monkeypatch.setattr(clock, lambda: self.now)
         self.links = AgentLinks()
         self.links.open(AGENT, "s").is_streaming = True
 

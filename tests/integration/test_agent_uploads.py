@@ -13,7 +13,7 @@ import pytest
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.master.http.agent_listener import AgentListener
 from det_jupyter.master.machine.model.events import RecordArrived
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.integration.master_support import AGENT, RUN, Bench, bench_with_trial
 
 

@@ -23,8 +23,8 @@ from det_jupyter.master.delivery.alert_requests import Failure
 from det_jupyter.master.delivery.alerts import Alerts
 from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.machine.model.commands import DeleteExperiment
-from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.stored_alerts import Destination
+from det_jupyter.master.service.storing.addresses import Addresses
+from det_jupyter.master.service.storing.stored_alerts import Destination
 from det_jupyter.storage.directory import remove_tree
 from tests.integration.alerts.support import complete, states, submit
 from tests.integration.master_support import Bench

@@ -174,7 +174,7 @@ def test_the_notebooks_shell_is_refused(notebook: Notebook) -> None:
 
 def test_a_handle_of_an_experiment_is_refused(notebook: Notebook) -> None:
     notebook.run(
-        "from det_jupyter.client.experiment import Experiment\n"
+        "from det_jupyter.client.handles.experiment import Experiment\n"
         "experiment = Experiment.__new__(Experiment)",
         "class Trial:\n    def f(self): return experiment.id",
     )

@@ -19,7 +19,7 @@ from det_jupyter.master.machine.model.events import Event
 from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.master.sampling.samplers import Samplers
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 from tests.unit.master.machine_world import submitted
 
 SEARCHER = {

@@ -12,7 +12,7 @@ import pytest
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client
 from det_jupyter.client.documents import FollowedDocument
-from det_jupyter.client.follow import states
+from det_jupyter.client.following.follow import states
 from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import Delete
 from det_jupyter.errors import NotFound, UsageError

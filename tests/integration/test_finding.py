@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.queries import find_by_name, make_query
+from det_jupyter.client.handles.queries import find_by_name, make_query
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.values.reader import NOTEBOOK

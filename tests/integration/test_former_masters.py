@@ -14,8 +14,8 @@ import pytest
 
 from det_jupyter.contract.messages import State
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.committing.restoring import restore_machine
+from det_jupyter.master.service.storing.store import Store
 from tests.unit.master.machine_invariants import check_machine
 
 FORMER = sorted((Path(__file__).parent / "former_masters").glob("*.jsonl"))

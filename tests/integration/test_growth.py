@@ -17,9 +17,9 @@ from det_jupyter.contract.messages import Capsule, LogQuery
 from det_jupyter.contract.run.output_lines import OutputLines
 from det_jupyter.contract.trial.captured import code_key
 from det_jupyter.master.background.cleanup import sweep
-from det_jupyter.master.service.database import open_database
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.stored_logs import Logs, read_page
+from det_jupyter.master.service.storing.database import open_database
+from det_jupyter.master.service.storing.store import Store
+from det_jupyter.master.service.storing.stored_logs import Logs, read_page
 from tests.integration.master_support import (
     Bench,
     bench_with_trial,

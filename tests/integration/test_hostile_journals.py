@@ -33,7 +33,7 @@ from det_jupyter.contract.run.journal import (
     to_line,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.master.service.journal_records import NEEDED
+from det_jupyter.master.service.reports.journal_records import NEEDED
 from tests.integration.master_support import (
     RUN,
     Bench,

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, importing
-from det_jupyter.client.imported_runs import find_runs
-from det_jupyter.client.importing import Imported, import_runs
+from det_jupyter.client import Client
+from det_jupyter.client.imports import importing
+from det_jupyter.client.imports.imported_runs import find_runs
+from det_jupyter.client.imports.importing import Imported, import_runs
 from det_jupyter.contract.messages import (
     ExperimentView,
     ImportedMetrics,
@@ -24,8 +25,8 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.journal import MetricsReported, Progress, to_line
 from det_jupyter.errors import ConfigError, Conflict
 from tests.integration.master_support import Bench, ask, make_request
-from tests.unit.client.test_imported_runs import write
-from tests.unit.client.test_tfevents import frame, record
+from tests.unit.client.imports.test_imported_runs import write
+from tests.unit.client.imports.test_tfevents import frame, record
 
 
 class Importer:

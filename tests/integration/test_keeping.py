@@ -24,7 +24,7 @@ from det_jupyter.master.background.cleanup import remove_leftovers
 from det_jupyter.master.background.deleting import Removed, delete, remove_files
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment
 from det_jupyter.master.machine.rules.retention import pending_deletions
-from det_jupyter.master.service.restoring import restore_machine
+from det_jupyter.master.service.committing.restoring import restore_machine
 from det_jupyter.storage.directory import DirectoryStorage
 from det_jupyter.storage.globs import check_globs, must_match
 from tests.integration.master_support import (

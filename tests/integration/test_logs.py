@@ -12,9 +12,9 @@ import pytest
 from det_jupyter.contract.messages import LogPage, LogQuery
 from det_jupyter.contract.run.output_lines import OutputLines
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.service import stored_logs
-from det_jupyter.master.service.database import open_database
-from det_jupyter.master.service.stored_logs import read_page
+from det_jupyter.master.service.storing import stored_logs
+from det_jupyter.master.service.storing.database import open_database
+from det_jupyter.master.service.storing.stored_logs import read_page
 from tests.integration.master_support import AGENT, Bench, bench_with_trial, make_text_chunk
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import Conflict
-from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.service.storing.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
 from tests.integration.master_support import (
     AGENT,

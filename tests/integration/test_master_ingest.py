@@ -13,8 +13,8 @@ import pytest
 from det_jupyter.contract.messages import ExperimentQuery, RunReport, State
 from det_jupyter.contract.run.journal import BatchTimings, CheckpointSaved, Record, to_line
 from det_jupyter.errors import Conflict, ProtocolMismatch
-from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.committing.restoring import restore_machine
+from det_jupyter.master.service.storing.store import Store
 from tests.integration.master_support import (
     AGENT,
     RUN,

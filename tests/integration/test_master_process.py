@@ -27,7 +27,7 @@ from det_jupyter.contract.messages import PROTOCOL, MasterInfo, RunReport
 from det_jupyter.contract.run.journal import Record
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master import serve, stopping
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 from tests.fake_engine import FakeEngine
 from tests.integration.master_support import (
     RUN,

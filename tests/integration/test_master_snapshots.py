@@ -11,10 +11,10 @@ import pytest
 from det_jupyter.contract.messages import Activate, Pause, StartGang
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.machine.model.events import Event
-from det_jupyter.master.service.log_patterns import Matcher
-from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.transaction import Transaction
+from det_jupyter.master.service.committing.restoring import restore_machine
+from det_jupyter.master.service.committing.transaction import Transaction
+from det_jupyter.master.service.storing.log_patterns import Matcher
+from det_jupyter.master.service.storing.store import Store
 from tests.unit.master.machine_world import (
     World,
     completed,

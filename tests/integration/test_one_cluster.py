@@ -25,7 +25,7 @@ from det_jupyter.master.background import one_cluster
 from det_jupyter.master.background.bridge import bridge_log
 from det_jupyter.master.background.one_cluster import Cluster
 from det_jupyter.master.machine.model.events import AgentLost, ClustersChanged
-from det_jupyter.master.service.agent_access import outward_address
+from det_jupyter.master.service.agents.agent_access import outward_address
 from tests.integration.cluster_support import A, B, Bridge, node, running
 from tests.integration.master_support import Bench, make_registration, make_request
 

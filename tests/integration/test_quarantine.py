@@ -46,7 +46,7 @@ from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules import placing
 from det_jupyter.master.machine.rules.giving_up import experiment_of
-from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.service.storing.stored_rows import read_metrics
 from det_jupyter.scheduler.decide import Pass
 from det_jupyter.scheduler.model import Request
 from tests.integration.master_support import (

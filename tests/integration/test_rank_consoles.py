@@ -162,7 +162,7 @@ def test_a_page_gets_the_stacks_of_all_ranks_or_of_one(
 def test_a_rank_that_hangs_is_said_beside_the_stacks_of_the_others(
     client: Client, training: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.client.rank._STACK_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("det_jupyter.client.handles.rank._STACK_TIMEOUT_S", 2.0)
     trial = trial_id(training)
     pid = training.trials[0].ranks[1].view.pid
     os.kill(pid, signal.SIGSTOP)  # as with a lock of the interpreter that is never released

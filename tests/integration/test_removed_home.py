@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.client import boards
-from det_jupyter.client.boards import start_board
+from det_jupyter.client.handles import boards
+from det_jupyter.client.handles.boards import start_board
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.run_processes import boards_of
 from det_jupyter.contract.host.tensorboards import Board

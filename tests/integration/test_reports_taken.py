@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.disks import MASTERS
 from det_jupyter.contract.run.journal import BatchMetrics
 from det_jupyter.errors import ProtocolMismatch
-from det_jupyter.master.service.links import SILENT_S
+from det_jupyter.master.service.agents.links import SILENT_S
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -138,7 +138,7 @@ def test_an_agent_that_is_refused_is_a_problem_while_it_tries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("det_jupyter.master.service.links.time.monotonic", lambda: now)
+    monkeypatch.setattr("det_jupyter.master.service.agents.links.time.monotonic", lambda: now)
     bench = Bench(tmp_path / "det.sqlite3")
     old = OtherVersion(protocol=1, version="0.0.1", pid=4711)
     with pytest.raises(ProtocolMismatch):

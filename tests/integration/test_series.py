@@ -20,9 +20,9 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.contract.values.measures import COUNTER
 from det_jupyter.master.background.cleanup import pack_series
-from det_jupyter.master.service import series_packing, stored_series
-from det_jupyter.master.service.series_reading import read_agent, read_trial
-from det_jupyter.master.service.stored_series import Level
+from det_jupyter.master.service.storing import series_packing, stored_series
+from det_jupyter.master.service.storing.series_reading import read_agent, read_trial
+from det_jupyter.master.service.storing.stored_series import Level
 from tests.integration.master_support import (
     AGENT,
     RUN,

@@ -27,7 +27,7 @@ from det_jupyter.master import serve as module
 from det_jupyter.master.background import reader_process
 from det_jupyter.master.background.reader_starter import ReaderStarter
 from det_jupyter.master.serve import has_work, serve
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.integration.master_support import (
     AGENT,
     RUN,

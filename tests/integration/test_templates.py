@@ -15,7 +15,7 @@ from det_jupyter.client import Client
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.errors import ConfigError, DetError, NotFound
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 from tests.integration.master_support import make_client, make_request, master_process
 from tests.problems import said, sentences_of
 

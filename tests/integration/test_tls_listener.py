@@ -14,7 +14,7 @@ from det_jupyter.contract.host import tls_listener
 from det_jupyter.contract.host.pending_connections import PendingConnections
 from det_jupyter.contract.host.tls_listener import TlsListener
 from det_jupyter.master.http.agent_listener import AgentListener
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.integration.test_agent_listener import play
 
 

@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 
 from det_jupyter.errors import NotFound
-from det_jupyter.master.service import tunnels as module
-from det_jupyter.master.service.tunnels import Tunnel, Tunnels
+from det_jupyter.master.service.agents import tunnels as module
+from det_jupyter.master.service.agents.tunnels import Tunnel, Tunnels
 
 PLACE = ("1.1.1", 0)
 

@@ -16,8 +16,8 @@ from det_jupyter.master.background import agent_supervisor
 from det_jupyter.master.background.agent_supervisor import AgentSupervisor, shut_down
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.machine.model.events import Event
-from det_jupyter.master.service.cluster_nodes import AgentNode
-from det_jupyter.master.service.links import SILENT_S
+from det_jupyter.master.service.agents.cluster_nodes import AgentNode
+from det_jupyter.master.service.agents.links import SILENT_S
 from tests.integration.master_support import (
     AGENT,
     RUN,

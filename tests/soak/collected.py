@@ -27,9 +27,9 @@ import psutil
 
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.contract.messages.queries import MAX_COLUMNS
-from det_jupyter.master.service.series_reading import EVER, read_tables
-from det_jupyter.master.service.stored_rows import read_metrics, read_only
-from det_jupyter.master.service.stored_series import owner_of_trial
+from det_jupyter.master.service.storing.series_reading import EVER, read_tables
+from det_jupyter.master.service.storing.stored_rows import read_metrics, read_only
+from det_jupyter.master.service.storing.stored_series import owner_of_trial
 from det_jupyter.pytorch.checkpoints.compare import contents
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE
 from tests.processes import processes_below

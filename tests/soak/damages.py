@@ -20,12 +20,12 @@ from typing import Any
 import torch
 
 from det_jupyter.contract.host.paths import HOME_VARIABLE
-from det_jupyter.master.service.database import open_database
-from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.master.service.series_packing import find_due
-from det_jupyter.master.service.series_packing import pack as packed
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.stored_series import StoredSeries
+from det_jupyter.master.service.committing.restoring import restore_machine
+from det_jupyter.master.service.storing.database import open_database
+from det_jupyter.master.service.storing.series_packing import find_due
+from det_jupyter.master.service.storing.series_packing import pack as packed
+from det_jupyter.master.service.storing.store import Store
+from det_jupyter.master.service.storing.stored_series import StoredSeries
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE
 from tests.soak import shown
 from tests.soak.collected import METADATA, ORIGIN, StoredExperiment, read_experiment, read_home

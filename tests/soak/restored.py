@@ -28,10 +28,10 @@ from det_jupyter.contract.messages import State, Wire
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
 from det_jupyter.master.machine.model.state import Experiment
-from det_jupyter.master.service.progress import ProgressCache
-from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.stored_rows import read_only
+from det_jupyter.master.service.committing.restoring import restore_machine
+from det_jupyter.master.service.storing.progress import ProgressCache
+from det_jupyter.master.service.storing.store import Store
+from det_jupyter.master.service.storing.stored_rows import read_only
 from det_jupyter.master.views.experiment_views import experiment_view
 from tests.soak.shown import Shown, Sighting
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from det_jupyter.client import Client
 from det_jupyter.errors import NotFound
-from det_jupyter.master.service.stored_rows import read_only
+from det_jupyter.master.service.storing.stored_rows import read_only
 
 FILE = "soak/shown.json"  # below a home
 

@@ -26,10 +26,10 @@ from det_jupyter.config.yaml_text import parse_yaml
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.contract.messages.queries import MAX_COLUMNS
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.service.series_reading import EVER, read_tables
-from det_jupyter.master.service.stored_logs import ROW_BYTES
-from det_jupyter.master.service.stored_rows import read_only
-from det_jupyter.master.service.stored_series import owner_of_trial
+from det_jupyter.master.service.storing.series_reading import EVER, read_tables
+from det_jupyter.master.service.storing.stored_logs import ROW_BYTES
+from det_jupyter.master.service.storing.stored_rows import read_only
+from det_jupyter.master.service.storing.stored_series import owner_of_trial
 from det_jupyter.master.views.series_tables import Table, from_bytes
 from tests.soak import shown
 from tests.soak.collected import damaged_blobs

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from jupyter_core.utils import ensure_event_loop
 
 from det_jupyter.client import Client, Experiment, Trial
-from det_jupyter.client.boards import board_of
-from det_jupyter.client.rank import Rank
-from det_jupyter.client.reasons import carry_out
+from det_jupyter.client.handles.boards import board_of
+from det_jupyter.client.handles.rank import Rank
+from det_jupyter.client.handles.reasons import carry_out
 from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import (
     LIFE,

@@ -2,7 +2,7 @@
 
     free      0 ........... floor ............ 1.5 floor .................
     writers     wait          go on writing      those that wait go on
-    master      has also its reserve, half a floor (master/service/reserve.py)
+    master      has also its reserve, half a floor (master/service/committing/reserve.py)
 
 Ranks stop writing while less than a floor is free, so that the master can store what they have
 written, and what users request. The distance to 1.5 floor keeps them from starting and stopping.

@@ -13,7 +13,7 @@ from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.front.verbs.grammar import Call
 
 if TYPE_CHECKING:
-    from det_jupyter.client.experiment import Experiment
+    from det_jupyter.client.handles.experiment import Experiment
 
 START = "det master start"
 
@@ -37,7 +37,7 @@ def shell_call(options: argparse.Namespace) -> Call:
     client = LazyClient(connect if options.verb.starts_master else connect_to_running)
 
     def experiment(number: int) -> Experiment:
-        from det_jupyter.client.experiment import Experiment  # imports what few verbs need
+        from det_jupyter.client.handles.experiment import Experiment  # imports what few verbs need
 
         return Experiment(client, number)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.client.drafts import read_file
-from det_jupyter.client.submission import Prepared, prepare, submit
+from det_jupyter.client.submitting.drafts import read_file
+from det_jupyter.client.submitting.submission import Prepared, prepare, submit
 from det_jupyter.config import ExperimentConfig, merge
 from det_jupyter.contract.messages import Archive
 from det_jupyter.contract.schema.hyperparameters import sample_hparams

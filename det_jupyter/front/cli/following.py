@@ -20,10 +20,10 @@ from typing import Any, cast
 from tqdm import tqdm
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.experiment import Experiment
+from det_jupyter.client.following.log_lines import follow_pages, line_text
 from det_jupyter.client.handle_text import best_text
-from det_jupyter.client.log_lines import follow_pages, line_text
-from det_jupyter.client.reasons import waiting_text
+from det_jupyter.client.handles.experiment import Experiment
+from det_jupyter.client.handles.reasons import waiting_text
 from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import ExperimentView, LogLine, LogQuery, State
 from det_jupyter.contract.values.reader import SHELL

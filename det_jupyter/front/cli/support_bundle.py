@@ -30,8 +30,8 @@ import yaml
 
 from det_jupyter._version import __version__
 from det_jupyter.client.client import Client
-from det_jupyter.client.environment import assigned_values
-from det_jupyter.client.log_lines import line_text, read
+from det_jupyter.client.following.log_lines import line_text, read
+from det_jupyter.client.submitting.environment import assigned_values
 from det_jupyter.connection import announced_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore

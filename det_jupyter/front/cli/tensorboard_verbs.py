@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client.boards import start_board
-from det_jupyter.client.event_files import EventFiles, check_installed, write_event_files
+from det_jupyter.client.handles.boards import start_board
+from det_jupyter.client.imports.event_files import EventFiles, check_installed, write_event_files
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.tensorboards import Board, running_boards
 from det_jupyter.contract.values.text import date

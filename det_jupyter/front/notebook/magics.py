@@ -150,7 +150,7 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
         UsageError: The line is wrong.
         DetError: The verb is refused.
     """
-    from det_jupyter.client.drafts import below_magic
+    from det_jupyter.client.submitting.drafts import below_magic
     from det_jupyter.front.notebook.handles import connection, experiment_handles
     from det_jupyter.front.verbs.experiment_list import with_existing
     from det_jupyter.front.verbs.grammar import Call, HelpShown, parse

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Checkpoint, Experiment, Trial
-from det_jupyter.client.drafts import read_file
 from det_jupyter.client.handle_text import describe_trial
 from det_jupyter.client.requests import make_request
+from det_jupyter.client.submitting.drafts import read_file
 from det_jupyter.contract.messages import ChangeDetails, ChangeResources, ExperimentView, KillTrial
 from det_jupyter.contract.values.text import count, length, size
 from det_jupyter.errors import UsageError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.client.handles.checkpoint import Checkpoint
 from det_jupyter.contract.messages import CheckpointView, DropCheckpoints, ExperimentView
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import count, date, length, size

@@ -7,8 +7,8 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 
 from det_jupyter.client import Client
-from det_jupyter.client.drafts import located
 from det_jupyter.client.requests import make_request
+from det_jupyter.client.submitting.drafts import located
 from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.host import paths

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from det_jupyter.client import Client
-from det_jupyter.client.queries import make_query, to_rows
+from det_jupyter.client.handles.queries import make_query, to_rows
 from det_jupyter.client.tables import to_csv
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows
 from det_jupyter.contract.messages.status import STATUS_WORDS, api_name, with_alarm

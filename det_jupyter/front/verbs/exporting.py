@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from det_jupyter.client import Experiment
-from det_jupyter.client.exports import by_trial
+from det_jupyter.client.handles.exports import by_trial
 from det_jupyter.client.tables import Columns, check_target, write
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.trial.context_dir import unpack_context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.client.importing import Imported, import_runs
+from det_jupyter.client.imports.importing import Imported, import_runs
 from det_jupyter.contract.values.text import count
 from det_jupyter.front.verbs.grammar import Call
 

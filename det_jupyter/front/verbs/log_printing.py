@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from shutil import get_terminal_size
 
-from det_jupyter.client.log_lines import (
+from det_jupyter.client.following.log_lines import (
     TAIL,
     Fetch,
     LogLines,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from html import escape
 
-from det_jupyter.client.drafts import preview_draft
-from det_jupyter.client.submission import read_draft
+from det_jupyter.client.submitting.drafts import preview_draft
+from det_jupyter.client.submitting.submission import read_draft
 from det_jupyter.client.tables import plain_table
 from det_jupyter.contract.messages import PlannedBracket, PreviewView
 from det_jupyter.contract.values.text import (

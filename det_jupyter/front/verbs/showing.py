@@ -8,7 +8,7 @@ from typing import Any
 
 from det_jupyter.client import Comparison, Diagnosis, Experiment
 from det_jupyter.client.client import Client
-from det_jupyter.client.follow import follow_until
+from det_jupyter.client.following.follow import follow_until
 from det_jupyter.client.handle_text import (
     describe_trial,
     ranked,
@@ -16,7 +16,7 @@ from det_jupyter.client.handle_text import (
     state_word,
     varying,
 )
-from det_jupyter.client.reasons import is_queued, reason_text
+from det_jupyter.client.handles.reasons import is_queued, reason_text
 from det_jupyter.client.tables import plain_table
 from det_jupyter.config import FieldHelp, describe, known_keys
 from det_jupyter.config.tree import all_paths

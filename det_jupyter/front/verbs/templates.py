@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import indent
 
 from det_jupyter.client import Client
-from det_jupyter.client.drafts import located
+from det_jupyter.client.submitting.drafts import located
 from det_jupyter.config import check_sanity, read_yaml, to_yaml
 from det_jupyter.contract.values.text import date
 from det_jupyter.errors import ConfigError, Conflict

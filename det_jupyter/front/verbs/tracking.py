@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from det_jupyter.client.environment import tracker_variables
 from det_jupyter.client.requests import make_request
+from det_jupyter.client.submitting.environment import tracker_variables
 from det_jupyter.contract.messages import SendTo, TrackerState
 from det_jupyter.errors import DetError
 from det_jupyter.front.verbs.arguments import yaml_value

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.client.drafts import read_file
+from det_jupyter.client.submitting.drafts import read_file
 from det_jupyter.config import find_conflicts, merge, nested, parse_part
 from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.front.verbs.grammar import Call

@@ -26,7 +26,7 @@ from det_jupyter.engine import Engine
 from det_jupyter.master.background.clusters import Clusters
 from det_jupyter.master.machine.model.events import AgentAway, AgentLost
 from det_jupyter.master.machine.model.state import Agent
-from det_jupyter.master.service.links import SILENT_S
+from det_jupyter.master.service.agents.links import SILENT_S
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)

@@ -78,8 +78,8 @@ async def pack_series(service: Service, now: float) -> None:
     Rows are read and packed in a thread; the event loop only writes, in small transactions.
     """
     # In a thread, as the module imports numpy, which takes long.
-    await asyncio.to_thread(import_module, "det_jupyter.master.service.series_packing")
-    from det_jupyter.master.service.series_packing import find_due, pack, roll_up
+    await asyncio.to_thread(import_module, "det_jupyter.master.service.storing.series_packing")
+    from det_jupyter.master.service.storing.series_packing import find_due, pack, roll_up
 
     path, series = service.store.path, service.store.series
     for key in await asyncio.to_thread(find_due, path, now):

@@ -27,7 +27,7 @@ from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Proble
 from det_jupyter.master.background.bridge import bridge_log
 from det_jupyter.master.background.one_cluster import Cluster, close_agents
 from det_jupyter.master.machine.model.events import AgentLost, ClustersChanged
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from det_jupyter.master.service.pools_file import read_pools, write_clusters
 from det_jupyter.master.service.service import Service
 

@@ -29,7 +29,7 @@ from det_jupyter.contract.messages.disks import UseKind
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
 from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.master.background.cleanup import remove_leftovers, sweep
-from det_jupyter.master.service.reserve import NAME as RESERVE
+from det_jupyter.master.service.committing.reserve import NAME as RESERVE
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import read_metadata
 from det_jupyter.storage.directory import remove_tree

@@ -28,8 +28,8 @@ from det_jupyter.engine.hosting import Demand, Hosting, departed
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.bridge import Bridge, bridge_log, last_line
 from det_jupyter.master.machine.model.events import AgentRemoved
-from det_jupyter.master.service.agent_access import AgentAccess, outward_address
-from det_jupyter.master.service.cluster_nodes import AgentNode
+from det_jupyter.master.service.agents.agent_access import AgentAccess, outward_address
+from det_jupyter.master.service.agents.cluster_nodes import AgentNode
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)

@@ -32,8 +32,8 @@ from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError
 from det_jupyter.master.delivery.programs import run_program
 from det_jupyter.master.service.address_checks import find_webhook, is_users_webhook, resolve
-from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.stored_alerts import Destination
+from det_jupyter.master.service.storing.addresses import Addresses
+from det_jupyter.master.service.storing.stored_alerts import Destination
 
 if TYPE_CHECKING:
     import httpx

@@ -21,10 +21,10 @@ from det_jupyter.errors import NotFound
 from det_jupyter.master.delivery.alert_requests import Failure, send
 from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.machine.model.state import Experiment
-from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.attempts import ALERTS
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.stored_alerts import Destination, StoredAlert, make_news
+from det_jupyter.master.service.storing.addresses import Addresses
+from det_jupyter.master.service.storing.attempts import ALERTS
+from det_jupyter.master.service.storing.stored_alerts import Destination, StoredAlert, make_news
 
 logger = logging.getLogger(__name__)
 

@@ -36,9 +36,9 @@ from det_jupyter.master.service.address_checks import (
     find_order,
     refuse_resolved,
 )
-from det_jupyter.master.service.attempts import TRACKERS
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.tracked import Tracked
+from det_jupyter.master.service.storing.attempts import TRACKERS
+from det_jupyter.master.service.storing.tracked import Tracked
 
 logger = logging.getLogger(__name__)
 

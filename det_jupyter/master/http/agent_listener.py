@@ -33,10 +33,10 @@ from det_jupyter.master.http.routes_tunnels import is_tunnel, tunnel_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
 from det_jupyter.master.machine.model.events import AgentRemoved
-from det_jupyter.master.service.agent_access import AgentAccess, outward_address
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.master.service.agents.agent_access import AgentAccess, outward_address
 from det_jupyter.master.service.connection_checks import ConnectionChecks
 from det_jupyter.master.service.consoles import Consoles
+from det_jupyter.master.service.reports.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)

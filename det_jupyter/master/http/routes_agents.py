@@ -28,7 +28,7 @@ from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.http.routes_uploads import trial_of, trials_on
 from det_jupyter.master.machine.rules.retention import may_read, start_checkpoints
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox
+from det_jupyter.master.service.reports.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage.kinds import folder_at
 

@@ -17,8 +17,8 @@ from det_jupyter.contract.values.addresses import shown
 from det_jupyter.master.delivery.alerts import Alerts
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.stored_alerts import StoredAlert
-from det_jupyter.master.service.stored_rows import readable
+from det_jupyter.master.service.storing.stored_alerts import StoredAlert
+from det_jupyter.master.service.storing.stored_rows import readable
 
 _SHOWN = 100  # deliveries
 

@@ -33,8 +33,8 @@ from det_jupyter.master.machine.rules.configurations import (
     resolve_config,
 )
 from det_jupyter.master.machine.rules.continuing import check_continuable
-from det_jupyter.master.service.log_patterns import check_patterns
 from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.storing.log_patterns import check_patterns
 
 
 def experiment_routes(service: Service) -> APIRouter:

@@ -33,8 +33,8 @@ from det_jupyter.master.http.responses import (
 )
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.stored_logs import read_page
-from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.service.storing.stored_logs import read_page
+from det_jupyter.master.service.storing.stored_rows import read_metrics
 
 WATCH_S = 30.0  # how long an agent takes samples after its series were requested
 _MAX_ITEMS = 500
@@ -222,7 +222,7 @@ def _read_curves(
 
 def _read_series(service: Service, of: Trial | str, query: SeriesQuery) -> Response:
     """Read the series of a trial, or of the agent `of`; called in a thread, as `_read_curves`."""
-    from det_jupyter.master.service.series_reading import read_agent, read_trial
+    from det_jupyter.master.service.storing.series_reading import read_agent, read_trial
 
     path = service.store.path
     if isinstance(of, str):

@@ -27,7 +27,7 @@ from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.service.storing.stored_rows import read_metrics
 from det_jupyter.master.views.forecast import PaceFinder, places_for, preview_view
 from det_jupyter.master.views.search_samples import samples_of
 from det_jupyter.searcher.preview import preview as plan

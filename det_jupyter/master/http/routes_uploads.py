@@ -13,7 +13,7 @@ from det_jupyter.contract.values.bounds import Count
 from det_jupyter.errors import NotFound
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.state import Trial
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, inside, write_part
+from det_jupyter.master.service.reports.checkpoint_inbox import CheckpointInbox, inside, write_part
 from det_jupyter.master.service.service import Service
 
 

@@ -43,7 +43,7 @@ from det_jupyter.contract.values.addresses import (
 )
 from det_jupyter.contract.values.reserved_hosts import why_reserved
 from det_jupyter.errors import DetError, Problem
-from det_jupyter.master.service.addresses import Addresses
+from det_jupyter.master.service.storing.addresses import Addresses
 
 _RESOLVE_S = 5.0
 

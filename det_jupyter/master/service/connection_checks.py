@@ -19,8 +19,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.machine.model.events import AgentsReachable
-from det_jupyter.master.service.agent_access import AgentAccess
-from det_jupyter.master.service.gang_links import link_between
+from det_jupyter.master.service.agents.agent_access import AgentAccess
+from det_jupyter.master.service.agents.gang_links import link_between
 from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)

@@ -30,9 +30,9 @@ from det_jupyter.contract.host.connection_files import (
 from det_jupyter.contract.host.socket_folders import keep_socket_folder, remove_socket_folder
 from det_jupyter.contract.messages import OpenTunnel, RankKernel
 from det_jupyter.errors import DetError, NotFound
-from det_jupyter.master.service.links import AgentLink
+from det_jupyter.master.service.agents.links import AgentLink
+from det_jupyter.master.service.agents.tunnels import Place, Tunnels
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.tunnels import Place, Tunnels
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.text import by_name
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.service.progress import ProgressCache
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.progress import ProgressCache
+from det_jupyter.master.service.storing.store import Store
 from det_jupyter.master.views.experiment_views import (
     Progress,
     experiment_view,

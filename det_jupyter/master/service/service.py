@@ -57,25 +57,25 @@ from det_jupyter.master.machine.rules.configurations import (
 )
 from det_jupyter.master.sampling.samplers import check_sampler
 from det_jupyter.master.service.address_checks import find_problems
-from det_jupyter.master.service.agent_access import AgentAccess
-from det_jupyter.master.service.agent_admission import AgentAdmission
-from det_jupyter.master.service.agent_clock import AgentClock, faults_on_master_clock
-from det_jupyter.master.service.cluster_nodes import ClusterNodes
+from det_jupyter.master.service.agents.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_admission import AgentAdmission
+from det_jupyter.master.service.agents.agent_clock import AgentClock, faults_on_master_clock
+from det_jupyter.master.service.agents.cluster_nodes import ClusterNodes
+from det_jupyter.master.service.agents.gang_links import end_unstarted, with_link
+from det_jupyter.master.service.agents.links import AgentLinks
+from det_jupyter.master.service.committing.reserve import Reserve
+from det_jupyter.master.service.committing.restoring import restore_machine
+from det_jupyter.master.service.committing.transaction import Transaction
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
-from det_jupyter.master.service.facts import Facts
-from det_jupyter.master.service.feed import CommitSignal, Mark
-from det_jupyter.master.service.gang_links import end_unstarted, with_link
-from det_jupyter.master.service.imported_metrics import store_imported
-from det_jupyter.master.service.ingest import rank_of, store_reports
-from det_jupyter.master.service.links import AgentLinks
-from det_jupyter.master.service.log_patterns import Matcher, check_patterns
-from det_jupyter.master.service.quarantine import is_system_error
-from det_jupyter.master.service.reserve import Reserve
-from det_jupyter.master.service.restoring import restore_machine
-from det_jupyter.master.service.run_verdicts import RunVerdicts
-from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.transaction import Transaction
+from det_jupyter.master.service.reports.imported_metrics import store_imported
+from det_jupyter.master.service.reports.ingest import rank_of, store_reports
+from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
+from det_jupyter.master.service.storing.facts import Facts
+from det_jupyter.master.service.storing.feed import CommitSignal, Mark
+from det_jupyter.master.service.storing.log_patterns import Matcher, check_patterns
+from det_jupyter.master.service.storing.quarantine import is_system_error
+from det_jupyter.master.service.storing.store import Store
 
 logger = logging.getLogger(__name__)
 

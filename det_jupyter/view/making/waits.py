@@ -39,7 +39,7 @@ MAX_OWN = 8  # further rows of the experiment
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400
 _SOON_S = 600.0
-# Remedies that a button carries out (client/reasons.py). A kill loses work: users type it.
+# Remedies that a button carries out (client/handles/reasons.py). A kill loses work: users type it.
 _BUTTONS: dict[wire.RemedyVerb, str] = {
     "pause": "Pause",
     "pause_at_once": "End now",

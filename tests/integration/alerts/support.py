@@ -14,8 +14,8 @@ from typing import Any
 from det_jupyter.contract.messages import AlertNews
 from det_jupyter.master.delivery.alert_requests import Failure
 from det_jupyter.master.delivery.alerts import Alerts
-from det_jupyter.master.service.addresses import Addresses
-from det_jupyter.master.service.stored_alerts import Destination
+from det_jupyter.master.service.storing.addresses import Addresses
+from det_jupyter.master.service.storing.stored_alerts import Destination
 from tests.integration.master_support import (
     Bench,
     first_step,

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from det_jupyter.client.environment import with_environment
+from det_jupyter.client.submitting.environment import with_environment
 from det_jupyter.config import parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.errors import ConfigError

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from det_jupyter.client.environment import with_environment
+from det_jupyter.client.submitting.environment import with_environment
 from det_jupyter.config import parse_config
 from det_jupyter.config.tracker_section import Tracker
 from det_jupyter.contract.host.blobs import BlobStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.compare import fetch_trials
+from det_jupyter.client.handles.compare import fetch_trials
 from tests.unit.view.view_samples import curve, experiment, trial
 
 

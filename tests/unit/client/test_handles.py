@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Experiment, Trial
-from det_jupyter.client import experiment as experiment_module
-from det_jupyter.client import trial as trial_module
+from det_jupyter.client.handles import experiment as experiment_module
+from det_jupyter.client.handles import trial as trial_module
 from det_jupyter.contract.messages import (
     EffectiveConfig,
     Reason,
@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import (
     Verdict,
 )
 from det_jupyter.errors import Conflict, NotFound, UsageError
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.view.view_samples import curve, experiment, trial
 
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, importing
-from det_jupyter.client.imported_runs import ImportedRun, RunSet
-from det_jupyter.client.importing import Imported, import_runs
+from det_jupyter.client import Client
+from det_jupyter.client.imports import importing
+from det_jupyter.client.imports.imported_runs import ImportedRun, RunSet
+from det_jupyter.client.imports.importing import Imported, import_runs
 from det_jupyter.contract.messages import ImportedMetrics, ImportExperiment
 from det_jupyter.contract.run.scalars import Scalar
 

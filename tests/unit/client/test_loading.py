@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import det_jupyter.pytorch
-from det_jupyter.client.checkpoint import load_checkpoint
+from det_jupyter.client.handles.checkpoint import load_checkpoint
 from det_jupyter.contract.trial.origin import TRIALS, Origin
 from det_jupyter.integrations import loading
-from tests.unit.client.test_checkpoint_files import stored
+from tests.unit.client.handles.test_checkpoint_files import stored
 
 
 @pytest.mark.parametrize(

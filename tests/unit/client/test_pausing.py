@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.client import follow as module
-from det_jupyter.client.follow import pause_and_wait
+from det_jupyter.client.following import follow as module
+from det_jupyter.client.following.follow import pause_and_wait
 from det_jupyter.contract.messages import ExperimentView, State
 from tests.unit.view.view_samples import experiment
 

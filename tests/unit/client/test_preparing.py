@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.submission import prepare, submit
+from det_jupyter.client.submitting.submission import prepare, submit
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.errors import CaptureError, ConfigError, Problem
 from tests.problems import said
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.front.verbs.cluster_samples import agent, pool, slot
 from tests.unit.view.view_samples import experiment
 

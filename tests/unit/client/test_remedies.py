@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.reasons import carry_out, next_trial
+from det_jupyter.client.handles.reasons import carry_out, next_trial
 from det_jupyter.contract.messages import AllocationState, Remedy
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.errors import Conflict
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.front.verbs.cluster_samples import agent, slot
 from tests.unit.view.view_samples import allocation, experiment, trial
 

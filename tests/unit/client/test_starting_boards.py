@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client import boards
-from det_jupyter.client.boards import start_board
+from det_jupyter.client.handles import boards
+from det_jupyter.client.handles.boards import start_board
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ports import free_port
 from det_jupyter.contract.host.tensorboards import running_boards

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client import Experiment, follow
-from det_jupyter.client.follow import follow_until
+from det_jupyter.client import Experiment
+from det_jupyter.client.following import follow
+from det_jupyter.client.following.follow import follow_until
 from det_jupyter.contract.messages import ExperimentView, HangReport, RankStall, State
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, RankFailed, WaitTimeout
 from det_jupyter.view import ViewState
@@ -144,14 +145,14 @@ def test_an_error_of_a_callback_is_logged(caplog: pytest.LogCaptureFixture) -> N
     def fail(ended: Experiment) -> None:
         raise ValueError("the callback is wrong")
 
-    with caplog.at_level(logging.ERROR, "det_jupyter.client.follow"):
+    with caplog.at_level(logging.ERROR, "det_jupyter.client.following.follow"):
         assert len(called_at_end(Master(over()), fail)) == 1
     assert "the callback at the end of experiment 7" in caplog.text
     assert "the callback is wrong" in caplog.text
 
 
 def test_of_an_experiment_that_is_gone_there_is_no_call(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "det_jupyter.client.follow"):
+    with caplog.at_level(logging.WARNING, "det_jupyter.client.following.follow"):
         assert called_at_end(Gone(), lambda ended: None) == []
     assert "experiment 7 is not followed: there is no experiment 7" in caplog.text
 

@@ -18,7 +18,7 @@ from det_jupyter.front.notebook.handles.templates import templates
 from det_jupyter.front.notebook.submit import from_python
 from det_jupyter.front.verbs.yaml_input import read_overrides
 from tests.problems import said
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.view.view_samples import experiment
 
 CHANGES = {"searcher.max_length.epochs": 3, "slots": 2, "hyperparameters.lr": np.float64(0.5)}

@@ -14,7 +14,7 @@ import cloudpickle
 import pytest
 
 from det_jupyter import core, load_checkpoint
-from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.client.handles.checkpoint import Checkpoint
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin, name_of_class

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Progress
 from det_jupyter.master.machine.model.events import Event
-from det_jupyter.master.service.journal_records import Source, take_record
-from det_jupyter.master.service.run_verdicts import RunVerdicts
+from det_jupyter.master.service.reports.journal_records import Source, take_record
+from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 from det_jupyter.reader.replica import News, Replica
 
 FIRST = "1.1.1"  # the first run of the first trial of the first experiment

@@ -13,7 +13,7 @@ import pytest
 
 from det_jupyter.contract.messages import ClusterView, Series, SeriesPage, SeriesQuery
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.master.service import series_reading
+from det_jupyter.master.service.storing import series_reading
 from det_jupyter.reader import usage_source
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.overview import Overview

@@ -13,7 +13,7 @@ import pytest
 
 from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 from det_jupyter.reader import hub as hubs
 from det_jupyter.reader import tab as tabs
 from det_jupyter.reader.frames import ComparisonArgs, ExperimentArgs, NoArgs, UsageArgs

@@ -16,7 +16,7 @@ from websocket import WebSocketBadStatusException, create_connection
 
 from det_jupyter.contract.host import paths
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 from det_jupyter.reader import program
 from tests.reader_pages import Page
 from tests.reader_starters import StarterProcess, starter_of

@@ -17,9 +17,9 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.commands import Command
 from det_jupyter.master.machine.model.events import Event, ExperimentDeleted
 from det_jupyter.master.machine.model.turn import HandlerFailed
-from det_jupyter.master.service import transaction as transactions
-from det_jupyter.master.service.facts import Facts
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.committing import transaction as transactions
+from det_jupyter.master.service.storing.facts import Facts
+from det_jupyter.master.service.storing.store import Store
 from det_jupyter.reader import replica as module
 from det_jupyter.reader.replica import News, Replica
 from tests.unit.master.machine_world import (

@@ -22,7 +22,7 @@ from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import Event, ExperimentDeleted
 from det_jupyter.master.service.current_views import Views
-from det_jupyter.master.service.stored_rows import read_metrics
+from det_jupyter.master.service.storing.stored_rows import read_metrics
 from det_jupyter.master.views.metric_curves import to_curves
 from det_jupyter.reader.experiment_source import (
     QUEUE_FRONT,

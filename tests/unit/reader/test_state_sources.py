@@ -21,8 +21,8 @@ from det_jupyter.reader.list_sources import (
 from det_jupyter.reader.live_document import Source
 from det_jupyter.reader.overview import Overview
 from det_jupyter.reader.replica import Replica
-from tests.unit.client.test_compare import Master as Compared
-from tests.unit.client.test_compare import ended
+from tests.unit.client.handles.test_compare import Master as Compared
+from tests.unit.client.handles.test_compare import ended
 from tests.unit.master.machine_world import completed, exited, registered, running, submitted
 from tests.unit.reader.reader_world import World as RealWorld
 from tests.unit.reader.reader_world import losses

@@ -17,7 +17,7 @@ from det_jupyter.reader.live_document import Following
 from det_jupyter.reader.master_connection import MasterConnection
 from det_jupyter.reader.tab import CHANGING, READ_ONLY, Questions, Tab
 from det_jupyter.view import ViewState, build_view_state
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.view.view_cluster_samples import cluster, entry, pool, reason
 from tests.unit.view.view_samples import experiment, trial
 

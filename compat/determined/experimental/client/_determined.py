@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from det_jupyter.client import Client
-from det_jupyter.client.drafts import read_file
-from det_jupyter.client.queries import make_query
-from det_jupyter.client.submission import prepare, submit
+from det_jupyter.client.handles.queries import make_query
+from det_jupyter.client.submitting.drafts import read_file
+from det_jupyter.client.submitting.submission import prepare, submit
 from det_jupyter.connection import connect
 from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint

@@ -12,8 +12,8 @@ from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
 from det_jupyter.client.calls import explains_arguments, methods_explain_arguments
-from det_jupyter.client.compare import fetch_experiments, numbers_to_compare
-from det_jupyter.client.queries import Words, find_by_name, make_query, to_rows
+from det_jupyter.client.handles.compare import fetch_experiments, numbers_to_compare
+from det_jupyter.client.handles.queries import Words, find_by_name, make_query, to_rows
 from det_jupyter.client.requests import When
 from det_jupyter.client.tables import Rows
 from det_jupyter.contract.messages import ExperimentRows, ExperimentView, Sort, State

@@ -1,8 +1,8 @@
 """The live view of one experiment in this kernel: one widget, updated by a background thread.
 
-The thread follows the experiment's document (client/documents.py), each version of which is the
-widget's state. It acknowledges a version only after a pause, so the reader makes no more of them
-than are shown.
+The thread follows the experiment's document (client/documents.py), each version of which
+is the widget's state. It acknowledges a version only after a pause, so the reader makes no more of
+them than are shown.
 
 The notebook file contains a picture of the view, which needs no kernel. It is rendered again when
 the state changes, once a minute, and at the end, and sent in two ways: as an update of each

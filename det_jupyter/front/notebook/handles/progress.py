@@ -11,7 +11,7 @@ from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
 from det_jupyter.client import Client
-from det_jupyter.client.reasons import waiting_text
+from det_jupyter.client.handles.reasons import waiting_text
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.front.notebook.handles.live import display_forms
 from det_jupyter.view import HangNews, ViewState, WaitingNews

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.client.drafts import read_file
+from det_jupyter.client.submitting.drafts import read_file
 from det_jupyter.config import parse_part, read_changes
 from det_jupyter.contract.messages import TemplateView
 from det_jupyter.front.notebook.handles import connection

@@ -12,7 +12,7 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from det_jupyter.client.calls import explains_arguments
-from det_jupyter.client.drafts import lay_over, read_file, with_template
+from det_jupyter.client.submitting.drafts import lay_over, read_file, with_template
 from det_jupyter.config import Reading, read_yaml, try_changes
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from det_jupyter.client.calls import explains_arguments
-from det_jupyter.client.drafts import preview_draft
 from det_jupyter.client.requests import make_request
+from det_jupyter.client.submitting.drafts import preview_draft
 from det_jupyter.config import parse_part
 from det_jupyter.contract.messages import PreviewRequest, PreviewView
 from det_jupyter.contract.schema.hyperparameters import sample_hparams

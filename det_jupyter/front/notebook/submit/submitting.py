@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client
-from det_jupyter.client.code_checks import find_code_problems
-from det_jupyter.client.drafts import Draft, below_magic, with_template
-from det_jupyter.client.environment import assigned_variables, find_unset, with_environment
-from det_jupyter.client.submission import (
+from det_jupyter.client.submitting.code_checks import find_code_problems
+from det_jupyter.client.submitting.drafts import Draft, below_magic, with_template
+from det_jupyter.client.submitting.environment import (
+    assigned_variables,
+    find_unset,
+    with_environment,
+)
+from det_jupyter.client.submitting.submission import (
     capsule_of,
     find_open_storage,
     find_slot_problems,

@@ -28,7 +28,7 @@ from det_jupyter.contract.run.journal import (
     to_line,
 )
 from det_jupyter.errors import Conflict
-from det_jupyter.master.service.checkpoint_inbox import CheckpointInbox, write_part
+from det_jupyter.master.service.reports.checkpoint_inbox import CheckpointInbox, write_part
 from tests.integration.agent_support import make_plan
 
 CREDENTIALS = AgentCredentials(agent="b", url="https://127.0.0.1:1", certificate="", token="t")
@@ -281,7 +281,7 @@ def test_first_checkpoint_of_an_experiment_is_sent_with_a_notice_of_size_and_tim
         now[0] += 2.5
         write_part(*given)
 
-    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", write_slowly)
+    monkeypatch.setattr(f"{CheckpointInbox.__module__}.write_part", write_slowly)
     clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
     monkeypatch.setattr(uploads_module, "time", clock)
     uploads = OfRun()

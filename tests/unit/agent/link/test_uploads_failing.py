@@ -22,7 +22,7 @@ from det_jupyter.contract.run.journal import (
     parse_line,
     to_line,
 )
-from det_jupyter.master.service.checkpoint_inbox import write_part
+from det_jupyter.master.service.reports.checkpoint_inbox import write_part
 from tests.unit.agent.link.test_uploads import (
     STEP,
     Master,
@@ -46,7 +46,7 @@ def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
-    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", full)
+    monkeypatch.setattr("det_jupyter.master.service.reports.checkpoint_inbox.write_part", full)
     uploads, ended = OfRun(), to_line(RunEnded(at=3.0, reason="completed", steps_completed=1))
     uploads.run.exited = GangExited(allocation_id="1.1.1", at=4.0, exit_codes={0: 0})
     assert upload(uploads, STEP, save(own_folder, "u1", a="a"), ended) == [parse_line(STEP)]
@@ -74,7 +74,9 @@ def test_upload_waits_for_room_on_the_masters_disk_while_the_run_lives(
 
     monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
     monkeypatch.setattr(uploads_module, "_PAUSES_S", (0.01, 0.01))
-    monkeypatch.setattr("det_jupyter.master.service.checkpoint_inbox.write_part", full_twice)
+    monkeypatch.setattr(
+        "det_jupyter.master.service.reports.checkpoint_inbox.write_part", full_twice
+    )
     line = save(own_folder, "u1", a="a")
     (record,) = upload(uploads, line)
     assert isinstance(record, CheckpointSaved)

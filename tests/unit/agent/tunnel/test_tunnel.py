@@ -24,7 +24,7 @@ from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.agent.tunnel.part import open_part
 from det_jupyter.contract.messages import GangLink
 from det_jupyter.errors import DetError, LaunchError
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 
 ID = "1.1.1"
 SECRET = "5e" * 32

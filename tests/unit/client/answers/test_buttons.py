@@ -9,15 +9,15 @@ import pytest
 
 from det_jupyter.client.answers import answering
 from det_jupyter.client.answers.answering import answer, carry_out_command
-from det_jupyter.client.rank import Rank
-from det_jupyter.client.trial import Trial
-from det_jupyter.client.trial_orders import Trace, Traces
+from det_jupyter.client.handles.rank import Rank
+from det_jupyter.client.handles.trial import Trial
+from det_jupyter.client.handles.trial_orders import Trace, Traces
 from det_jupyter.contract.host.tensorboards import Board
 from det_jupyter.contract.messages import Reason, Remedy, RemedyVerb, State, TraceView
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.errors import Conflict
 from det_jupyter.view.making.waits import _BUTTONS
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.view.view_cluster_samples import cluster, entry
 from tests.unit.view.view_samples import allocation, experiment, trial
 

@@ -21,7 +21,7 @@ from det_jupyter.contract.host import paths, socket_folders
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.socket_folders import socket_folder
 from det_jupyter.errors import CaptureError, DetError
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.storing.store import Store
 
 STRANGER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -298,7 +298,7 @@ runpy.run_module("det_jupyter.master", run_name="__main__")
 
 
 def test_a_folder_for_checkpoints_that_every_user_can_change_is_named(tmp_path: Path) -> None:
-    from det_jupyter.client.submission import find_open_storage
+    from det_jupyter.client.submitting.submission import find_open_storage
 
     lab = tmp_path / "lab"
     lab.mkdir()

@@ -11,7 +11,7 @@ import numpy
 import pytest
 import torch
 
-from det_jupyter.client.exports import timing_columns
+from det_jupyter.client.handles.exports import timing_columns
 from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.messages import TimingsView
 from det_jupyter.contract.run.journal import BatchTimings, StepTimes, parse_line, to_line

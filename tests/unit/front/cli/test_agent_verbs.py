@@ -14,7 +14,7 @@ import pytest
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import DetError
 from det_jupyter.front.cli.agent_verbs import find_problem, own_credentials
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.unit.front.cli.conftest import Typed
 
 

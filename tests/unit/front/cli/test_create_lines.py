@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import RoomForecast, TemplateView
 from det_jupyter.errors import ConfigError
 from det_jupyter.front.cli import connecting, create
 from det_jupyter.front.cli.create import run_locally
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.front.cli.conftest import Shell, Typed
 from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
 from tests.unit.view.view_samples import experiment, trial

@@ -305,7 +305,9 @@ def test_all_that_is_wrong_with_a_previewed_file_comes_together(
 def test_changes_that_can_be_read_are_made_before_problems_are_listed(
     det: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.client.submission.find_slot_problems", lambda *_, **__: [])
+    monkeypatch.setattr(
+        "det_jupyter.client.submitting.submission.find_slot_problems", lambda *_, **__: []
+    )
     file = tmp_path / "search.yaml"
     file.write_text("entrypoint: m:A\nsearcher: {name: single, metric: x}\nmax_restarts: x\n")
     said = det(f"e create {file} --config searcher.max_length.batches=3 --config oops")

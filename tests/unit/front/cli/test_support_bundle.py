@@ -20,7 +20,7 @@ from det_jupyter.front.cli import support_bundle
 from det_jupyter.front.cli.redacting import REMOVED, Redactor
 from det_jupyter.front.cli.support_bundle import _Collected, _tail, bundle
 from det_jupyter.front.verbs.grammar import Call
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
 from tests.unit.front.verbs.finding_samples import rows_found
 from tests.unit.view.view_samples import checkpoint, experiment, trial

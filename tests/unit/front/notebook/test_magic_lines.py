@@ -15,7 +15,7 @@ from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.front.notebook.handles import connection, experiment_handles
 from det_jupyter.front.notebook.magics import DetMagics, RefusedExperiment
 from det_jupyter.front.notebook.submit import contexts, preview_and_local, submitting
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.front.verbs.finding_samples import rows_found
 from tests.unit.view.view_samples import experiment, trial
 

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.error import StdinNotImplementedError
 
 from det_jupyter.client import Client, Trial
-from det_jupyter.client.experiment import Experiment
+from det_jupyter.client.handles.experiment import Experiment
 from det_jupyter.contract.messages import (
     MAX_LINES,
     Delete,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.importing import Imported
+from det_jupyter.client.imports.importing import Imported
 from det_jupyter.contract.messages import TemplateView
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import ConfigError

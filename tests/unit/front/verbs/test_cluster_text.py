@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.reasons import reason_page, reason_text
+from det_jupyter.client.handles.reasons import reason_page, reason_text
 from det_jupyter.contract.messages import DeviceFault, State
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.front.notebook.handles.slots_and_queue import queue_page, slots_page, tables_page

@@ -13,7 +13,7 @@ import pytest
 
 import det_jupyter
 from det_jupyter.client import Client
-from det_jupyter.client.queries import find_by_name, make_query
+from det_jupyter.client.handles.queries import find_by_name, make_query
 from det_jupyter.client.requests import to_moment
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows
 from det_jupyter.contract.values.reader import NOTEBOOK

@@ -15,7 +15,7 @@ import pytest
 from det_jupyter.contract.messages import AgentCheck, ConnectionsChecked, Cut, PeerMeasured
 from det_jupyter.errors import DetError
 from det_jupyter.master.service import connection_checks
-from det_jupyter.master.service.agent_access import AgentAccess
+from det_jupyter.master.service.agents.agent_access import AgentAccess
 from det_jupyter.master.service.connection_checks import ConnectionChecks, find_problems
 from det_jupyter.master.service.service import Service
 

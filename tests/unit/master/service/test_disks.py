@@ -11,9 +11,9 @@ from det_jupyter.contract.host import disk_space
 from det_jupyter.contract.host.disk_space import Room
 from det_jupyter.contract.messages import CheckpointView, DiskReading, DiskStatus
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
-from det_jupyter.master.service import reserve as reserve_module
+from det_jupyter.master.service.committing import reserve as reserve_module
+from det_jupyter.master.service.committing.reserve import Reserve
 from det_jupyter.master.service.disks import Disks, disks_of, recent_writes
-from det_jupyter.master.service.reserve import Reserve
 
 MB, GB = 10**6, 10**9
 

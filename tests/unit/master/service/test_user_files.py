@@ -13,7 +13,7 @@ from det_jupyter.config.trackers import TrackersFile, read_trackers
 from det_jupyter.contract.host import paths
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.service.pools_file import read_pools
-from det_jupyter.master.service.user_file import UserFile
+from det_jupyter.master.service.storing.user_file import UserFile
 
 
 def _problems_of_pools() -> list[str]:

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from det_jupyter.client.reasons import shown_verdict
+from det_jupyter.client.handles.reasons import shown_verdict
 from det_jupyter.contract.messages import Cause, Verdict
 from det_jupyter.contract.messages.verdicts import VerdictKind
 from det_jupyter.contract.messages.views import Divergence

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Comparison
-from det_jupyter.client.compare import fetch_experiments
+from det_jupyter.client.handles.compare import fetch_experiments
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import NotFound
@@ -24,8 +24,8 @@ from det_jupyter.front.notebook.handles.experiment_handles import (
     enliven_page,
     live_view,
 )
-from tests.unit.client.test_compare import Master as Compared
-from tests.unit.client.test_compare import ended
+from tests.unit.client.handles.test_compare import Master as Compared
+from tests.unit.client.handles.test_compare import ended
 from tests.unit.front.notebook.handles.test_live import over
 
 VIEW = "application/vnd.jupyter.widget-view+json"

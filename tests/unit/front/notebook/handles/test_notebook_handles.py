@@ -14,7 +14,7 @@ from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperi
 from det_jupyter.front.notebook.handles.progress import WaitProgress
 from det_jupyter.view import ViewState
 from tests.unit.client.documents_fake import state_of
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.client.test_wait_for_end import Master, over
 from tests.unit.front.verbs.cluster_samples import reason
 from tests.unit.view.view_samples import allocation, experiment, trial

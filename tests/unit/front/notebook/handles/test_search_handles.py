@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.drafts import located
 from det_jupyter.client.handle_text import ranked
+from det_jupyter.client.submitting.drafts import located
 from det_jupyter.config import read_yaml
 from det_jupyter.contract.messages import (
     AllocationState,

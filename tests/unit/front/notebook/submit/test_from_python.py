@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.drafts import Draft
+from det_jupyter.client.submitting.drafts import Draft
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.front.notebook.submit import from_python
 from det_jupyter.front.notebook.submit.caller import Caller

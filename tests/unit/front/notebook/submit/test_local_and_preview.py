@@ -17,7 +17,7 @@ from det_jupyter.front.notebook.submit.preview_and_local import preview, preview
 from det_jupyter.front.verbs.grammar import parse
 from det_jupyter.pytorch import PyTorchTrial
 from tests.problems import said
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.front.notebook.handles.test_search_handles import preview_of
 
 CONFIG = {

@@ -20,7 +20,7 @@ from det_jupyter.front.notebook.submit.from_python import submit
 from det_jupyter.front.notebook.submit.submitting import dry_run, submit_cell
 from det_jupyter.front.verbs.grammar import parse
 from tests.problems import said
-from tests.unit.client.test_experiment import Wired
+from tests.unit.client.handles.test_experiment import Wired
 from tests.unit.front.notebook.submit.test_checks import Net as Trial
 from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
 from tests.unit.view.view_samples import experiment, trial

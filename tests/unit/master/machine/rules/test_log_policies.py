@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.config import notices, parse_config
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of, policy_label
-from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
+from det_jupyter.master.service.storing.log_patterns import Matcher, find_pattern_problems
 from tests.problems import said
 from tests.unit.master.machine_world import make_config
 

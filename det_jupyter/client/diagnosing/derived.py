@@ -1,0 +1,165 @@
+"""Temporary experiments with the code of another one, for `diagnose` and `verify_resume`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from det_jupyter.client.client import Client
+from det_jupyter.config import merge_variables
+from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State
+from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
+from det_jupyter.view import ViewState
+
+_END_S = 30.0  # time for a killed experiment to end, and for a deletion
+_POLL_S = 0.1
+
+_LAUNCHERS = ("det_jupyter.launch.", "determined.launch.")
+
+
+class TemporaryExperiment(Protocol):
+    """What these functions need of a handle on an experiment."""
+
+    id: int
+
+    @property
+    def view(self) -> ExperimentView:
+        """Everything that the master stores of it."""
+
+    def wait(self, timeout: float | None = None, *, on_tick: Callable[[ViewState], None]) -> State:
+        """Block until it has ended; raise if it ended with an error."""
+
+    def kill(self) -> None:
+        """End it now."""
+
+    def delete(self, *, ask: bool) -> None:
+        """Delete it."""
+
+
+def check_class(view: ExperimentView, verb: str, why: str) -> None:
+    """Raise a ConfigError unless the entrypoint is a PyTorchTrial class, or may be one.
+
+    Functions and commands have training loops of their own. An imported name passes, also after a
+    launcher's --trial: whether it is a class is only found out in the ranks.
+
+    Args:
+        verb: The method that needs a class.
+        why: What it needs the class for, as the end of the message.
+    """
+    name = view.capsule.entrypoint
+    kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
+    meaning = parse_entrypoint(name)
+    if isinstance(meaning, Program | Command) and not _trains_class(meaning):
+        kind = "command"
+    if kind != "class":
+        raise ConfigError(
+            [f"{verb}: the entrypoint {name} is a {kind}, expected a PyTorchTrial class: {why}"]
+        )
+
+
+def _trains_class(meaning: Program | Command) -> bool:
+    """Return whether a program is one of our launchers, with a trial class to train."""
+    return (
+        isinstance(meaning, Program)
+        and meaning.target.startswith(_LAUNCHERS)
+        and "--trial" in meaning.args
+    )
+
+
+def derive(
+    view: ExperimentView,
+    changes: dict[str, Any],
+    *,
+    hparams: dict[str, Any],
+    max_length: dict[str, int],
+    variables: Sequence[str] = (),
+    sources: bool = True,
+) -> CreateExperiment:
+    """Return the request for an experiment of one trial with the code of another one.
+
+    Args:
+        changes: Top-level keys of the configuration that replace the original's.
+        variables: `NAME=value`, added to the ranks' environment.
+        sources: Start from the same checkpoint as the original, if it has one.
+    """
+    config = view.config
+    searcher = config["searcher"]
+    kept = ["metric", "smaller_is_better"]
+    kept += ["source_trial_id", "source_checkpoint_uuid"] if sources else []
+    environment = config.get("environment") or {}
+    given = environment.get("environment_variables") or []
+    single = {
+        "hyperparameters": hparams,
+        "searcher": {
+            "name": "single",
+            "max_length": max_length,
+            **{key: searcher[key] for key in kept if searcher.get(key) is not None},
+        },
+        "environment": {
+            **environment,
+            "environment_variables": merge_variables(given, list(variables))
+            if variables
+            else given,
+        },
+    }
+    return CreateExperiment(
+        config=config | single | changes,
+        capsule=view.capsule,
+        python=view.python,
+        cwd=view.cwd,
+        notebook=view.notebook,
+        parent_id=view.id,
+        is_quiet=True,
+    )
+
+
+def remove(client: Client, experiments: Sequence[TemporaryExperiment], verb: str) -> None:
+    """Delete the experiments, and wait until they are deleted.
+
+    A failure is printed, not raised: the result of the check must not be lost.
+    """
+    try:
+        for experiment in experiments:
+            _wait_for_state(client, experiment.id, lambda state: state.is_terminal)
+            experiment.delete(ask=False)
+        for experiment in experiments:
+            _wait_for_state(client, experiment.id, lambda state: state is State.DELETE_FAILED)
+    except DetError as error:
+        sys.stderr.write(f"{verb}: its runs are not all deleted: {error}\n")
+
+
+def _wait_for_state(client: Client, experiment_id: int, is_it: Callable[[State], bool]) -> None:
+    """Wait until `is_it` returns True for the experiment's state, or the experiment is deleted."""
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        try:
+            if is_it(client.experiment(experiment_id).state):
+                return
+        except NotFound:
+            return
+        time.sleep(_POLL_S)
+    raise WaitTimeout(f"experiment {experiment_id} is still there after {_END_S:g} s")
+
+
+class ProgressLine:
+    """A line of output that is rewritten in place."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def show(self, text: str) -> None:
+        """Replace the line's text."""
+        if text != self._text:
+            sys.stdout.write(f"\r{text.ljust(len(self._text))}")
+            sys.stdout.flush()
+            self._text = text
+
+    def close(self) -> None:
+        """Erase the line; the cursor stays at its beginning. Idempotent."""
+        if self._text:
+            sys.stdout.write("\r" + " " * len(self._text) + "\r")
+            sys.stdout.flush()
+            self._text = ""

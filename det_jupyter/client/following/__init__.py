@@ -1,0 +1,1 @@
+"""Documents, logs and hangs of what runs, followed until they end."""

@@ -1,0 +1,1 @@
+"""Handles on experiments, trials, ranks and checkpoints, and what they print."""

@@ -1,0 +1,1 @@
+"""Runs of other libraries, read from files and servers."""

@@ -1,0 +1,1 @@
+"""From a configuration and code to a request for an experiment."""

@@ -1,0 +1,1 @@
+"""What agents report becomes rows and events."""
