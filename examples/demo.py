@@ -16,12 +16,12 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
-from det_jupyter.client import Client, Follower
+from det_jupyter.client import Client
+from det_jupyter.client.follow import states
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import ExperimentView, RankView
+from det_jupyter.contract.messages import ExperimentView
 from det_jupyter.errors import DetError
-from det_jupyter.view.live import LiveExperiment
 
 SOURCE = Path(__file__).with_name("quickstart.ipynb")
 EXECUTED = Path(__file__).parents[1] / "build" / "quickstart-executed.ipynb"
@@ -35,7 +35,7 @@ def main() -> int:
     print(f"Running {SOURCE.name}: real digits, one trial on {WANTED_SLOTS} slots.")
     client = connect_with_slots()
     before = {view.id for view in client.experiments()}
-    ranks: dict[int, RankView] = {}
+    ranks: dict[int, tuple[str, str]] = {}
     watcher = threading.Thread(target=_watch, args=(client, before, ranks), daemon=True)
     watcher.start()
     try:
@@ -89,33 +89,34 @@ def _newest(client: Client, before: set[int]) -> ExperimentView | None:
     return client.experiment(new[-1]) if new else None
 
 
-def _watch(client: Client, before: set[int], ranks: dict[int, RankView]) -> None:
-    """Draw a progress bar for the notebook's experiment, and note which ranks it had."""
+def _watch(client: Client, before: set[int], ranks: dict[int, tuple[str, str]]) -> None:
+    """Draw a progress bar for the experiment, and note devices and backends of its ranks."""
     while (view := _newest(client, before)) is None:
         time.sleep(0.1)
     bar = tqdm(total=1000, bar_format="{desc} {percentage:3.0f}% |{bar:40}| [{elapsed}]{postfix}")
-
-    def show(live: LiveExperiment) -> None:
-        experiment = live.experiment
-        for trial in experiment.trials:
-            if trial.allocation is not None:
-                ranks.update({rank.rank: rank for rank in trial.allocation.ranks if rank.backend})
-            if trial.latest_metric is not None:
-                metric = experiment.config["searcher"]["metric"]
-                bar.set_postfix_str(f" {metric} {trial.latest_metric:.4f}", refresh=False)
-        bar.set_description_str(f"Experiment {experiment.id} “{experiment.name}”", refresh=False)
-        bar.update(round(1000 * experiment.progress) - bar.n)  # drawn at most ten times a second
-
-    Follower(client, view.id, show).start().thread.join()
+    for state in states(client, view.id):
+        if state is None:
+            continue
+        for trial in state["trials"]:
+            if trial["backend"]:
+                backend = trial["backend"]
+                ranks.update({r["rank"]: (r["device"], backend) for r in trial["ranks"]})
+            if trial["latest"] is not None:
+                metric = state["checkpoints"]["metric"]
+                bar.set_postfix_str(f" {metric} {trial['latest']:.4f}", refresh=False)
+        bar.set_description_str(f"Experiment {state['id']} “{state['name']}”", refresh=False)
+        bar.update(round(1000 * state["progress"]) - bar.n)
     bar.close()
 
 
-def _report(view: ExperimentView, ranks: dict[int, RankView], path: Path, seconds: float) -> int:
+def _report(
+    view: ExperimentView, ranks: dict[int, tuple[str, str]], path: Path, seconds: float
+) -> int:
     accuracy = view.trials[0].best_metric if view.trials else None
-    backends = sorted({rank.backend for rank in ranks.values()})
+    backends = sorted({backend for _, backend in ranks.values()})
     print(f"Experiment {view.id}: {view.state} {view.message}".rstrip())
     print(f"Accuracy: {accuracy:.4f}" if accuracy is not None else "Accuracy: none reported")
-    print(f"Ranks:    {len(ranks)} ({', '.join(rank.device for rank in ranks.values())})")
+    print(f"Ranks:    {len(ranks)} ({', '.join(device for device, _ in ranks.values())})")
     print(f"Backend:  {', '.join(backends)}")
     print(f"Notebook: {path}")
     print(f"Took:     {seconds:.1f} s (the master stays, warm: python -m det_jupyter.master stop)")

@@ -103,7 +103,6 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     "core": {"": {"ranks", "timings"}, "ranks": set(), "timings": set()},
     "scheduler": {"": set(), "reasons": {""}},
     "view": {
-        "": set(),
         "model": set(),
         "making": {"model"},
         "forms": {"making", "model"},

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from det_jupyter.client.compare import Comparison as Comparison
     from det_jupyter.client.diagnosis_result import Diagnosis as Diagnosis
     from det_jupyter.client.experiment import Experiment as Experiment
-    from det_jupyter.client.follow import Follower as Follower
     from det_jupyter.client.rank import ExecutionError as ExecutionError
     from det_jupyter.client.rank import Rank as Rank
     from det_jupyter.client.trial import Trial as Trial
@@ -26,7 +25,6 @@ _MODULES = {
     "Diagnosis": "diagnosis_result",
     "ExecutionError": "rank",
     "Experiment": "experiment",
-    "Follower": "follow",
     "Rank": "rank",
     "Trial": "trial",
 }

@@ -14,6 +14,7 @@ from det_jupyter.config import merge_variables
 from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State, TrialView
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
+from det_jupyter.view import ViewState
 
 _END_S = 30.0  # time for a killed experiment to end, and for a deletion
 _POLL_S = 0.1
@@ -30,7 +31,7 @@ class TemporaryExperiment(Protocol):
     def view(self) -> ExperimentView:
         """Everything that the master stores of it."""
 
-    def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> State:
+    def wait(self, timeout: float | None = None, *, on_tick: Callable[[ViewState], None]) -> State:
         """Block until it has ended; raise if it ended with an error."""
 
     def kill(self) -> None:

@@ -23,8 +23,7 @@ from det_jupyter.diagnosis.gains import in_turns
 from det_jupyter.diagnosis.recipe_results import Measured, build_rows, skipped_remedy
 from det_jupyter.diagnosis.recipes import AS_IS, Recipe
 from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
-from det_jupyter.view import WaitingNews
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import ViewState, WaitingNews
 
 _GROUP = "rehearsal"  # group of the metrics that a run reports
 _LEAST_TIMED_S = 1.0  # the ranks flush their timings about twice a second
@@ -165,7 +164,7 @@ class DiagnosisRuns:
 
     def _wait(self, experiment: TemporaryExperiment, recipe: Recipe, left_s: float) -> State:
         try:
-            return experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
+            return experiment.wait(left_s, on_tick=lambda state: self._show(recipe, state))
         except RankFailed:
             [trial] = experiment.view.trials
             if trial.divergence and not trial.failure:
@@ -192,12 +191,13 @@ class DiagnosisRuns:
         if recipe.is_alone and (size := hparams_of(self._plan, recipe).get("global_batch_size")):
             details[recipe.name] = f"global_batch_size: {size}, as much for a slot (weak scaling)"
 
-    def _show(self, recipe: Recipe, live: LiveExperiment) -> None:
+    def _show(self, recipe: Recipe, state: ViewState) -> None:
         """Update the progress line; a new reason to wait is printed above it."""
-        if reason := self._news.line(live.experiment, live.reasons):
+        if reason := self._news.line(state):
             self._line.close()
             sys.stdout.write(f"{reason}\n")
-        trained = sum(trial.steps_completed for trial in live.experiment.trials)
-        phase = "waits" if live.reasons else length({"batches": trained}) if trained else "starts"
+        trained = sum(trial["steps_completed"] for trial in state["trials"])
+        is_queued = any(trial["status"] == "queued" for trial in state["trials"])
+        phase = "waits" if is_queued else length({"batches": trained}) if trained else "starts"
         run = f"{VERB}: run {self._runs} of {self._planned}, {recipe.title}"
         self._line.show(f"{run}: {phase}")

@@ -64,7 +64,7 @@ from det_jupyter.contract.messages import (
     Unarchive,
 )
 from det_jupyter.errors import Conflict, DetError, NotFound, UsageError
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import ViewState
 
 
 class ShownConfig(EffectiveConfig):
@@ -195,13 +195,13 @@ class Experiment:
         self,
         timeout: float | None = None,
         *,
-        on_tick: Callable[[LiveExperiment], None] = lambda live: None,
+        on_tick: Callable[[ViewState], None] = lambda state: None,
     ) -> State:
         """Block until it has ended, and return its state; an interrupt does not end it.
 
         Args:
             timeout: Seconds after which a WaitTimeout (a TimeoutError) is raised.
-            on_tick: Called a few times a second with a current copy.
+            on_tick: Called a few times a second with what its view shows.
 
         Raises:
             RankFailed: It ended with an error; the message has the rank's traceback.

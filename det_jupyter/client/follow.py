@@ -12,7 +12,7 @@ from typing import cast
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import state_word
 from det_jupyter.contract.messages import ExperimentView, Pause, State
-from det_jupyter.errors import Conflict, DetError, RankFailed, WaitTimeout
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable, RankFailed, WaitTimeout
 from det_jupyter.view import ViewState
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.2
 _FIRST_LOOK_S = 0.05
 _AGAIN_S = 0.5
+_SILENT_S = 30.0  # of what runs there is a version every 10 s
 
 
 def states(client: Client, experiment_id: int) -> Generator[ViewState | None, None, None]:
@@ -49,14 +50,30 @@ def follow_until(
 ) -> None:
     """Block until an experiment has ended, `is_enough` of it, or `timeout` seconds have passed."""
     deadline = float("inf") if timeout is None else time.monotonic() + timeout
+    before, heard_at = None, time.monotonic()
     with closing(states(client, experiment_id)) as followed:
         for state in followed:
+            now = time.monotonic()
             if state is not None:
                 on_tick(state)
                 if is_enough(state):
                     return
-            if time.monotonic() > deadline:
+            if state is not before:
+                before, heard_at = state, now
+            elif now > heard_at + _SILENT_S:
+                heard_at = now
+                if _has_ended(client, experiment_id):
+                    return
+            if now > deadline:
                 return
+
+
+def _has_ended(client: Client, experiment_id: int) -> bool:
+    """Ask the master, as its reader says nothing."""
+    try:
+        return client.experiment(experiment_id).state.is_terminal
+    except MasterUnreachable:
+        return False
 
 
 def wait_for_end(

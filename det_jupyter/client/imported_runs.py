@@ -1,7 +1,8 @@
 """Runs of other tools, as they are found: folders of TensorBoard's event files, and MLflow.
 
     given                                       runs
-    a folder or an event file                   each folder that has event files is a run
+    a folder or an event file                   each folder that has event files is a run; they
+                                                are read by the package tensorboard
     a folder mlruns, an SQLite file, a URI      those of MLflow, by its client: the package mlflow
 
 TensorBoard's `add_hparams` makes a folder within that of its run, named by the time, which has the
@@ -23,7 +24,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
-from det_jupyter.client.tfevents import read_event_file
+from det_jupyter.client.event_files import check_installed
 from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS, open_address
 from det_jupyter.contract.run.scalars import Scalar
 from det_jupyter.contract.values.addresses import (
@@ -91,7 +92,8 @@ def find_runs(given: str) -> list[RunSet]:
 
     Raises:
         ConfigError: There are none; the message says what was looked for.
-        DetError: MLflow is needed and not installed, or cannot be reached.
+        DetError: The package tensorboard or MLflow is needed and not installed, or MLflow cannot
+            be reached.
     """
     if "://" in given:
         return _of_mlflow(given, _shown(given))
@@ -156,6 +158,9 @@ def _name_of(folder: Path, root: Path) -> str:
 
 
 def _read_run(folder: Path, files: Sequence[Path], root: Path, remarks: list[str]) -> ImportedRun:
+    check_installed()
+    from det_jupyter.client.tfevents import read_event_file
+
     run = ImportedRun(name=_name_of(folder, root), scalars=[])
     for file in files:
         try:

@@ -25,9 +25,10 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.resources import command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.diagnosis.sentences import TOO_EARLY
-from det_jupyter.errors import Conflict, NotFound
+from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.view.forms.verdict_card import verdict_html, verdict_lines
 from det_jupyter.view.making.trial_view import build_verdict
+from det_jupyter.view.model.slots_and_queue import Wait
 
 
 class ShownReason(Reason):
@@ -54,6 +55,17 @@ def reason_text(reason: Reason, reader: Reader) -> str:
         lines.append(f"    • {remedy.text}")
         lines += [f"        {line}" for line in command_lines(remedy, reader)]
     return "\n".join(lines)
+
+
+def waiting_text(client: Client, wait: Wait | None, reader: Reader) -> str:
+    """Return `wait` with its remedies as commands of `reader`; "" if the trial waits no more."""
+    if wait is None:
+        return ""
+    try:
+        reason = client.reason(wait["trial_id"])
+    except DetError:  # of a deleted trial, or while the master restarts
+        return ""
+    return "" if reason.position is None else reason_text(reason, reader)
 
 
 def reason_page(reason: Reason) -> str:

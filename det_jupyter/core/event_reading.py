@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from det_jupyter.contract.host.own_threads import start_own
 from det_jupyter.contract.run.journal import MetricsReported, Notice, Progress
-from det_jupyter.contract.run.scalars import EPOCHS, Scalar, records_of
+from det_jupyter.contract.run.scalars import ARGUMENTS, EPOCHS, Scalar, records_of, scalars_in
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.metric_names import MetricNames
 from det_jupyter.core.timings.after_import import after_import
@@ -43,7 +43,6 @@ NOTICE = (
 _HELD_S = 0.5
 _WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
 _CSV_LOGGERS = ("lightning.fabric.loggers.csv_logs", "lightning_fabric.loggers.csv_logs")
-_ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArguments
 
 
 class Logged(NamedTuple):
@@ -60,20 +59,14 @@ def scalars_of(event: Any) -> Iterator[Scalar]:
         for name, number in event.values.items():
             with suppress(TypeError, ValueError):  # a text in a CSV file
                 yield Scalar(name, event.step, float(number), event.at)
-        return
-    for value in event.summary.value:
-        if value.HasField("simple_value"):
-            yield Scalar(value.tag, event.step, value.simple_value, event.wall_time)
-        elif value.metadata.plugin_data.plugin_name == "scalars":
-            numbers = value.tensor.float_val or value.tensor.double_val
-            if len(numbers) == 1:
-                yield Scalar(value.tag, event.step, numbers[0], event.wall_time)
+    else:
+        yield from scalars_in(event)
 
 
 def length_in(event: Any) -> tuple[float, float] | None:
     """Return the length in transformers' TrainingArguments: steps, or else epochs; None: none."""
     for value in () if isinstance(event, Logged) else event.summary.value:
-        if value.tag == _ARGUMENTS:
+        if value.tag == ARGUMENTS:
             with suppress(ValueError, TypeError, LookupError):
                 arguments = json.loads(value.tensor.string_val[0])
                 steps = max(0.0, arguments["max_steps"])

@@ -2,7 +2,8 @@
 
 `serve` is run at every `%load_ext`, and mostly a master is running already. So the lock is taken
 first, before anything but the standard library is imported; then the agent is started, which takes
-longest to be ready; then everything else.
+longest to be ready; then everything else. Before it opens anything or starts a thread, it forks
+the process from which its readers are forked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import DetError
 
+READER = "det_jupyter.reader.program:run"
 _LOCK_S = 20.0  # how long another master may take to start or to exit
 
 
@@ -59,9 +61,11 @@ def _serve(options: argparse.Namespace) -> int:
     paths.master_file().unlink(missing_ok=True)  # left by a master that was killed
     engine = LocalEngine(_simulated_agents(), starts=not options.no_agent)
     engine.keep(connected=())
+    from det_jupyter.master.background.reader_starter import reader_starter
     from det_jupyter.master.serve import serve
 
-    serve(engine)
+    with reader_starter(READER) as starter:
+        serve(engine, starter)
     return 0
 
 

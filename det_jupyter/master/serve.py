@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -34,6 +34,7 @@ from det_jupyter.master.background.consult import consult
 from det_jupyter.master.background.deleting import delete
 from det_jupyter.master.background.disks import DiskWatch
 from det_jupyter.master.background.reader_process import ReaderProcess
+from det_jupyter.master.background.reader_starter import ReaderStarter
 from det_jupyter.master.background.tracking import LOG as TRACKERS_LOG
 from det_jupyter.master.background.tracking import Tracking
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
@@ -57,7 +58,6 @@ from det_jupyter.master.service.store import Store
 logger = logging.getLogger(__name__)
 
 IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
-READER: Sequence[str] = (sys.executable, "-m", "det_jupyter.reader")
 _IDLE_HOURS = 12.0
 _IDLE_CHECK_S = 60.0
 _BACKLOG = 2048  # connections that wait until the reader has been started
@@ -66,18 +66,20 @@ _FILE_CHECK_S = 1.0
 _CLOCK_CHECK_S = 1.0
 
 
-def serve(engine: Engine) -> None:
+def serve(engine: Engine, starter: ReaderStarter) -> None:
     """Run the master until it is asked to stop or has been idle for long.
 
     Args:
         engine: Starts agents; it may have started them already.
+        starter: Starts readers.
     """
     _write_log()
     service = _open_service(engine)
     try:
         with _loopback_socket() as listener, _loopback_socket() as readers:
             readers.listen(_BACKLOG)
-            program = _Program(service, AgentSupervisor(service, engine), listener, readers)
+            supervisor = AgentSupervisor(service, engine)
+            program = _Program(service, supervisor, listener, readers, starter)
             asyncio.run(program.run())
     finally:
         service.close()
@@ -136,6 +138,7 @@ class _Program:
         supervisor: Keeps its agents running.
         listener: The socket at which it serves.
         readers: The socket at which its reader does.
+        starter: Starts readers.
     """
 
     def __init__(
@@ -144,11 +147,12 @@ class _Program:
         supervisor: AgentSupervisor,
         listener: socket.socket,
         readers: socket.socket,
+        starter: ReaderStarter,
     ) -> None:
         self._service = service
         self._listener = listener
         self._info = _describe_master(listener, readers, service.default_storage)
-        self._reader = ReaderProcess(readers, self._info.token, READER)
+        self._reader = ReaderProcess(readers, self._info.token, starter)
         service.commits.call(self._reader.tell_commit)
         access = self._access = service.access
         self._agent_listener = AgentListener(service, access, self._info.data_dir)

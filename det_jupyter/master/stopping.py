@@ -2,7 +2,7 @@
 
     orderly    the master kills running trials, stores how they ended, and dismisses the agent; if
                an agent has no master, one is started for that
-    forced     agent, readers and processes of runs that are left are terminated and killed
+    forced     agent, TensorBoards and processes of runs that are left are terminated and killed
 
 Processes are identified as in host/processes.py (decision 17): those that hold a lock of the home,
 those that belong to its folder of runs, and our programs whose working folder is that of its data:
@@ -29,10 +29,10 @@ from det_jupyter.connection import (
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of, is_locked
 from det_jupyter.contract.host.run_processes import (
+    boards_of,
     kill_processes_below,
     pids_below,
     programs_of,
-    viewers_of,
 )
 from det_jupyter.contract.host.rundir import RunDir, runs_root
 from det_jupyter.contract.host.tensorboards import running_boards
@@ -136,7 +136,7 @@ def _is_agent_running() -> bool:
 
 
 def _force_end() -> list[str]:
-    """Terminate or kill agent, ranks, TensorBoards and readers; return those that were running.
+    """Terminate or kill agent, ranks and TensorBoards; return those that were running.
 
     Raises:
         DetError: Some of them do not end.
@@ -156,9 +156,8 @@ def _force_end() -> list[str]:
         left += [f"a process of a run (pid {pid})" for pid in survivors]
     for board in running_boards():
         (ended if board.end() else left).append(f"TensorBoard {board.id} (pid {board.pid})")
-    # A reader whose master was killed while it was frozen, and boards whose files were removed.
-    for name, process in viewers_of(paths.data_dir()):
-        (ended if process.end(_AGENT_S) else left).append(f"{name} (pid {process.pid})")
+    for process in boards_of(paths.data_dir()):  # whose files were removed
+        (ended if process.end(_AGENT_S) else left).append(f"TensorBoard (pid {process.pid})")
     if left:
         raise DetError(
             f"not everything has ended; still running: {', '.join(left)}. It was killed and does "

@@ -54,7 +54,6 @@ class Hub:
         replica: The master's state.
         path: The master's database.
         connection: By which agents are asked to take samples.
-        problem: Why no documents can be made; "": they can.
     """
 
     def __init__(
@@ -63,10 +62,8 @@ class Hub:
         path: Path,
         connection: MasterConnection,
         *,
-        problem: str = "",
         linger_s: float = _LINGER_S,
     ) -> None:
-        self._problem = problem
         self._replica = replica
         self._linger_s = linger_s
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-document")
@@ -81,10 +78,8 @@ class Hub:
         """Return the document of this name and arguments; make it if it does not exist.
 
         Raises:
-            UsageError: Too many experiments are followed, or no documents can be made.
+            UsageError: Too many experiments are followed.
         """
-        if self._problem:
-            raise UsageError(self._problem)
         key = f"{name} {args.model_dump_json()}"
         if key not in self._documents:
 

@@ -13,7 +13,6 @@ import errno
 import hmac
 import logging
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Iterable
@@ -57,13 +56,10 @@ class Reader:
     Args:
         token: The master's.
         path: The master's database.
-        version: The master's. A reader of another one, which was installed since the master
-            started, might handle the master's events otherwise: it makes no documents.
     """
 
-    def __init__(self, token: str, path: Path, version: str) -> None:
+    def __init__(self, token: str, path: Path) -> None:
         self._token = token
-        self.master = _state_of_master(version)
         self.sockets: set[Socket] = set()
         self.is_used = asyncio.Event()  # a socket was open since it was cleared
         most_files, _ = raise_file_limit()
@@ -71,7 +67,7 @@ class Reader:
         self.instance = uuid.uuid4().hex
         connection = MasterConnection()
         self.replica = Replica(path)
-        self.hub = Hub(self.replica, path, connection, problem=self.master.problem)
+        self.hub = Hub(self.replica, path, connection)
         self.questions = Questions(connection, self.hub.state)
 
     def is_authorized(self, authorization: str) -> bool:
@@ -84,7 +80,7 @@ class Reader:
             instance=self.instance,
             version=__version__,
             protocol=PAGE_PROTOCOL,
-            master=self.master,
+            master=MasterState(state="running", version=__version__),
         )
         return to_text(**hello.model_dump())
 
@@ -98,17 +94,6 @@ class Reader:
     def close(self) -> None:
         self.hub.close()
         self.questions.close()
-
-
-def _state_of_master(version: str) -> MasterState:
-    if version == __version__:
-        return MasterState(state="running", version=version)
-    command = f"{sys.executable} -m det_jupyter.master restart"
-    problem = (
-        f"the running master is det_jupyter {version}, and {__version__} was installed since; "
-        f"`{command}` replaces the master by one of this version, and what trains goes on"
-    )
-    return MasterState(state="mismatch", version=version, problem=problem, command=command)
 
 
 class Socket(WebSocketHandler):

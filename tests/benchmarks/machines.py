@@ -32,7 +32,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import SetPools
 from tests.benchmarks import machines_ray as rival
-from tests.benchmarks.start_latency import config, first_step_at, trial_source
+from tests.benchmarks.start_latency import config, moments_of_ranks, trial_source
 from tests.e2e.test_remote_agents import Node
 from tests.processes import det_home, wait_until
 from tests.trials import submit
@@ -72,15 +72,14 @@ def start(client: Client, folder: Path) -> float:
     """Return the seconds from before the capture to the first step of a fresh trial."""
     began_at = time.time()
     experiment = submit(client, settings(3), trial_source(folder), cwd=folder)
-    seconds = first_step_at(client, experiment) - began_at
-    wait_until(lambda: experiment.state.is_terminal, "it has ended")
-    return seconds
+    [chief, _] = moments_of_ranks(experiment, folder)
+    return chief["first step"] - began_at
 
 
 def attach(client: Client, folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     """Return seconds until a console's first answer, and until that of a further question."""
     experiment = submit(client, settings(10**6), trial_source(folder), cwd=folder)
-    first_step_at(client, experiment)
+    wait_until(lambda: any(t.steps_completed for t in experiment.view.trials), "it trains")
     wait_until(lambda: len(experiment.trial.ranks) == 2, "both ranks are there")
     firsts: list[float] = []
     others: list[float] = []

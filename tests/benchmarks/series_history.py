@@ -38,6 +38,7 @@ from det_jupyter.contract.messages import (
     SystemSample,
     SystemSampled,
 )
+from det_jupyter.contract.messages.curves import most_points
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.contract.values.measures import GPU, HOST, PARTS, PROCESS
 from det_jupyter.master.background.cleanup import pack_series
@@ -224,7 +225,9 @@ def ask(home: Path, hours: float) -> dict[str, float]:
             return lambda: client.series(1, asked)
 
         calls = {
-            "curves of a trial of 1e6 points": lambda: client.curves(1, max_points=8000),
+            "a trial of 1e6 points opened (view)": lambda: client.curves(
+                1, max_points=most_points(1) // 2
+            ),
             "its metrics, 600 columns": trial("metrics", axis="batches"),
             "its metrics, a 100th of them": trial(
                 "metrics", axis="batches", since=500_000, until=510_000

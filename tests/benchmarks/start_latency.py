@@ -39,7 +39,8 @@ from typing import Any
 
 import psutil
 
-from det_jupyter.client import Client, Experiment, Follower
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import State
 from tests.benchmarks import bare_fork_server as bare
 from tests.benchmarks.bare_fork_server import STAGES
 from tests.benchmarks.quick import arguments
@@ -75,7 +76,8 @@ class Clock:  # notes the moments of a rank; read from the capsule with everythi
         run = os.path.dirname(os.readlink("/proc/self/fd/1"))  # where this rank's output goes
         self.moments["decide"] = os.stat(f"{run}/plan.json").st_mtime_ns / 1e9
         with open(f"{run}/journal-{rank}") as journal:
-            self.moments["fork"] = json.loads(journal.readline())["at"]
+            at = {record["kind"]: record["at"] for record in map(json.loads, journal)}
+        self.moments |= {"fork": at["rank_started"], "first step": at.get("first_step")}
         with open(f"{folder}/moments-{rank}", "w") as file:
             json.dump(self.moments, file)
 
@@ -147,18 +149,15 @@ def ours(client: Client, folder: Path) -> Start:
     captured = capture_trial(client, "FirstStepTrial", trial_source(folder), folder)
     captured_at = time.time()
     experiment = create(client, config(batches=3), captured, folder)
-    first_step = first_step_at(client, experiment)
-    wait_until(lambda: experiment.state.is_terminal, "it has ended")
-    view = experiment.view
-    ranks = [json.loads((folder / f"moments-{rank}").read_text()) for rank in range(2)]
+    ranks = moments_of_ranks(experiment, folder)
     moments = {
         "capture": captured_at,
-        "submit": view.trials[0].created_at,
+        "submit": experiment.view.trials[0].created_at,
         **{name: max(rank[name] for rank in ranks) for name in IN_RANKS},
-        "first step": first_step,
+        "first step": ranks[0]["first step"],
     }
     since = {name: moment - began_at for name, moment in moments.items()}
-    return Start(first_step - began_at, since)
+    return Start(since["first step"], since)
 
 
 def floor(server: subprocess.Popen[str]) -> dict[str, float]:
@@ -192,18 +191,12 @@ def lengths(ends: Sequence[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def first_step_at(client: Client, experiment: Experiment) -> float:
-    seen: list[float] = []
-
-    def note(live: Any) -> None:
-        for trial in live.experiment.trials:
-            if trial.allocation is not None and trial.allocation.first_step_at is not None:
-                seen.append(trial.allocation.first_step_at)
-
-    Follower(client, experiment.id, note).start().thread.join(timeout=60)
-    if not seen:
+def moments_of_ranks(experiment: Experiment, folder: Path) -> list[dict[str, float]]:
+    """Wait until an experiment has ended; return what its ranks wrote down, the chief's first."""
+    wait_until(lambda: experiment.state.is_terminal, "it has ended")
+    if experiment.state is not State.COMPLETED:
         raise RuntimeError(f"no first step: {experiment!r} {experiment.view.message}")
-    return seen[0]
+    return [json.loads((folder / f"moments-{rank}").read_text()) for rank in range(2)]
 
 
 def cold(folder: Path) -> float:
@@ -212,7 +205,8 @@ def cold(folder: Path) -> float:
         started_at = time.time()
         client = home.client()
         experiment = submit(client, config(batches=3), trial_source(folder), cwd=folder)
-        seconds = first_step_at(client, experiment) - started_at
+        [chief, _] = moments_of_ranks(experiment, folder)
+        seconds = chief["first step"] - started_at
         client.session.close()
     return seconds
 

@@ -18,17 +18,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from playwright.sync_api import Page
 
 from det_jupyter.client import Client
 from det_jupyter.client.answers.answering import series_answer
-from det_jupyter.client.follow import fetch
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import GangStarted, RankProcess, SeriesPage, SlotView
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
-from det_jupyter.view import ViewState, build_view_state
+from det_jupyter.view import ViewState
 from tests.benchmarks import series_history
 from tests.benchmarks.quick import arguments
 from tests.browser.gallery import page_of
@@ -233,10 +232,9 @@ def traffic(page: Page) -> dict[str, float]:
 
 def opened(page: Page, client: Client) -> dict[str, float]:
     """Return how long a trial of many points takes to open, with a real master's answers."""
-    fetch(client, 1)  # the master's first answer imports what it needs
+    client.document("experiments").fetch()  # starts the reader
     began = time.monotonic()
-    live = fetch(client, 1)
-    state = build_view_state(live.experiment, list(live.curves.values()), [], time.time())
+    state = cast(ViewState, client.document("experiment", experiment_id=1).fetch())
     built = time.monotonic() - began
     page.expose_function(
         "askKernel", lambda message: series_answer(client, 1, message).model_dump()

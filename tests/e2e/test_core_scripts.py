@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.client.follow import fetch
 from det_jupyter.contract.messages import State
 from tests.e2e.test_scripts import fail, printed, start
 
@@ -132,12 +131,16 @@ def test_of_two_values_of_a_step_the_last_is_in_the_curve_and_both_are_in_the_da
     client: Client, tmp_path: Path
 ) -> None:
     experiment = start(client, tmp_path, "python3 train.py", {"train.py": TWICE})
-    live = fetch(client, experiment.id)  # follows from now on
+    document = client.document("experiment", experiment_id=experiment.id)
+    document.fetch()  # its curves grow from now on
     assert experiment.wait() == State.COMPLETED
-    for item in client.items(experiment.id, after=live.seq):
-        live.apply(item)
-    for found in (experiment.curves(), live.curves.values()):
-        curves = {each.name: (each.steps, each.values) for each in found}
+    shown = {
+        chart["title"]: (series["steps"], series["values"])
+        for chart in document.fetch()["charts"]
+        for series in chart["series"]
+    }
+    returned = {each.name: (each.steps, each.values) for each in experiment.curves()}
+    for curves in (shown, returned):
         assert curves == {"loss": ([4, 8], [0.125, 1.0]), "gain": ([4, 8], [-0.125, -0.75])}
     table = experiment.metrics()
     losses = table[table.metric == "loss"]

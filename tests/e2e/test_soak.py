@@ -9,19 +9,23 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_jupyter.master.service.database import open_database
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome, det_home, wait_until
 from tests.soak.collected import Interval, StoredExperiment, StoredTrial
 from tests.soak.damages import ELEVEN, MORE, Copy, copy_of, judge, pack
 from tests.soak.faults import CELLS, Fault, draw
 from tests.soak.judge import differences
+from tests.soak.restored import wrong_sightings
+from tests.soak.shown import FILE, look
 from tests.soak.soak import SIMULATED, Soak
 from tests.soak.tables import TABLES
+from tests.soak.walk import changed_shown, changes
 
 pytestmark = pytest.mark.e2e
 
@@ -159,22 +163,48 @@ def test_packed_times_are_read_as_well(soak: Soak, home: DetHome, tmp_path: Path
         assert judge(copy, expected) == []
 
 
+def test_a_trial_may_have_runs_without_progress(soak: Soak, home: DetHome, tmp_path: Path) -> None:
+    expected = soak.expected["class"]
+    with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
+        copy.execute("DELETE FROM progress")
+        assert not any("series_runs" in line for line in judge(copy, expected))
+
+
 @pytest.mark.parametrize(
-    ("state", "told"),
-    [("DELETING", []), ("COMPLETED", ["the feed has an unknown experiment 99"])],
+    ("statement", "told"),
+    [
+        (
+            "INSERT INTO feed (at, kind, experiment_id, json) "
+            "SELECT max(at), 'experiment', 99, '{}' FROM feed",
+            "feed has an unknown experiment 99",
+        ),
+        ("INSERT INTO progress VALUES (99, 1, 0.5)", "progress has an unknown trial 99"),
+    ],
 )
-def test_what_stays_of_a_deleted_experiment_is_its_last_item(
-    soak: Soak, home: DetHome, tmp_path: Path, state: str, told: list[str]
+def test_nothing_stays_of_a_deleted_experiment(
+    soak: Soak, home: DetHome, tmp_path: Path, statement: str, told: str
 ) -> None:
     expected = soak.expected["class"]
     with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
-        copy.execute(
-            "INSERT INTO feed (at, kind, experiment_id, is_passing, is_whole, json) "
-            "SELECT (SELECT max(at) FROM feed), kind, 99, is_passing, is_whole, "
-            f"json_set(json, '$.id', 99, '$.state', '{state}') FROM feed "
-            "WHERE kind = 'experiment' AND is_whole LIMIT 1"
-        )
-        assert judge(copy, expected) == told
+        copy.execute(statement)
+        assert told in judge(copy, expected)
+
+
+def test_what_a_master_has_shown_is_held_against_the_events_up_to_then(
+    soak: Soak, home: DetHome
+) -> None:
+    client, data = home.client(), home.path / "data"
+    sighting = wait_until(
+        lambda: look(client, data, soak.expected["class"].id), "no event is stored meanwhile"
+    )
+    client.session.close()
+    assert list(wrong_sightings(data, [sighting])) == []
+    earlier = replace(sighting, seq=sighting.seq - 1)
+    state = "experiment 1: the master shows state COMPLETED, and ACTIVE by the events up to "
+    assert any(line.startswith(state) for line in wrong_sightings(data, [earlier]))
+    later = replace(sighting, seq=sighting.seq + 1)
+    lost = f"the master shows event {later.seq}, which is lost"
+    assert list(wrong_sightings(data, [later])) == [lost]
 
 
 def test_each_column_is_judged_or_says_why_it_is_not(tmp_path: Path) -> None:
@@ -195,6 +225,33 @@ def test_a_damage_is_found(soak: Soak, home: DetHome, tmp_path: Path, name: str)
 
 
 @pytest.mark.long
+def test_each_value_that_is_judged_is_found_if_it_is_another(
+    soak: Soak, home: DetHome, tmp_path: Path
+) -> None:
+    expected, unseen = soak.expected["class"], []
+
+    def is_found(copy: Copy) -> bool:
+        try:
+            return bool(judge(copy, expected))
+        except (ValueError, LookupError):  # it cannot be read: the soak ends
+            return True
+
+    with copy_of(home.path, tmp_path / "copy", expected.id) as copy:
+        for change in changes(database_of(copy)):
+            change.make(database_of(copy))
+            unseen += [change.what] * (not is_found(copy))
+            change.make(database_of(copy), back=True)
+        assert judge(copy, expected) == []
+        kept = copy.home / FILE
+        before = kept.read_text()
+        for what, text in changed_shown(kept, expected.id):
+            kept.write_text(text)
+            unseen += [what] * (not is_found(copy))
+            kept.write_text(before)
+    assert unseen == []
+
+
+@pytest.mark.long
 def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(soak: Soak) -> None:
     left = FAULTS
     while left:  # on a busy computer an experiment may be over before all of them
@@ -203,6 +260,7 @@ def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(soak: Soak) -> 
     report = soak.finish()
     assert report.problems == []
     assert set(report.faults) == set(FAULTS)
+    assert report.sightings > 0
 
 
 def test_faults_are_drawn_from_the_seed_and_some_freezes_are_long() -> None:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from det_jupyter.client import Client
-from det_jupyter.contract.messages import RankView
 from det_jupyter.errors import ConfigError
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import ViewState
+from det_jupyter.view.model.trial_state import Trial
 from tests.processes import DetHome, det_home
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
 NUM_DEVICES = torch.cuda.device_count()
 
@@ -30,18 +30,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
         yield running
 
 
-def run(client: Client, slots: int) -> list[RankView]:
-    """Train on that many slots; return the ranks as they were while it ran."""
-    experiment = submit(client, small_config(resources={"slots_per_trial": slots}))
-    ranks: dict[int, RankView] = {}
+def run(client: Client, slots: int) -> Trial:
+    """Train on that many slots; return the trial as it was while it ran."""
+    experiment = submit(client, slow(0.02, resources={"slots_per_trial": slots}))
+    running: list[Trial] = []
 
-    def note(live: LiveExperiment) -> None:
-        for trial in live.experiment.trials:
-            if trial.allocation is not None:
-                ranks.update({rank.rank: rank for rank in trial.allocation.ranks if rank.backend})
+    def note(state: ViewState) -> None:
+        running.extend(trial for trial in state["trials"] if trial["backend"])
 
     assert experiment.wait(on_tick=note) == "COMPLETED"
-    return [ranks[rank] for rank in sorted(ranks)]
+    return running[-1]
 
 
 def test_slots_are_the_cuda_devices(home: DetHome) -> None:
@@ -51,15 +49,15 @@ def test_slots_are_the_cuda_devices(home: DetHome) -> None:
 
 
 def test_one_rank_trains_on_its_device(home: DetHome) -> None:
-    (rank,) = run(home.client(), slots=1)
-    assert rank.device == "cuda:0"
+    (rank,) = run(home.client(), slots=1)["ranks"]
+    assert rank["device"] == "cuda:0"
 
 
 @pytest.mark.skipif(NUM_DEVICES < 2, reason="there are not two CUDA devices")
 def test_two_ranks_talk_over_nccl(home: DetHome) -> None:
-    ranks = run(home.client(), slots=2)
-    assert [rank.backend for rank in ranks] == ["nccl", "nccl"]
-    assert [rank.device for rank in ranks] == ["cuda:0", "cuda:1"]
+    trial = run(home.client(), slots=2)
+    assert trial["backend"] == "nccl"
+    assert [rank["device"] for rank in trial["ranks"]] == ["cuda:0", "cuda:1"]
 
 
 def test_more_slots_than_devices_are_refused(home: DetHome) -> None:

@@ -56,7 +56,7 @@ from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_logs import read_page
 from tests.forks import Fork, fork_source
-from tests.processes import processes_of, wait_until
+from tests.processes import DetHome, wait_until
 from tests.unit.master.machine_invariants import check_machine
 
 AGENT = "here"
@@ -410,7 +410,4 @@ def master_process(home: Path) -> Iterator[MasterProcess]:
     finally:
         if master.is_running:
             master.end()
-        left = processes_of(home)
-        for process in left:
-            process.kill()
-        assert not left, f"processes left behind: {left}"
+        DetHome(home).assert_nothing_left()

@@ -1,8 +1,7 @@
-"""A reader that says who it is to everyone who connects, and a master that starts it.
+"""Readers that say who they are to everyone who connects, and a master that starts one.
 
-As a program: `reader_stand_in.py KIND -m det_jupyter.reader`; the last words are those by which a
-reader is found. Kinds: `usual`; `stubborn` does not end with its input or by SIGTERM; `broken`
-ends with status 1, and `leaving` with 0, before they accept anything.
+Kinds: `usual`; `stubborn` does not end with its master or by SIGTERM; `broken` ends with status 1,
+and `leaving` with 0, before they accept anything.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ import os
 import select
 import signal
 import socket
-import sys
 from typing import Any
 
 
-def command_of(kind: str) -> tuple[str, ...]:
-    """Return the command line of a kind of stand-in."""
-    return (sys.executable, __file__, kind, "-m", "det_jupyter.reader")
+def target_of(kind: str) -> str:
+    """Return a kind of stand-in as the starter has it."""
+    return f"{__name__}:{kind}"
 
 
 def ask(url: str) -> dict[str, Any]:
@@ -38,31 +36,44 @@ def ask(url: str) -> dict[str, Any]:
 
 def serve_with_stand_in() -> int:
     """Be a master whose reader is the usual stand-in."""
-    from det_jupyter.master import serve
-    from det_jupyter.master.__main__ import main
+    from det_jupyter.master import __main__ as program
 
-    serve.READER = command_of("usual")
-    return main()
+    program.READER = target_of("usual")
+    return program.main()
 
 
-def _run(kind: str) -> int:
-    print(kind, "was started", flush=True)
-    if kind in ("broken", "leaving"):
-        return int(kind == "broken")
-    if kind == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    line = b""
-    while not line.endswith(b"\n"):
-        line += os.read(0, 1)
-    settings = json.loads(line)
-    listener = socket.socket(fileno=settings["socket"])
-    inputs: list[Any] = [listener, 0] if kind == "usual" else [listener]
+def broken(token: str, listener: socket.socket, commits: socket.socket) -> None:
+    """Fail."""
+    leaving(token, listener, commits)
+    raise SystemExit(1)
+
+
+def leaving(token: str, listener: socket.socket, commits: socket.socket) -> None:
+    """End at once."""
+    print("a reader was started", flush=True)
+
+
+def usual(token: str, listener: socket.socket, commits: socket.socket) -> None:
+    """Say who it is until the master ends."""
+    _serve(token, listener, commits, [listener, commits])
+
+
+def stubborn(token: str, listener: socket.socket, commits: socket.socket) -> None:
+    """Say who it is for ever."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _serve(token, listener, commits, [listener])
+
+
+def _serve(
+    token: str, listener: socket.socket, commits: socket.socket, inputs: list[socket.socket]
+) -> None:
+    print("a reader was started", flush=True)
     num_commits = 0
     while True:
         ready, _, _ = select.select(inputs, [], [])
-        if 0 in ready:
-            if not (wakes := os.read(0, 65536)):
-                return 0
+        if commits in ready:
+            if not (wakes := commits.recv(65536)):
+                return
             num_commits += len(wakes)
         elif ready:
             connection, _ = listener.accept()
@@ -70,13 +81,9 @@ def _run(kind: str) -> int:
                 "pid": os.getpid(),
                 "session": os.getsid(0),
                 "folder": os.getcwd(),
-                "token": settings["token"],
+                "token": token,
                 "nodelay": listener.proto == socket.IPPROTO_TCP,
                 "commits": num_commits,
             }
             with connection:
                 connection.sendall(json.dumps(said).encode())
-
-
-if __name__ == "__main__":
-    sys.exit(_run(sys.argv[1]))

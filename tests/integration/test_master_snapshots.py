@@ -12,7 +12,6 @@ from det_jupyter.contract.messages import Activate, Pause, StartGang
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.machine.model.events import Event
 from det_jupyter.master.service.log_patterns import Matcher
-from det_jupyter.master.service.publishing import PublishedParts
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
@@ -20,7 +19,6 @@ from tests.unit.master.machine_world import (
     World,
     completed,
     exited,
-    reasons_of,
     registered,
     running,
     submitted,
@@ -39,8 +37,7 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
 
     def tell(event: Event) -> list[str]:
         with store.transaction():
-            now, sentence = float(machine.state.seq), reasons_of(machine).sentence
-            transaction = Transaction(machine, store, now, sentence, Matcher(), PublishedParts())
+            transaction = Transaction(machine, store, float(machine.state.seq), Matcher())
             transaction.handle(event)
         if store.history.snapshot_seq != taken[-1]:
             taken.append(store.history.snapshot_seq)

@@ -1,4 +1,4 @@
-"""When the master starts the reader, and how it ends: with scripts for the reader."""
+"""When the master starts the reader, and how it ends: with stand-ins for the reader."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
-from det_jupyter.master import stopping
 from det_jupyter.master.background import reader_process
 from det_jupyter.master.background.reader_process import ReaderProcess
+from det_jupyter.master.background.reader_starter import ReaderStarter
 from tests.integration import reader_stand_in
 from tests.integration.master_support import (
     MasterProcess,
     make_client,
     master_process,
 )
-from tests.integration.reader_stand_in import ask, command_of
+from tests.integration.reader_stand_in import ask, target_of
 from tests.processes import find, is_gone, wait_until, wait_until_gone
+from tests.reader_starters import StarterProcess, starter_of
 from tests.waiting import until
 
 
@@ -47,9 +48,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Played:
     """A supervised reader, and the port at which it is reached."""
 
-    def __init__(self, reader: ReaderProcess, url: str) -> None:
+    def __init__(self, reader: ReaderProcess, url: str, starter: StarterProcess) -> None:
         self.reader = reader
         self.url = url
+        self.starter = starter
 
     async def ask(self) -> dict[str, Any]:
         """Return what a reader says."""
@@ -67,25 +69,23 @@ def num_starts() -> int:
     return 0
 
 
-def play(scene: Callable[[Played], Awaitable[None]], *command: str) -> None:
+def play(scene: Callable[[Played], Awaitable[None]], target: str = target_of("usual")) -> None:
     """Supervise a reader while a scene is played; no process is left after."""
-    began = {child.pid for child in psutil.Process().children()}
 
-    async def run(listener: socket.socket) -> None:
-        reader = ReaderProcess(listener, "the token", command or command_of("usual"))
+    async def run(listener: socket.socket, starter: StarterProcess) -> None:
+        reader = ReaderProcess(listener, "the token", starter)
         running = asyncio.create_task(reader.run())
         try:
             host, port = listener.getsockname()
-            await scene(Played(reader, f"http://{host}:{port}"))
+            await scene(Played(reader, f"http://{host}:{port}", starter))
         finally:
             running.cancel()
             await asyncio.wait({running})
 
-    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
+    with starter_of(target) as starter, socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        asyncio.run(run(listener))
-    assert {child.pid for child in psutil.Process().children()} <= began  # and none is a zombie
+        asyncio.run(run(listener, starter))
 
 
 @pytest.fixture(autouse=True)
@@ -130,8 +130,7 @@ def test_who_connects_first_waits_for_the_start_and_others_meet_the_same_reader(
             "pid": pid, "session": pid, "folder": str(home / "data"), "token": "the token",
             "nodelay": True, "commits": 0,
         }  # fmt: skip
-        line = psutil.Process(pid).cmdline()
-        assert "the token" not in " ".join(line)
+        assert "the token" not in " ".join(psutil.Process(pid).cmdline())
         assert played.reader.idle_s == 0
 
     play(scene)
@@ -223,21 +222,31 @@ def test_a_reader_that_ends_before_it_accepts_is_not_started_for_ever(
         await asyncio.sleep(0.3)
         assert num_starts() == 3  # once
 
-    play(scene, *command_of(kind))
+    play(scene, target_of(kind))
     assert told in caplog.text
 
 
-def test_a_program_that_cannot_be_started_is_named_and_who_waits_is_refused(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_program_that_cannot_be_imported_says_so_in_its_log() -> None:
     async def scene(played: Played) -> None:
         with pytest.raises(ConnectionError):
             await played.ask()
 
-    play(scene, "/nothing/here")
-    assert "the reader cannot be started" in caplog.text
-    assert "No such file or directory: '/nothing/here'" in caplog.text
-    assert num_starts() == 0
+    play(scene, "nothing.here:run")
+    assert "ModuleNotFoundError: No module named 'nothing'" in paths.reader_log().read_text()
+
+
+def test_without_its_starter_a_master_refuses_who_waits_and_says_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(played: Played) -> None:
+        pid = (await played.ask())["pid"]
+        played.starter.process.kill()
+        await until(lambda: is_gone(pid), "its reader ends with it")
+        with pytest.raises(ConnectionError):
+            await played.ask()
+
+    play(scene)
+    assert "master restart` replaces the master, and what trains goes on" in caplog.text
 
 
 def test_pauses_between_failures_grow_up_to_a_bound_and_begin_anew_after_a_long_run(
@@ -271,7 +280,7 @@ def test_pauses_between_failures_grow_up_to_a_bound_and_begin_anew_after_a_long_
             socket.create_server(("127.0.0.1", 0)) as listener,
             pytest.raises(asyncio.CancelledError),
         ):
-            await ReaderProcess(listener, "t", ["x"]).run()
+            await ReaderProcess(listener, "t", ReaderStarter(listener)).run()
 
     asyncio.run(scene())
     assert pauses == [0.2, 0.4, 0.8, 1.0, 0.2]
@@ -286,7 +295,7 @@ def test_a_reader_that_does_not_end_with_its_input_is_killed(
     async def scene(played: Played) -> None:
         pids.append((await played.ask())["pid"])
 
-    play(scene, *command_of("stubborn"))
+    play(scene, target_of("stubborn"))
     assert is_gone(pids[0])
 
 
@@ -349,15 +358,37 @@ def test_a_reader_ends_with_a_master_that_is_killed(master: MasterProcess) -> No
     wait_until_gone(pid)
 
 
-def test_a_frozen_reader_of_a_master_that_was_killed_is_ended_with_everything(
+def test_after_a_master_was_killed_another_starts_though_readers_and_starter_were_frozen(
     master: MasterProcess,
 ) -> None:
-    pid = ask(start(master).reader_url)["pid"]
-    os.kill(pid, signal.SIGSTOP)
+    reader = psutil.Process(ask(start(master).reader_url)["pid"])
+    starter = reader.parent()
+    assert starter is not None
+    for frozen in (reader, starter):
+        frozen.suspend()
     master.kill()
-    assert not is_gone(pid)
-    assert stopping.end_everything() == [f"the reader (pid {pid})"]
-    assert is_gone(pid)
+    assert ask(start(master).reader_url)["pid"] != reader.pid
+    wait_until_gone(reader.pid)
+    wait_until_gone(starter.pid)
+
+
+def test_reader_and_starter_keep_none_of_the_masters_files_open(master: MasterProcess) -> None:
+    reader = psutil.Process(ask(start(master).reader_url)["pid"])
+    starter = reader.parent()
+    assert starter is not None
+    assert [file.path for file in reader.open_files()] == [str(paths.reader_log())] * 2
+    wait_until(lambda: not starter.net_connections(), "it has closed what the reader has")
+    assert not [file.path for file in starter.open_files() if str(master.home) in file.path]
+    assert [port.status for port in reader.net_connections()] == [psutil.CONN_LISTEN]
+
+
+def test_reader_and_starter_are_not_taken_for_their_master(master: MasterProcess) -> None:
+    reader = psutil.Process(ask(start(master).reader_url)["pid"])
+    starter = reader.parent()
+    assert starter is not None
+    seen = [[*filter(None, each.cmdline()[1:])] for each in (starter, reader)]
+    assert seen == [["det_jupyter.starter"], ["det_jupyter.reader"]]
+    assert [each.name() for each in (starter, reader)] == ["det-starter", "det-reader"]
 
 
 def test_a_frozen_reader_does_not_keep_its_master_from_ending(master: MasterProcess) -> None:

@@ -16,7 +16,7 @@ import pytest
 from det_jupyter.client import boards
 from det_jupyter.client.boards import start_board
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.run_processes import viewers_of
+from det_jupyter.contract.host.run_processes import boards_of
 from det_jupyter.contract.host.tensorboards import Board
 from tests.integration.master_support import MasterProcess
 from tests.processes import find, processes_of, wait_until
@@ -68,14 +68,13 @@ def test_programs_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> N
 BOARD = ("-m", "det_jupyter", "tensorboard", "start")
 
 
-def test_viewers_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> None:
+def test_boards_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> None:
     homes = [tmp_path / name for name in ("home", "home2")]
     folders = [home / "data" for home in homes]
     for folder in folders:
         folder.mkdir(parents=True)
     with (
         running(*BOARD, "1", "--foreground", folder=folders[0]) as board,
-        running("-m", "det_jupyter.reader", folder=folders[0]) as reader,
         running(*BOARD, "1", "--foreground", folder=folders[1]) as of_another_home,
         running(*BOARD, "1", "--foreground", folder=tmp_path) as of_the_user,
         running("-m", "tensorboard.main", folder=folders[0]) as of_the_user_too,
@@ -84,10 +83,9 @@ def test_viewers_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> No
         command = MasterProcess(homes[0])
         assert command.run("stop", "--everything") == (
             0,
-            f"Ended: TensorBoard (pid {board.pid}), the reader (pid {reader.pid}). "
-            "Nothing runs now.\n",
+            f"Ended: TensorBoard (pid {board.pid}). Nothing runs now.\n",
         )
-        assert (board.wait(), reader.wait()) == (-signal.SIGTERM, -signal.SIGTERM)
+        assert board.wait() == -signal.SIGTERM
         spared = (of_another_home, of_the_user, of_the_user_too)
         assert [process.poll() for process in spared] == [None, None, None]
 
@@ -97,16 +95,16 @@ def test_a_board_works_in_the_folder_by_which_it_is_found(
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     data = paths.data_dir()
-    begun = list[tuple[str, bool]]()
+    begun = list[bool]()
 
     def look(process: subprocess.Popen[bytes], board: Board) -> None:
-        begun.extend((name, found.pid == process.pid) for name, found in viewers_of(data))
+        begun.append([each.pid for each in boards_of(data)] == [process.pid])
         process.kill()
         process.wait()
 
     monkeypatch.setattr(boards, "_await_serving", look)
     start_board([1], [])
-    assert begun == [("TensorBoard", True)]
+    assert begun == [True]
 
 
 def test_agent_whose_master_was_killed_and_whose_data_were_removed_is_ended(

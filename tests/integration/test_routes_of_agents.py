@@ -268,7 +268,7 @@ def test_a_check_contains_what_the_agent_has_answered(remote: Remote) -> None:
     found = routes.run(both())
     assert found["problems"] == []
     (one,) = found["agents"]
-    assert (one["agent"], one["num_slots"], one["slot_kind"]) == ("b", 2, "cpu")
+    assert one["agent"] == "b"
     assert one["measured"]["down_bytes_per_s"] == 1e9
 
 

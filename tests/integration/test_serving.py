@@ -25,6 +25,7 @@ from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo, Pause
 from det_jupyter.master import serve as module
 from det_jupyter.master.background import reader_process
+from det_jupyter.master.background.reader_starter import ReaderStarter
 from det_jupyter.master.serve import has_work, serve
 from det_jupyter.master.service.agent_access import AgentAccess
 from tests.integration.master_support import (
@@ -34,8 +35,11 @@ from tests.integration.master_support import (
     bench_with_trial,
     gang_exited,
 )
-from tests.integration.reader_stand_in import ask, command_of
+from tests.integration.reader_stand_in import ask, target_of
 from tests.processes import wait_until
+from tests.reader_starters import starter_of
+
+NO_READERS = ReaderStarter(socket.socket())
 
 
 class Engine:
@@ -93,7 +97,12 @@ def info() -> MasterInfo | None:
         return None
 
 
-def play(scene: Callable[[Session], object], *, stops: bool = True) -> Engine:
+def play(
+    scene: Callable[[Session], object],
+    *,
+    stops: bool = True,
+    starter: ReaderStarter = NO_READERS,
+) -> Engine:
     """Serve, and play a scene meanwhile; then stop the master, unless the scene has done that."""
     engine, failures, is_serving = Engine(), list[BaseException](), threading.Event()
     is_serving.set()
@@ -112,7 +121,7 @@ def play(scene: Callable[[Session], object], *, stops: bool = True) -> Engine:
     thread = threading.Thread(target=act)
     thread.start()
     try:
-        serve(engine)
+        serve(engine, starter)
     finally:
         is_serving.clear()
         thread.join()
@@ -173,7 +182,6 @@ def test_an_idle_master_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_master_whose_reader_runs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.IDLE_VARIABLE, "0.00003")  # 0.1 s
-    monkeypatch.setattr(module, "READER", command_of("usual"))
     monkeypatch.setattr(reader_process, "_UNUSED_S", 0.0)
 
     def scene(session: Session) -> None:
@@ -182,7 +190,8 @@ def test_a_master_whose_reader_runs_is_not_idle(monkeypatch: pytest.MonkeyPatch)
         assert ask(session.info.reader_url)["pid"] == pid
         os.kill(pid, signal.SIGTERM)  # what is left to do is to wait
 
-    play(scene, stops=False)
+    with starter_of(target_of("usual")) as starter:
+        play(scene, stops=False, starter=starter)
     assert "idle for 3e-05 hours" in (paths.log_dir() / "master.log").read_text()
 
 
@@ -288,7 +297,7 @@ def test_a_database_that_cannot_be_used_is_named(home: Path) -> None:
     path.write_bytes(b"no database" * 1000)
     engine = Engine()
     with pytest.raises(SystemExit, match=r"sqlite3 cannot be used \(.*\); move it away"):
-        serve(engine)
+        serve(engine, NO_READERS)
     assert engine.num_dismissed == 1
 
 
@@ -298,7 +307,7 @@ def test_a_full_disk_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> N
     reserve.write_bytes(bytes(5000))
     monkeypatch.setattr(paths, "find_full_folder", lambda: "/data is full")
     with pytest.raises(SystemExit, match=r"^/data is full$"):
-        serve(Engine())
+        serve(Engine(), NO_READERS)
     assert not reserve.exists()  # so that there is room for the start
 
 

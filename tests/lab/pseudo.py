@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hatch_build import SOURCES, find_node
+from hatch_build import SOURCES, find_npm
 
 LOCALE = "eo"  # one that is valid, and that no test needs for itself
 DOMAIN = "det_jupyter"
@@ -44,9 +44,8 @@ def find_plain(text: str) -> list[str]:
 
 def find_strings() -> list[dict[str, str]]:
     """Return our strings: `context`, `text` and `plural`."""
-    node, _ = find_node()
     done = subprocess.run(
-        [str(node / "node"), "strings.mjs", "json"],
+        [find_npm().with_name("node"), "strings.mjs", "json"],
         cwd=SOURCES,
         check=True,
         capture_output=True,

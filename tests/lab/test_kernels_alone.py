@@ -44,6 +44,7 @@ SEARCH = """
 import sys
 sys.path.insert(0, {root!r})
 from IPython.display import display
+from det_jupyter.contract.documents.patches import plain
 from det_jupyter.front.notebook.handles.front_end import bundle
 from det_jupyter.front.notebook.handles.widget import LiveWidget
 from det_jupyter.view import build_view_state
@@ -53,14 +54,14 @@ chosen_id = None
 
 def show(num_results):
     view, curves, checkpoints, now = search_experiment(200, num_results)
-    return build_view_state(view, curves, checkpoints, now, chosen_id=chosen_id)
+    return plain(build_view_state(view, curves, checkpoints, now, chosen_id=chosen_id))
 
 def choose(trial_id):
     global chosen_id
     chosen_id = trial_id
     widget.state = show(150)
 
-widget = LiveWidget(show(100), lambda verb: None, choose, lambda asked, send: None)
+widget = LiveWidget(show(100), lambda verb: None, choose, lambda asked, send: None, lambda: None)
 display(bundle(widget.state, widget), raw=True)
 """
 ADVANCE = "widget.state = show(150)"

@@ -16,6 +16,7 @@ from tests.machines.scenario import Scenario
 from tests.machines.scenarios import SCENARIOS
 from tests.machines.world import STEPS, World, place_from
 from tests.processes import wait_until
+from tests.soak import shown
 from tests.soak.collected import damages_of, read_experiment
 from tests.soak.judge import inconsistencies
 
@@ -76,7 +77,10 @@ def _problems(world: World) -> list[str]:
         found.append(f"{view.trials[0].restarts} restarts were counted as the trial's failures")
     # Older checkpoints are deleted when the trial is over.
     wait_until(lambda: _num_kept(world) == 1, "older checkpoints are deleted")
-    stored = read_experiment(world.database.parent, view.id, world.storage)
+    client = world.client()
+    known = shown.ask(client, view.id)
+    client.session.close()
+    stored = read_experiment(world.database.parent, known, world.storage)
     (world.place.shared / "stored.pickle").write_bytes(pickle.dumps(stored))
     if [step for step, _ in stored.trials[0].batches] != list(range(1, STEPS + 1)):
         found.append("metrics of batches are incomplete, doubled or not in order")

@@ -69,6 +69,8 @@ def run(soak: Soak, options: argparse.Namespace) -> int:
         done = f"{soak.report.experiments} experiments, {soak.report.faults.total()} faults"
         print(f"{time.strftime('%H:%M:%S')} {done}{found}", flush=True)
     report = soak.finish()
+    if not report.sightings:
+        report.problems.append("no answer of a master was held against the events")
     if report.faults.total() >= LONG:
         report.problems += [f"never hit: {' '.join(cell)}" for cell in missed(report)]
     print(f"\n{table(report)}")
@@ -80,6 +82,7 @@ def run(soak: Soak, options: argparse.Namespace) -> int:
                 "experiments": report.experiments,
                 "faults": report.faults.total(),
                 "actions": report.actions.total(),
+                "sightings": report.sightings,
                 "never_hit": len(missed(report)),
                 "violations": len(report.problems),
             }

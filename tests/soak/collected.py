@@ -1,10 +1,11 @@
-"""What is stored of experiments, and what is left around them, read from files alone.
+"""What is stored of experiments, and what is left around them, read from files.
 
     home        files, database and processes below a DET_JUPYTER_HOME
     experiment  its state, and its trials by their index
     trial       rows of the database in their order, and the content of its checkpoints
 
-No master is needed, so a copy of a home can be read as well. Measured numbers are read from rows
+States are those that the master has shown (shown.py). All else is read without it, so a copy of a
+home can be read as well. Measured numbers are read from rows
 and from the chunks into which they are packed minutes after the end of an experiment.
 """
 
@@ -16,7 +17,7 @@ import os
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from det_jupyter.master.service.stored_series import owner_of_trial
 from det_jupyter.pytorch.checkpoints.compare import contents
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE
 from tests.processes import processes_below
+from tests.soak import shown
 from tests.soak.faults import roles
 
 # Files of a checkpoint that say what it is: compared field by field.
@@ -102,7 +104,7 @@ class StoredExperiment:
 class StoredHome:
     """What is below a home, and the processes that were started under it."""
 
-    states: Mapping[int, str]  # of experiments
+    states: Mapping[int, str]  # of experiments, as the master has shown them
     checkpoints: set[str]  # uuids of those that are not deleted
     set_aside: list[str]  # what could not be handled
     damages: list[str]  # what SQLite finds wrong with its file
@@ -122,52 +124,44 @@ _SHOWN = (
 
 
 def read_experiment(
-    data: Path, experiment_id: int, checkpoints: Path | None = None
+    data: Path, known: shown.Shown, checkpoints: Path | None = None
 ) -> StoredExperiment:
     """Return what is stored of an experiment.
 
     Args:
         data: The folder with the database.
+        known: What the master shows of it.
         checkpoints: The folder with the checkpoints; None: the data folder's own.
     """
-    checkpoints = checkpoints or data / "checkpoints"
+    view = known["experiment"]
+    saved = defaultdict(list)
+    for each in known["checkpoints"]:
+        saved[each["trial_id"]].append(each)
+    metrics = defaultdict(list)
+    for trial_id, record in read_metrics(data / "det.sqlite3", view["id"]):
+        metrics[trial_id].append(record)
     with read_only(data / "det.sqlite3") as db:
-        states = _states(db, experiment_id)
-        found = states["experiment", None]
-        trials = {number: view for (kind, number), view in states.items() if kind == "trial"}
-        metrics = defaultdict(list)
-        for trial_id, record in read_metrics(data / "det.sqlite3", experiment_id):
-            metrics[trial_id].append(record)
         return StoredExperiment(
-            id=experiment_id,
-            state=found["state"],
-            message=found["message"],
+            id=view["id"],
+            state=view["state"],
+            message=view["message"],
             trials={
-                view["index"]: _read_trial(db, checkpoints, view, metrics[number or 0])
-                for number, view in trials.items()
+                trial["index"]: _read_trial(
+                    db,
+                    trial,
+                    metrics[trial["id"]],
+                    _saved(checkpoints or data / "checkpoints", trial, saved[trial["id"]]),
+                )
+                for trial in view["trials"]
             },
         )
 
 
-def _states(
-    db: sqlite3.Connection, experiment_id: int
-) -> dict[tuple[str, int | None], dict[str, Any]]:
-    """Return the last state of the experiment and of its trials: items leave out what stayed."""
-    found: dict[tuple[str, int | None], dict[str, Any]] = defaultdict(dict)
-    for kind, trial_id, text in db.execute(
-        "SELECT kind, trial_id, json FROM feed WHERE experiment_id = ? "
-        "AND kind IN ('experiment', 'trial') ORDER BY seq",
-        (experiment_id,),
-    ):
-        found[kind, trial_id] |= json.loads(text)
-    return found
-
-
 def _read_trial(
     db: sqlite3.Connection,
-    checkpoints: Path,
     view: Mapping[str, Any],
     metrics: list[dict[str, Any]],
+    saved: Iterable[Saved],
 ) -> StoredTrial:
     trial_id = view["id"]
     lines: dict[tuple[int, int], list[str]] = defaultdict(list)
@@ -202,7 +196,7 @@ def _read_trial(
         lines=lines,
         intervals=_intervals(db, trial_id),
         cuts=db.execute(cuts, (trial_id,)).fetchall(),
-        saved=list(_saved(db, checkpoints, view)),
+        saved=list(saved),
     )
 
 
@@ -228,18 +222,13 @@ def _intervals(db: sqlite3.Connection, trial_id: int) -> dict[int, list[Interval
     return found
 
 
-def _saved(db: sqlite3.Connection, checkpoints: Path, trial: Mapping[str, Any]) -> Iterator[Saved]:
-    views = {}
-    for (text,) in db.execute(
-        "SELECT json FROM feed WHERE trial_id = ? AND kind = 'checkpoint' ORDER BY seq",
-        (trial["id"],),
-    ):
-        view = json.loads(text)
-        views[view["uuid"]] = view
-    for uuid, view in views.items():
-        folder = checkpoints / uuid
+def _saved(
+    checkpoints: Path, trial: Mapping[str, Any], views: Iterable[Mapping[str, Any]]
+) -> Iterator[Saved]:
+    for view in views:
+        folder = checkpoints / view["uuid"]
         yield Saved(
-            uuid=uuid,
+            uuid=view["uuid"],
             steps_completed=view["steps_completed"],
             state=view["state"],
             is_on_disk=folder.is_dir(),
@@ -296,21 +285,17 @@ def _wrong(folder: Path, view: Mapping[str, Any], trial: Mapping[str, Any]) -> I
 
 def read_home(home: Path) -> StoredHome:
     """Return what is below a home, and the processes that were started under it."""
+    known = shown.read(home)
     with read_only(home / "data" / "det.sqlite3") as db:
-        states = {
-            number: _states(db, number)["experiment", None].get("state", "")
-            for (number,) in db.execute(
-                "SELECT DISTINCT experiment_id FROM feed WHERE experiment_id > 0"
-            ).fetchall()
-        }
-        checkpoints: dict[str, str] = {}
-        for (text,) in db.execute("SELECT json FROM feed WHERE kind = 'checkpoint' ORDER BY seq"):
-            view = json.loads(text)
-            checkpoints[view["uuid"]] = view["state"]
         set_aside = db.execute("SELECT source, error FROM quarantine ORDER BY id").fetchall()
     return StoredHome(
-        states=states,
-        checkpoints={uuid for uuid, state in checkpoints.items() if state != "DELETED"},
+        states={number: each["experiment"]["state"] for number, each in known.items()},
+        checkpoints={
+            view["uuid"]
+            for each in known.values()
+            for view in each["checkpoints"]
+            if view["state"] != "DELETED"
+        },
         set_aside=[f"{source}: {error}" for source, error in set_aside],
         damages=damages_of(home / "data" / "det.sqlite3"),
         files=sorted(_files(home)),

@@ -21,10 +21,13 @@ import torch
 
 from det_jupyter.contract.host.paths import HOME_VARIABLE
 from det_jupyter.master.service.database import open_database
+from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.series_packing import find_due
 from det_jupyter.master.service.series_packing import pack as packed
+from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.stored_series import StoredSeries
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE
+from tests.soak import shown
 from tests.soak.collected import METADATA, ORIGIN, StoredExperiment, read_experiment, read_home
 from tests.soak.judge import differences, leftovers
 from tests.soak.tables import damages
@@ -71,9 +74,13 @@ class Copy:
         where = of.get(table, f"trial_id IN ({trials})")
         return f"SELECT max({key}) FROM {table} WHERE {where} AND {which}"
 
+    def read(self) -> StoredExperiment:
+        """Return what is stored of the experiment."""
+        return read_experiment(self.home / "data", shown.read(self.home)[self.experiment_id])
+
     def last_checkpoint(self) -> Path:
         """Return the folder of the last checkpoint of the experiment's trial 0."""
-        stored = read_experiment(self.home / "data", self.experiment_id)
+        stored = self.read()
         last = max(stored.trials[0].kept(), key=lambda one: one.steps_completed)
         return self.home / "data" / "checkpoints" / last.uuid
 
@@ -164,13 +171,29 @@ def _flip_bit(copy: Copy) -> None:
     file.write_bytes(content)
 
 
-def _in_feed(field: str, value: Any) -> Damage:
-    """Return the damage that a field has this value in the last item of the experiment's trial."""
-    which = "kind = 'trial' AND json LIKE '%\"restarts\"%'"
-    return lambda copy: copy.execute(
-        f"UPDATE feed SET json = json_set(json, '$.{field}', json('{json.dumps(value)}')) "
-        f"WHERE seq = ({copy.last(which, 'feed', 'seq')})"
-    )
+def _showing(path: str, value: Any) -> Damage:
+    """Return the damage that a field, such as trials.0.seed, of what was shown has this value."""
+
+    def change(copy: Copy) -> None:
+        file = copy.home / shown.FILE
+        found = json.loads(file.read_text())
+        item = next(each for each in found if each["experiment"]["id"] == copy.experiment_id)
+        *names, last = path.split(".")
+        for name in names:
+            item = item[int(name) if name.isdecimal() else name]
+        assert item[last] != value, item
+        item[last] = value
+        file.write_text(json.dumps(found))
+
+    return change
+
+
+def _take_snapshot(copy: Copy) -> None:
+    """Store a snapshot of the last state, in which a trial has another seed."""
+    with closing(Store(copy.home / _DATABASE)) as store:
+        machine = restore_machine(store)
+        machine.state.trials[max(machine.state.trials)].seed += 1
+        store.history.add_snapshot(machine.state.seq, machine.dump())
 
 
 def _tenfold(value: Any) -> Any:
@@ -264,8 +287,18 @@ MORE: dict[str, tuple[Damage, str]] = {
     "other library in load_data.json": (_in_file(ORIGIN, "library", "keras"), "library: "),
     "a byte more in metadata.json": (_lengthen_metadata, "its files have "),
     "a bit of a code blob flipped": (_flip_bit, "damaged: blobs/"),
-    "restarts in the last item": (_in_feed("restarts", 1), "the feed has restarts 1, and 0 by "),
-    "held slots in the last item": (_in_feed("held_s", 1.5), "the feed has held_s 1.5, and "),
+    "other restarts shown": (
+        _showing("experiment.trials.0.restarts", 1),
+        "the master shows restarts 1, and 0 by ",
+    ),
+    "other time with slots shown": (
+        _showing("experiment.trials.0.held_s", 1.5),
+        "the master shows held_s 1.5, and ",
+    ),
+    "checkpoint not shown": (
+        _showing("checkpoints", []),
+        "the master does not show checkpoint ",
+    ),
     "batch times tenfold": (_tenfold_times("timings"), " s in its batches, "),
     "interval times tenfold": (
         _tenfold_times("series_rows", "kind = 'timings'"),
@@ -280,13 +313,34 @@ MORE: dict[str, tuple[Damage, str]] = {
         _executing("UPDATE events SET at = at + 1 WHERE json LIKE '%experiment_submitted%'"),
         " by all events",
     ),
+    "other metric in an event": (
+        _executing(
+            "UPDATE events SET json = json_set(json, '$.metric', 0.0) "
+            "WHERE json LIKE '%validation_reported%'"
+        ),
+        "the master shows latest_metric ",
+    ),
+    "last events deleted": (
+        _executing(
+            "DELETE FROM events WHERE seq >= "
+            "(SELECT max(seq) FROM events WHERE json LIKE '%gang_exited%')"
+        ),
+        "the master shows state COMPLETED, and ACTIVE by all events",
+    ),
+    "other seed in the snapshot": (_take_snapshot, "by the events since the snapshot"),
+    "mark deleted": (_deleting("kind = 'trial'"), "the feed has no mark of trial "),
+    "mark of before the end": (
+        _executing("UPDATE feed SET at = at - 1000 WHERE kind = 'experiment'"),
+        "mark of experiment 1 is older than its end",
+    ),
+    "mark doubled": (_doubling("kind = 'experiment'"), "a second mark of ('experiment', 1, "),
     "run without a row": (_executing("DELETE FROM series_runs"), "is in one of rows and events"),
     "verdict changed": (
         _executing("UPDATE verdicts SET json = json_set(json, '$.at', 1)"),
-        "the feed has verdict ",
+        "the master shows verdict ",
     ),
     "experiment that is not over": (
-        _executing("UPDATE feed SET json = replace(json, 'COMPLETED', 'ACTIVE')"),
+        _showing("experiment.state", "ACTIVE"),
         "experiment 1 is ACTIVE",
     ),
 }
@@ -312,5 +366,8 @@ def copy_of(home: Path, folder: Path, experiment_id: int) -> Iterator[Copy]:
 
 def judge(copy: Copy, expected: StoredExperiment) -> list[str]:
     """Return what the judge finds in a copy."""
-    found = read_experiment(copy.home / "data", copy.experiment_id)
-    return [*differences(found, expected), *damages(copy.home), *leftovers(read_home(copy.home))]
+    return [
+        *differences(copy.read(), expected),
+        *damages(copy.home),
+        *leftovers(read_home(copy.home)),
+    ]

@@ -21,8 +21,10 @@ import psutil
 from det_jupyter.client import Experiment
 from det_jupyter.errors import DetError, WaitTimeout
 from tests.processes import DetHome, find, wait_until
+from tests.soak import shown
 from tests.soak.collected import StoredExperiment, read_experiment, read_home
 from tests.soak.judge import differences, leftovers
+from tests.soak.restored import contradictions
 from tests.soak.trial import submit
 
 HOOKS = Path(__file__).parent / "hooks"
@@ -130,11 +132,16 @@ class Points:
                 time.sleep(0.1)
 
     def _read(self, experiment: Experiment) -> StoredExperiment:
-        return read_experiment(self._home.path / "data", experiment.id)
+        return read_experiment(self._home.path / "data", shown.ask(self._client, experiment.id))
 
     def _problems(self, experiment: Experiment) -> list[str]:
         assert self._undisturbed is not None
-        told = differences(self._read(experiment), self._undisturbed)
+        try:
+            shown.keep(self._client, self._home.path)
+            told = differences(self._read(experiment), self._undisturbed)
+        except DetError as error:
+            return [f"the master does not answer: {error}"]
+        told += contradictions(self._home.path / "data", shown.read(self._home.path))
         return told + leftovers(read_home(self._home.path))
 
     def _end(self, *roles: str) -> None:

@@ -1,13 +1,16 @@
-"""What the feed shows of experiments, against what their events make of them.
+"""What a master has shown of experiments, against what their events make of them.
 
-The feed is the only thing that the judge reads an experiment's state from. How often a disturbed
-trial was restarted, say, is as in no undisturbed one; but the master can be restored from a copy
-of the database, and must then show what is in the feed, field by field:
+The judge reads an experiment's state from nothing else. How often a disturbed trial was restarted,
+say, is as in no undisturbed one; but the master can be restored from a copy of the database, and
+must then show what the living one has shown, field by field:
 
     restored     from the newest snapshot, and the events after it, as a master does that starts
     replayed     from the first event on: what the snapshots and the old events are held against
 
-Experiments that are not over are left out: why they wait, for example, is no event.
+Experiments that are not over are left out: why they wait, for example, is no event. What earlier
+masters have shown of them is held against the events up to then, without what is in rows.
+
+What the feed says has changed must be what there is.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,16 +28,29 @@ from det_jupyter.contract.messages import State, Wire
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.events import parse_event
 from det_jupyter.master.machine.model.state import Experiment
-from det_jupyter.master.service.publishing import ProgressCache
+from det_jupyter.master.service.progress import ProgressCache
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.views.experiment_views import experiment_view, trial_view
+from det_jupyter.master.service.stored_rows import read_only
+from det_jupyter.master.views.experiment_views import experiment_view
+from tests.soak.shown import Shown, Sighting
 
-Shown = dict[tuple[str, str], dict[str, Any]]  # fields by kind and number
+Fields = dict[str, Any]
+# Fields of experiments and trials that follow from rows, or from the time.
+_NOT_OF_EVENTS = {"progress", "trackers", "steps_completed", "verdict", "waiting_for", "leaving"}
+_OVER = {state.value for state in State if state.is_terminal}
+# Tables with rows of trials.
+_OF_TRIALS = ("feed", "logs", "log_sizes", "timings", "progress", "verdicts", "series_cuts",
+              "series_runs")  # fmt: skip
 
 
-def contradictions(data: Path) -> list[str]:
-    """Return where the feed is not what the events say."""
+def contradictions(data: Path, shown: Mapping[int, Shown]) -> list[str]:
+    """Return where stored and shown states are not what the events say.
+
+    Args:
+        data: The folder with the database.
+        shown: What the master has shown of each experiment.
+    """
     with TemporaryDirectory() as folder:
         copied = Path(folder) / "det.sqlite3"
         with (
@@ -44,108 +60,169 @@ def contradictions(data: Path) -> list[str]:
             db.backup(target)
         store = Store(copied)
         try:
-            return list(_contradictions(store, copied))
+            return list(_contradictions(store, copied, shown))
         finally:
             store.close()
 
 
-def _contradictions(store: Store, path: Path) -> Iterator[str]:
+def _contradictions(store: Store, path: Path, shown: Mapping[int, Shown]) -> Iterator[str]:
     with closing(sqlite3.connect(path)) as db:
         set_aside = "SELECT source, error FROM quarantine"
         before = db.execute(set_aside).fetchall()
         restored = restore_machine(store)
         for source, error in db.execute(set_aside).fetchall()[len(before) :]:
             yield f"{source} cannot be read again: {error}"
-        feed = _in_feed(db)
         events = db.execute("SELECT seq, at, json FROM events ORDER BY seq").fetchall()
-    yield from (f"the feed has an unknown {' '.join(key)}" for key in _unknown(feed, restored))
-    yield from _differences(feed, _shown_by(restored, store), "the events since the snapshot")
+        yield from _strangers(db, restored)
+        yield from _wrong_marks(db, restored)
+    yield from _differences(shown, _shown_by(restored, store), "the events since the snapshot")
     replayed = Machine()
     for seq, at, text in events:
-        replayed.state.seq = seq - 1
-        try:
-            replayed.handle(parse_event(text), at)
-        except Exception as error:  # whatever a changed event may lead to
-            yield f"event {seq} cannot be handled: {error}"
+        if told := _handle(replayed, seq, at, text):
+            yield told
             return
-    yield from _differences(feed, _shown_by(replayed, store), "all events")
+    yield from _differences(shown, _shown_by(replayed, store), "all events")
     one, other = (json.loads(machine.dump()) for machine in (restored, replayed))
     for name in one:
         if one[name] != other[name]:
             yield f"the snapshot and all events have another {name}"
 
 
-def _in_feed(db: sqlite3.Connection) -> Shown:
-    found: Shown = defaultdict(dict)
-    for kind, experiment_id, trial_id, text in db.execute(
-        "SELECT kind, experiment_id, trial_id, json FROM feed "
-        "WHERE kind IN ('experiment', 'trial', 'checkpoint') ORDER BY seq"
-    ):
-        item = json.loads(text)
-        number = item["uuid"] if kind == "checkpoint" else str(trial_id or experiment_id)
-        found[kind, number] |= item
-    return found
+def _handle(machine: Machine, seq: int, at: float, text: str) -> str:
+    """Handle a stored event; return why it cannot be handled."""
+    machine.state.seq = seq - 1
+    try:
+        machine.handle(parse_event(text), at)
+    except Exception as error:  # whatever a changed event may lead to
+        return f"event {seq} cannot be handled: {error}"
+    return ""
 
 
-def _unknown(feed: Shown, machine: Machine) -> list[tuple[str, str]]:
+def wrong_sightings(data: Path, sightings: Iterable[Sighting]) -> Iterator[str]:
+    """Yield where a master, one that was killed later too, has shown what no event says."""
+    left = defaultdict(list)
+    for sighting in sightings:
+        left[sighting.seq].append(sighting.shown)
+    with read_only(data / "det.sqlite3") as db:
+        events = db.execute("SELECT seq, at, json FROM events ORDER BY seq").fetchall()
+    machine = Machine()
+    for seq, at, text in events:
+        if told := _handle(machine, seq, at, text):
+            yield told
+            return
+        for shown in left.pop(seq, ()):
+            number = shown["experiment"]["id"]
+            there = machine.state.experiments.get(number)
+            expected = {} if there is None else _of_events(_seen(machine, there))
+            yield from _contrasted(_of_events(shown), expected, f"the events up to {seq}")
+    yield from (f"the master shows event {seq}, which is lost" for seq in sorted(left))
+
+
+def _of_events(shown: Shown) -> dict[str, Fields]:
+    """Return the parts of what was shown, each with what follows from events alone."""
+    return {
+        key: {name: value for name, value in fields.items() if name not in _NOT_OF_EVENTS}
+        for key, fields in _parts(shown).items()
+    }
+
+
+def _strangers(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
+    """Yield the experiments and trials that have rows, and are in no event or deleted."""
+    for (number,) in db.execute("SELECT DISTINCT experiment_id FROM feed WHERE experiment_id > 0"):
+        if number not in machine.state.experiments:
+            yield f"feed has an unknown experiment {number}"
+    for table in _OF_TRIALS:
+        query = f"SELECT DISTINCT trial_id FROM {table} WHERE trial_id IS NOT NULL"
+        for (number,) in db.execute(query):
+            if number not in machine.state.trials:
+                yield f"{table} has an unknown trial {number}"
+
+
+def _wrong_marks(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
+    """Yield what has no mark in the feed that it has changed, or one from before its end."""
+    marks = {
+        (kind, trial_id or experiment_id): at
+        for kind, experiment_id, trial_id, at in db.execute(
+            "SELECT kind, experiment_id, trial_id, at FROM feed WHERE json = '{}'"
+        )
+    }
     state = machine.state
-    known = {("experiment", str(number)) for number in state.experiments}
-    known |= {("trial", str(number)) for number in state.trials}
-    known |= {("checkpoint", uuid) for uuid in state.checkpoints}
-    # The last item of a deleted one stays, for those that follow it.
-    known |= {key for key, item in feed.items() if key[0] == "experiment" and _is_deleted(item)}
-    return sorted(feed.keys() - known)
+    ends = {("experiment", each.id): each.ended_at for each in state.experiments.values()}
+    ends |= {("trial", each.id): each.ended_at for each in state.trials.values()}
+    ends |= {("checkpoint", each.trial_id): each.created_at for each in state.checkpoints.values()}
+    for key, ended_at in ends.items():
+        where = f"{key[0]} {key[1]}"
+        if key not in marks:
+            yield f"the feed has no mark of {where}"
+        elif marks[key] < (ended_at or 0.0):
+            yield f"the feed's mark of {where} is older than its end"
 
 
-def _is_deleted(item: Mapping[str, Any]) -> bool:
-    return bool(item["state"] == State.DELETING)
+def _shown_by(machine: Machine, store: Store) -> dict[int, Shown]:
+    """Return what a machine shows of its experiments, but for why trials wait."""
+    return {each.id: _seen(machine, each, store) for each in machine.state.experiments.values()}
 
 
-def _shown_by(machine: Machine, store: Store) -> Shown:
-    """Return what a machine shows of experiments that are over."""
-    state, progress = machine.state, ProgressCache(store)
-    over = [each for each in state.experiments.values() if each.state.is_terminal]
-    found: Shown = {}
-    for experiment in over:
-        found["experiment", str(experiment.id)] = _fields(_view(machine, store, experiment))
-        for trial in state.trials_of(experiment):
-            view = trial_view(state, trial, progress, lambda _: None, store.verdict)
-            found["trial", str(trial.id)] = _fields(view)
-    numbers = {experiment.id for experiment in over}
-    for checkpoint in state.checkpoints.values():
-        if checkpoint.experiment_id in numbers:
-            found["checkpoint", checkpoint.uuid] = _fields(checkpoint)
-    return found
-
-
-def _view(machine: Machine, store: Store, experiment: Experiment) -> Wire:
-    return experiment_view(
+def _seen(machine: Machine, experiment: Experiment, store: Store | None = None) -> Shown:
+    """Return what a machine shows of an experiment; without a store, it has not trained."""
+    view = experiment_view(
         machine.state,
-        ProgressCache(store),
+        {} if store is None else ProgressCache(store),
         experiment,
         living=machine.indexes.unfinished_trials(experiment.id),
         sentence=lambda _: None,
-        with_trials=False,
-        trackers=store.tracked.states(experiment.id),
+        verdict_of=None if store is None else store.verdict,
+        trackers=() if store is None else store.tracked.states(experiment.id),
     )
+    own = [c for c in machine.state.checkpoints.values() if c.experiment_id == experiment.id]
+    return {"experiment": _fields(view), "checkpoints": [_fields(each) for each in own]}
 
 
-def _fields(view: Wire) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(view.model_dump_json())
+def _fields(view: Wire) -> Fields:
+    found: Fields = json.loads(view.model_dump_json())
     return found
 
 
-def _differences(feed: Shown, shown: Shown, what: str) -> Iterator[str]:
-    for key, fields in shown.items():
-        where = " ".join(key)
-        if key not in feed:
-            yield f"{where} is not in the feed, by {what}"
+def _differences(
+    shown: Mapping[int, Shown], expected: Mapping[int, Shown], what: str
+) -> Iterator[str]:
+    for number in sorted(shown.keys() | expected.keys()):
+        both = [each[number] for each in (shown, expected) if number in each]
+        if len(both) == 2 and not any(one["experiment"]["state"] in _OVER for one in both):
             continue
-        yield from (f"{where}: {line}" for line in _changed(feed[key], fields, what))
+        one, other = (_parts(each[number]) if number in each else {} for each in (shown, expected))
+        yield from _contrasted(one, other, what)
+
+
+def _contrasted(
+    one: Mapping[str, Fields], other: Mapping[str, Fields], what: str
+) -> Iterator[str]:
+    for key in sorted(one.keys() | other.keys()):
+        if key not in other:
+            yield f"the master shows {key}, which is unknown by {what}"
+        elif key not in one:
+            yield f"the master does not show {key}, which is there by {what}"
+        else:
+            yield from (f"{key}: {line}" for line in _changed(one[key], other[key], what))
+
+
+def _parts(shown: Shown) -> dict[str, Fields]:
+    """Return the experiment, its trials and its checkpoints, by kind and number."""
+    experiment, trials = dict(shown["experiment"]), shown["experiment"]["trials"]
+    experiment["trials"] = [each["id"] for each in trials]
+    return {
+        f"experiment {experiment['id']}": experiment,
+        **_named("trial", "id", trials),
+        **_named("checkpoint", "uuid", shown["checkpoints"]),
+    }
+
+
+def _named(kind: str, key: str, views: Iterable[Fields]) -> dict[str, Fields]:
+    return {f"{kind} {view[key]}": view for view in views}
 
 
 def _changed(found: Mapping[str, Any], fields: Mapping[str, Any], what: str) -> Iterator[str]:
     for name in sorted(found.keys() | fields.keys()):
         one, other = found.get(name), fields.get(name)
         if one != other:
-            yield f"the feed has {name} {one!s:.100}, and {other!s:.100} by {what}"
+            yield f"the master shows {name} {one!s:.100}, and {other!s:.100} by {what}"

@@ -6,6 +6,7 @@ A round:    experiments of several kinds are submitted, each with a client that 
 judged:     compared experiments against one that nothing has disturbed (judge.differences)
             all others: they have ended as COMPLETED or CANCELED (an ERROR would be no fault of the
             trial), and are consistent (judge.inconsistencies)
+            what masters have shown is what the events give, also while experiments trained
             no trial holds a slot, all slots are there, waiting clients have ended, and a page
             that is opened shows what the master stores
 at the end: all experiments are deleted, and everything is stopped: nothing is left
@@ -35,9 +36,17 @@ from det_jupyter.contract.messages import ExperimentRow, State
 from det_jupyter.errors import Conflict, DetError, NotFound
 from det_jupyter.master.machine.rules.outcome import MAX_LOSSES
 from tests.processes import DetHome, processes_below
-from tests.soak.collected import StoredExperiment, last_news, read_experiment, read_home
+from tests.soak.collected import (
+    StoredExperiment,
+    StoredHome,
+    last_news,
+    read_experiment,
+    read_home,
+)
 from tests.soak.faults import Cell, Fault, Faults, draw
 from tests.soak.judge import CHECKPOINTS, differences, inconsistencies, leftovers
+from tests.soak.restored import wrong_sightings
+from tests.soak.shown import Sighting, ask, keep, look
 from tests.soak.surroundings import Elsewhere, Onlooker, Server, Waiting
 from tests.soak.tables import damages
 from tests.soak.trial import COMPARED, Kind, submit
@@ -61,6 +70,7 @@ _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preem
 _SETTLED_S = 60.0
 _DELETED_S = 1.0  # for an experiment to be deleted, while others are
 _ABSENT_S = 0.05  # pause after a fault for which there was no process
+_LOOKED_AT = 4  # experiments, each half second
 _PATIENCE_S = 300.0  # for a master, or all agents, to be there again
 
 
@@ -72,6 +82,7 @@ class Report:
     hits: Counter[Cell] = field(default_factory=Counter)
     actions: Counter[str] = field(default_factory=Counter)
     experiments: int = 0  # that were judged
+    sightings: int = 0  # answers of masters about experiments that were not over, too
     problems: list[str] = field(default_factory=list)
 
 
@@ -104,6 +115,7 @@ class Soak:
         self._elsewhere = Elsewhere(self._client, self._folder, elsewhere or {})
         self._expected: dict[Kind, StoredExperiment] = {}
         self._judged: set[int] = set()
+        self._sightings: list[Sighting] = []
 
     @property
     def _data(self) -> Path:
@@ -116,11 +128,12 @@ class Soak:
         self._client.session.put("/pools", {"pools": _PREEMPTING})
         for kind in kinds:
             self._run_undisturbed(kind)
+        self._note_lasting(self._damages)
 
     def _run_undisturbed(self, kind: Kind) -> None:
         experiment = submit(self._client, self._folder, kind)
         self._until_over(lambda: experiment.view.state.is_terminal)
-        self._expected[kind] = read_experiment(self._data, experiment.id)
+        self._expected[kind] = self._read(experiment.id)
         self._judged.add(experiment.id)
         self.report.problems += differences(self._expected[kind], self._expected[kind])
 
@@ -192,6 +205,9 @@ class Soak:
                 views = {view.id: view for view in self._acting.experiments()}
                 if all(views[number].state.is_terminal for number in self._user.compared):
                     over.set()
+                for number in rng.sample(list(views), min(_LOOKED_AT, len(views))):
+                    if (sighting := look(self._acting, self._data, number)) is not None:
+                        self._sightings.append(sighting)
 
     def _inject(self, fault: Fault, over: threading.Event, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
@@ -218,7 +234,10 @@ class Soak:
                 self.report.experiments += 1
                 self._note_lasting(lambda: self._problems_with(view.id), f"experiment {view.id}: ")  # noqa: B023
         self._note_lasting(self._slot_problems, timeout_s=_PATIENCE_S)
-        self._note_lasting(lambda: damages(self._home.path))
+        self._note_lasting(self._damages)
+        self._note(wrong_sightings(self._data, self._sightings))
+        self.report.sightings += len(self._sightings)
+        self._sightings = []
         self._note(self._user.problems)
         self._user.problems = []
         self.report.actions = self._user.actions
@@ -235,8 +254,20 @@ class Soak:
     def _experiments(self) -> list[ExperimentRow]:
         return self._patiently(self._client.experiments)
 
+    def _read(self, number: int) -> StoredExperiment:
+        return read_experiment(self._data, self._patiently(lambda: ask(self._client, number)))
+
+    def _read_home(self) -> StoredHome:
+        """Return what is below the home, with what the master shows now."""
+        self._patiently(lambda: keep(self._client, self._home.path))
+        return read_home(self._home.path)
+
+    def _damages(self) -> list[str]:
+        self._patiently(lambda: keep(self._client, self._home.path))
+        return damages(self._home.path)
+
     def _problems_with(self, number: int) -> list[str]:
-        found = read_experiment(self._data, number)
+        found = self._read(number)
         if number in self._user.compared:
             return differences(found, self._expected[self._user.kinds[number]])
         states = {found.state, *(trial.shown["state"] for trial in found.trials.values())}
@@ -270,7 +301,7 @@ class Soak:
         """Delete and stop everything, see what is left, and return the report."""
         disturbed = self._judged - {each.id for each in self._expected.values()}
         self._delete(disturbed)
-        self._note_lasting(lambda: leftovers(read_home(self._home.path)))
+        self._note_lasting(lambda: leftovers(self._read_home()))
         self._delete(self._judged)
         self._note_lasting(self._remains)
         self.stop_surroundings()
@@ -297,7 +328,7 @@ class Soak:
 
     def _remains(self) -> list[str]:
         """Return what is wrong after everything was deleted."""
-        found = read_home(self._home.path)
+        found = self._read_home()
         told = [f"experiment {view.id} is not deleted" for view in self._experiments()]
         told += [f"not deleted: {path}" for path in found.files if path.startswith(CHECKPOINTS)]
         return told + leftovers(found)

@@ -8,7 +8,7 @@ field in JSON, that is judged.
 in order must stay so. They hold whatever has happened to an experiment.
 
     judge.py      values against an undisturbed experiment, and without gaps
-    restored.py   the feed against events and snapshots
+    restored.py   what the master has shown, and marks of the feed, against events and snapshots
     here          columns against each other, measured times against each other
 """
 
@@ -31,6 +31,7 @@ from det_jupyter.master.service.stored_logs import ROW_BYTES
 from det_jupyter.master.service.stored_rows import read_only
 from det_jupyter.master.service.stored_series import owner_of_trial
 from det_jupyter.master.views.series_tables import Table, from_bytes
+from tests.soak import shown
 from tests.soak.collected import damaged_blobs
 from tests.soak.restored import contradictions
 
@@ -42,8 +43,7 @@ TABLES: dict[str, dict[str, str]] = {
     "snapshots": {"seq": JUDGED, "json": JUDGED},
     "feed": {
         "seq": JUDGED, "at": JUDGED, "kind": JUDGED, "experiment_id": JUDGED, "trial_id": JUDGED,
-        "first_step": JUDGED, "last_step": JUDGED, "json": JUDGED, "is_whole": JUDGED,
-        "is_passing": "says which row the next one replaces; of the last row either may be right",
+        "first_step": JUDGED, "last_step": JUDGED, "json": JUDGED,
     },
     "logs": {
         "id": JUDGED, "at": JUDGED, "trial_id": JUDGED, "run": JUDGED, "rank": JUDGED,
@@ -107,6 +107,11 @@ TABLES: dict[str, dict[str, str]] = {
 _UNUSED = ("templates", "alerts", "alert_addresses", "tracked", "tracked_runs")
 # Of the timed parts of batches, those that intervals of the chief have under the same name.
 _TIMED_TWICE = ("dataloader_next", "to_device", "step_lr_schedulers")
+# Kinds of marks in the feed: whether they are of an experiment, and of a trial.
+_MARKED = {
+    "experiment": [True, False], "config": [True, False], "trial": [True, True],
+    "checkpoint": [True, True], "cluster": [False, False],
+}  # fmt: skip
 _CLOSE = 1e-3  # relative; a sum of float32 and of nanoseconds
 _APART_S = 2.0  # the clock of an interval's end is read after that of its length: a busy computer
 
@@ -117,7 +122,7 @@ def damages(home: Path) -> list[str]:
     """Return what is wrong with what is stored below a home, whatever has happened there."""
     data = home / "data"
     found = [*mistakes(data / "det.sqlite3"), *damaged_blobs(data), *_damaged_files(data)]
-    return found + contradictions(data)
+    return found + contradictions(data, shown.read(home))
 
 
 def _damaged_files(data: Path) -> Iterator[str]:
@@ -163,22 +168,37 @@ def _numbers(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _feed(db: sqlite3.Connection) -> Iterator[str]:
-    before = 0.0
-    for seq, at, kind, first, last, is_whole, text in db.execute(
-        "SELECT seq, at, kind, first_step, last_step, is_whole, json FROM feed ORDER BY seq"
+    before, marks = 0.0, set()
+    runs = set(db.execute("SELECT trial_id, run FROM series_runs"))
+    for seq, at, kind, *of, first, last, text in db.execute(
+        "SELECT seq, at, kind, experiment_id, trial_id, first_step, last_step, json "
+        "FROM feed ORDER BY seq"
     ):
         item = json.loads(text)
         if kind == "metrics":
             yield from _metrics_row(seq, at, first, last, item)
-        elif (first, last) != (None, None):
+            if (of[1], item["run"]) not in runs:
+                yield f"feed {seq}: run {item['run']} of trial {of[1]} is unknown"
+            continue
+        if (first, last) != (None, None):
             yield f"feed {seq}: a {kind} of steps {first} to {last}"
-        else:
-            if at < before:
-                yield f"feed {seq}: it is older than the item before"
-            before = at
-        part = {"experiment": "config", "trial": "hparams"}.get(kind)
-        if bool(is_whole) != (part is None or part in item):
-            yield f"feed {seq}: is_whole is {is_whole}"
+        if at < before:
+            yield f"feed {seq}: it is older than the item before"
+        before = at
+        if kind != "truncated":
+            yield from _mark(seq, kind, of, item)
+            if (mark := (kind, *of)) in marks:
+                yield f"feed {seq}: a second mark of {mark}"
+            marks.add(mark)
+
+
+def _mark(seq: int, kind: str, of: list[int | None], item: dict[str, Any]) -> Iterator[str]:
+    if kind not in _MARKED:
+        yield f"feed {seq}: its kind is {kind}"
+    elif [bool(number) for number in of] != _MARKED[kind]:
+        yield f"feed {seq}: a mark of the {kind} of {of}"
+    if item:
+        yield f"feed {seq}: a mark with {item}"
 
 
 def _metrics_row(
@@ -247,7 +267,8 @@ def _runs(db: sqlite3.Connection) -> Iterator[str]:
             _, trial_id, run = map(int, event["allocation_id"].split("."))
             reports[kind][trial_id, run].add(event["at"])
     started, exited = reports.values()
-    there = {trial_id for (trial_id,) in db.execute("SELECT trial_id FROM progress")}
+    # A trial whose runs have all been killed at their start has no progress.
+    there = {number for (number,) in db.execute("SELECT trial_id FROM feed WHERE kind = 'trial'")}
     rows = {
         (trial_id, run): times
         for trial_id, run, *times in db.execute(

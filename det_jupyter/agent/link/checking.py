@@ -7,8 +7,8 @@ At one time all agents measure different ones, so that two do not share the netw
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from pathlib import Path
 
 import httpx
 
@@ -58,14 +58,14 @@ async def measure(
         up_bytes_per_s=size / up_s,
         peers=measured,
         closed=closed,
-        has_folder=not command.probe or await _finds(Path(command.probe)),
+        has_folder=not command.probe or await _finds(command.probe),
     )
 
 
-async def _finds(probe: Path) -> bool:
+async def _finds(probe: str) -> bool:
     try:
         async with asyncio.timeout(_FOLDER_S):
-            return await asyncio.to_thread(_take, probe)
+            return await asyncio.to_thread(os.path.exists, probe)
     except TimeoutError:
         return False
 
@@ -100,12 +100,3 @@ async def _measure_others(
         except (LaunchError, StartFailed) as error:
             closed.append(dialer.cut_from(group, str(error)))
     return measured, closed
-
-
-def _take(probe: Path) -> bool:
-    """Remove the master's file; return whether it was there."""
-    try:
-        probe.unlink()
-    except OSError:
-        return False
-    return True

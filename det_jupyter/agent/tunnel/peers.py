@@ -146,27 +146,16 @@ async def _speed(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_chunks: int
 ) -> float:
     """Send chunks for a moment; return the bytes per second, counted by the answers."""
-    chunk, num_arrived, ended_at = bytes(CHUNK_BYTES), 0, 0.0
-    began = time.perf_counter()
-
-    async def count_answers() -> None:
-        nonlocal num_arrived, ended_at
-        while answers := await reader.read(most_chunks):
-            num_arrived, ended_at = num_arrived + len(answers), time.perf_counter()
-
-    counting = asyncio.create_task(count_answers())
-    num_sent = 0
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_MEASURED_S):
-                while num_sent < most_chunks and time.perf_counter() - began < _MEASURE_S:
-                    writer.write(chunk)
-                    await writer.drain()
-                    num_sent += 1
-                while num_arrived < num_sent and not counting.done():
-                    await asyncio.sleep(0.001)
-    finally:
-        counting.cancel()
+    num_sent = num_arrived = 0
+    began = ended_at = time.perf_counter()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_MEASURED_S):
+            while num_sent < most_chunks and time.perf_counter() - began < _MEASURE_S:
+                writer.write(bytes(CHUNK_BYTES))
+                await writer.drain()
+                num_sent += 1
+            while num_arrived < num_sent and (answers := await reader.read(num_sent)):
+                num_arrived, ended_at = num_arrived + len(answers), time.perf_counter()
     return num_arrived * CHUNK_BYTES / (ended_at - began) if num_arrived else 0.0
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 _POLL_S = 0.02
 _ENDED = ("Z", "X")
 _STOPPED = ("T", "t")  # by a signal, by a debugger
-_STATE, _START_TICKS, _EXIT_STATUS = 0, 19, 49  # fields of /proc/PID/stat after the name
+# fields of /proc/PID/stat after the name
+_STATE, _START_TICKS, _ARGUMENTS, _END_OF_ARGUMENTS, _EXIT_STATUS = 0, 19, 45, 46, 49
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,25 @@ def exit_status_of(pid: int) -> int | None:
     fields = _stat(pid) if sys.platform == "linux" else []
     is_over = len(fields) > _EXIT_STATUS and fields[_STATE] in _ENDED
     return int(fields[_EXIT_STATUS]) if is_over else None
+
+
+def rename_own(name: str) -> None:
+    """Have this process, a fork, seen under another name than its parent's: Linux only.
+
+    The name replaces all arguments after the interpreter's, by which our programs are found
+    (`run_processes.py`). `top` shows its last part.
+    """
+    if sys.platform != "linux" or not (fields := _stat(os.getpid())):
+        return
+    begin, end = int(fields[_ARGUMENTS]), int(fields[_END_OF_ARGUMENTS])
+    with suppress(OSError, ValueError), open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(begin)
+        begin += memory.read(end - begin).index(b"\0") + 1
+        if begin < end:
+            memory.seek(begin)
+            memory.write(os.fsencode(name)[: end - begin - 1].ljust(end - begin, b"\0"))
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(f"det-{name.rpartition('.')[2]}", encoding="utf-8")
 
 
 def _stat(pid: int) -> list[str]:

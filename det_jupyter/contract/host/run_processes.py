@@ -1,6 +1,6 @@
 """Finds the processes of a run or of a home, whatever their parents and process groups are by now.
 
-    master, agent, fork server, reader,
+    master, agent, fork server,
     TensorBoard                           what they run, and their working folder: the home's data
     a program that was started            its environment has the run's folder (RUN_VARIABLE)
     a fork of a rank, without exec        it has mapped the rank's control page
@@ -30,11 +30,7 @@ _PROGRAMS = {
     "agent": ("-m", "det_jupyter.agent"),
     "fork server": ("-m", "det_jupyter.rank.zygote"),
 }
-# A TensorBoard may run without a master. A reader ends with its master, unless it is frozen.
-_VIEWERS = {
-    "TensorBoard": ("-m", "det_jupyter", "tensorboard", "start"),
-    "the reader": ("-m", "det_jupyter.reader"),
-}
+_TENSORBOARD = {"TensorBoard": ("-m", "det_jupyter", "tensorboard", "start")}
 
 
 def kill_run_processes(run: RunDir, timeout_s: float = 5.0) -> list[int]:
@@ -111,9 +107,9 @@ def programs_of(data: Path) -> list[tuple[str, Process]]:
     return _running_in(data, _PROGRAMS)
 
 
-def viewers_of(data: Path) -> list[tuple[str, Process]]:
-    """Return the TensorBoards in the background, then the readers, as `programs_of` does."""
-    return _running_in(data, _VIEWERS)
+def boards_of(data: Path) -> list[Process]:
+    """Return the TensorBoards in the background of a folder of data, as `programs_of` does."""
+    return [process for _, process in _running_in(data, _TENSORBOARD)]
 
 
 def _running_in(data: Path, programs: Mapping[str, tuple[str, ...]]) -> list[tuple[str, Process]]:

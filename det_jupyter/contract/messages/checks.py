@@ -30,7 +30,7 @@ class CheckConnections(Wire):
     check_id: str
     link: GangLink
     num_bytes: Count = 0  # to send to each at most; 0: only find out whether all are reached
-    probe: str = ""  # path of a file that the master has just made; removed if it is found
+    probe: str = ""  # path of a file that the master has just made
 
 
 class ConnectionsChecked(Wire):
@@ -55,10 +55,6 @@ class AgentCheck(Wire):
 
     agent: str
     hostname: str
-    cluster: str = ""
-    num_slots: int
-    slot_kind: str = ""
-    versions: dict[str, str] = {}
     clock_ahead_s: float = 0.0
     measured: ConnectionsChecked | None = None  # None: it has not answered
 

@@ -17,11 +17,12 @@
 
 The page chooses `id`, which is unique in its socket; it is null in the error about an invalid
 frame; `kind` is a class of errors.py. A patch has the changes from version `since` to `version`
-(JSON Patch, RFC 6902; contract/documents/patches.py). Versions ascend, with gaps. After a lost connection a page follows
-the document again with the version it has: it gets a patch if the reader has kept the changes
-since, and else the whole. A version is valid if `instance` is the same as before: a restarted
-reader has a new one. At most `MOST_UNACKED` versions of a document are unacknowledged; later ones
-are merged until an `ack` arrives, so a slow page gets fewer patches, and never outdated ones.
+(JSON Patch, RFC 6902; contract/documents/patches.py). Versions ascend, with gaps. After a lost
+connection a page follows the document again with the version it has: it gets a patch if the
+reader has kept the changes since, and else the whole. A version is valid if `instance` is the
+same as before: a restarted reader has a new one. At most `MOST_UNACKED` versions of a document
+are unacknowledged; later ones are merged until an `ack` arrives, so a slow page gets fewer
+patches, and never outdated ones.
 
 Jupyter Server relays the frames, and says what a reader cannot: a frame `master` when the state of
 the master has changed. The reader is the master's, so without a master there is none. Then the

@@ -13,9 +13,10 @@ any other tag                           training     as the tag
 from __future__ import annotations
 
 import re
+import struct
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from det_jupyter.contract.run.journal import MetricsReported
 from det_jupyter.contract.values.bounds import MAX_AT, MAX_COUNT
@@ -25,6 +26,7 @@ _PHASES = {
     **dict.fromkeys(("val", "valid", "validation", "eval", "evaluation"), "validation"),
     "test": "test",
 }
+ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArguments
 EPOCHS = {"epoch", "train/epoch"}  # of Lightning and transformers
 _NO_METRICS = re.compile(  # of Lightning and transformers: counters, times, a placeholder
     r"(train/)?(epoch|total_flos|num_input_tokens_seen)|hp_metric"
@@ -41,6 +43,22 @@ class Scalar(NamedTuple):
     step: int
     value: float
     at: float
+
+
+def scalars_in(event: Any) -> Iterator[Scalar]:
+    """Yield the scalars of an Event, a protocol buffer of TensorBoard, in all forms of writers."""
+    for value in event.summary.value:
+        tensor = value.tensor
+        if value.HasField("simple_value"):
+            numbers = [value.simple_value]
+        elif value.metadata.plugin_data.plugin_name == "scalars":
+            code = {4: "<f", 8: "<d"}.get(len(tensor.tensor_content))
+            packed = struct.unpack(code, tensor.tensor_content) if code else ()
+            numbers = [*tensor.float_val, *tensor.double_val, *packed]
+        else:
+            continue
+        if len(numbers) == 1:
+            yield Scalar(value.tag, event.step, numbers[0], event.wall_time)
 
 
 def metric_of(tag: str, searcher_metric: str) -> tuple[str, str]:

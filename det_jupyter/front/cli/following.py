@@ -1,7 +1,8 @@
 """Prints experiments in a shell: as text, and followed until they end.
 
-    main thread        prints the output of the first trial
-    Follower thread    prints validations and the reasons for waiting, and updates the bar
+    main thread             prints the output of the first trial
+    det-follow-experiment   prints states, reasons for waiting and hangs, and updates the bar
+    det-follow-curves       prints validations
 
 The bar is drawn only on a terminal. Ctrl-C ends the following, not the experiment.
 """
@@ -9,26 +10,30 @@ The bar is drawn only on a terminal. Ctrl-C ends the following, not the experime
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from tqdm import tqdm
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.experiment import Experiment
-from det_jupyter.client.follow import Follower, fetch
-from det_jupyter.client.handle_text import best_text, ranked, state_word
+from det_jupyter.client.handle_text import best_text
 from det_jupyter.client.log_lines import follow_pages, line_text
-from det_jupyter.client.reasons import reason_text
+from det_jupyter.client.reasons import waiting_text
+from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import ExperimentView, LogLine, LogQuery, State
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.contract.values.text import number
 from det_jupyter.front.verbs.showing import describe_state, title
-from det_jupyter.view import HangNews, WaitingNews, build_view_state, render_plain
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import HangNews, ViewState, WaitingNews, render_plain
+from det_jupyter.view.forms.news import first_wait
 
 _TICK_S = 0.1
+_END_S = 2.0  # for a thread to end
 _BAR = "{desc}: {percentage:3.0f}% |{bar}| [{elapsed}]{postfix}"
 _BAR_TOTAL = 1000
 _QUIET_S = 1.0  # before reasons are printed: each trial waits for some milliseconds
@@ -39,10 +44,8 @@ def print_handle(handle: Any, options: Any) -> int:
     if isinstance(handle, Experiment):
         if getattr(options, "follow", False):
             return follow(handle._client, handle.id)
-        live = fetch(handle._client, handle.id)
-        curves, checkpoints = list(live.curves.values()), list(live.checkpoints.values())
-        state = build_view_state(live.experiment, curves, checkpoints, time.time())
-        print(render_plain(state, SHELL))
+        document = handle._client.document("experiment", experiment_id=handle.id)
+        print(render_plain(cast(ViewState, document.fetch()), SHELL))
     else:
         print(repr(handle))
     return 0
@@ -53,14 +56,21 @@ def follow(client: Client, experiment_id: int) -> int:
 
     Return the exit status: 0 if it completed, 130 after Ctrl-C, else 1.
     """
-    display = Display(experiment_id)
-    follower = Follower(client, experiment_id, display.update).start()
+    of_validations = {"experiment_id": experiment_id, "group": "validation"}
+    display, is_interrupted = Display(client), False
+    experiment = _Following(client, "experiment", display.update, experiment_id=experiment_id)
+    curves = _Following(client, "curves", display.print_validations, **of_validations)
     try:
-        _follow_first_trial(client, follower, display)
-        while follower.thread.is_alive():
-            follower.thread.join(_TICK_S)
+        _follow_first_trial(client, experiment, display)
+        while experiment.is_alive():
+            experiment.join(_TICK_S)
     except KeyboardInterrupt:
+        is_interrupted = True
+    finally:
+        experiment.end()
+        curves.end()
         display.close()
+    if is_interrupted:
         print(
             f"Stopped following. Experiment {experiment_id} goes on: "
             f"`det e logs {experiment_id} -f` follows it again, `det e wait {experiment_id}` "
@@ -68,17 +78,44 @@ def follow(client: Client, experiment_id: int) -> int:
             file=sys.stderr,
         )
         return 130
-    finally:
-        follower.stop()
-        display.close()
-    if follower.error is not None:
-        raise follower.error
+    if experiment.error is not None:
+        raise experiment.error
+    display.print_validations(client.document("curves", **of_validations).fetch())
     return _print_outcome(client.experiment(experiment_id))
 
 
-def _follow_first_trial(client: Client, follower: Follower, display: Display) -> None:
+class _Following(threading.Thread):
+    """A started thread that follows a document until `use` of a version returns True.
+
+    `error` is why it ended before.
+    """
+
+    def __init__(self, client: Client, name: str, use: Callable[[Any], bool], **args: Any) -> None:
+        super().__init__(name=f"det-follow-{name}", daemon=True)
+        self._document = client.document(name, **args)
+        self._use = use
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Follow it."""
+        try:
+            with closing(self._document.versions(_TICK_S)) as versions:
+                for version in versions:
+                    if version is not None and self._use(version):
+                        return
+        except Exception as error:  # the thread's boundary
+            self.error = error
+
+    def end(self) -> None:
+        """End it, and wait for that unless it takes long."""
+        self._document.close()
+        self.join(_END_S)
+
+
+def _follow_first_trial(client: Client, experiment: _Following, display: Display) -> None:
     display.print_line("Waiting for first trial to begin...")
-    while follower.thread.is_alive() and display.first_trial is None:
+    while experiment.is_alive() and display.first_trial is None:
         time.sleep(_TICK_S)
     trial_id = display.first_trial
     if trial_id is None:
@@ -107,13 +144,13 @@ class Display:
     `first_trial` is the id of the first trial, None until it is created.
     """
 
-    def __init__(self, experiment_id: int) -> None:
+    def __init__(self, client: Client) -> None:
         self.first_trial: int | None = None
-        self._experiment_id = experiment_id
+        self._client = client
         self._printed: dict[int, int] = {}  # by trial: batches at the last printed validation
         self._news = WaitingNews()
         self._hangs = HangNews()
-        self._state: State | None = None
+        self._state = ""
         self._quiet_until = time.monotonic() + _QUIET_S
         self._open: dict[tuple[int, int], LogLine] = {}  # by run and rank: unfinished lines
         self._bar: tqdm[Any] | None = None
@@ -154,48 +191,47 @@ class Display:
             text = "" if newest is None else line_text(newest).rpartition("\n")[2]
             self._open_line.set_description_str(text)
 
-    def update(self, live: LiveExperiment) -> None:
-        """Print what has changed and update the bar; called in the follower's thread."""
-        view = live.experiment
-        if view.trials and self.first_trial is None:
-            self.first_trial = view.trials[0].id
-        if view.state is not self._state:
-            if self._state is not None and not view.state.is_terminal:
-                self.print_line(f"{title(view)}: {describe_state(view)}")
-            self._state = view.state
-        if time.monotonic() > self._quiet_until:
-            reason = self._news.reason(view, live.reasons)
-            if reason is not None:
-                self.print_line(reason_text(reason, SHELL))
-        for line in self._hangs.lines(view, time.time()):
+    def update(self, state: ViewState) -> bool:
+        """Print what has changed and update the bar; return whether the experiment has ended."""
+        if self.first_trial is None:
+            trials = state["search"]["rows"] if state["search"] else state["trials"]
+            self.first_trial = min((trial["id"] for trial in trials), default=None)
+        has_ended = state["ended_at"] is not None
+        before, self._state = self._state, _main_state(state)
+        if before not in ("", self._state) and not has_ended:
+            self.print_line(f"Experiment {state['id']} “{state['name']}”: {_describe(state)}")
+        wait = self._news.wait(state) if time.monotonic() > self._quiet_until else None
+        if text := waiting_text(self._client, wait, SHELL):
+            self.print_line(text)
+        for line in self._hangs.lines(state):
             self.print_line(line)
-        self._print_validations(live)
         if self._bar is not None:
-            self._update_bar(self._bar, view)
+            self._update_bar(self._bar, state)
+        return has_ended
 
-    def _print_validations(self, live: LiveExperiment) -> None:
+    def print_validations(self, document: Document) -> bool:
+        """Print the validations of the document `curves` that are new; return False."""
         new: dict[tuple[int, int], list[str]] = {}
-        for curve in live.curves.values():
-            printed = self._printed.get(curve.trial_id, -1)
-            if curve.group != "validation":
-                continue
-            for steps, value in zip(curve.steps, curve.values, strict=True):
+        for curve in document["curves"]:
+            printed = self._printed.get(curve["trial_id"], -1)
+            for steps, value in zip(curve["steps"], curve["values"], strict=True):
                 if steps > printed:
-                    new.setdefault((curve.trial_id, steps), []).append(
-                        f"{curve.name} {number(value)}"
-                    )
+                    metric = f"{curve['name']} {number(value)}"
+                    new.setdefault((curve["trial_id"], steps), []).append(metric)
         for (trial_id, steps), metrics in sorted(new.items()):
             self._printed[trial_id] = steps
             self.print_line(
                 f"trial={trial_id} batch {steps}: validation {', '.join(sorted(metrics))}"
             )
+        return False
 
-    def _update_bar(self, bar: tqdm[Any], view: ExperimentView) -> None:
-        best = next(iter(ranked(view)), None)
-        bar.set_description_str(f"{view.name} ({state_word(view)})", refresh=False)
-        if best is not None and best.best_metric is not None:
-            bar.set_postfix_str(f"{view.metric} {number(best.best_metric)}", refresh=False)
-        bar.n = round(view.progress * _BAR_TOTAL)
+    def _update_bar(self, bar: tqdm[Any], state: ViewState) -> None:
+        best = state["checkpoints"]
+        description = f"{state['name']} ({state['status_word'].lower()})"
+        bar.set_description_str(description, refresh=False)
+        if best["best_metric"] is not None:
+            bar.set_postfix_str(f"{best['metric']} {number(best['best_metric'])}", refresh=False)
+        bar.n = round(state["progress"] * _BAR_TOTAL)
         bar.refresh()
 
     def close(self) -> None:
@@ -204,3 +240,20 @@ class Display:
             if bar is not None:  # `if bar:` raises, as the first has no total
                 bar.close()
         self._open_line = self._bar = None
+
+
+def _main_state(state: ViewState) -> str:
+    """Return a word that stays the same while an experiment queues and runs."""
+    if any(action["verb"] == "pause" and action["enabled"] for action in state["actions"]):
+        return "active"
+    return state["status_word"].partition(",")[0]
+
+
+def _describe(state: ViewState) -> str:
+    """Return the state as text, with what it waits for, its message or an alarm of its trial."""
+    word, wait = state["status_word"].lower(), first_wait(state)
+    if wait is not None and state["status"] in ("pausing", "stopping"):
+        return wait["sentence"]
+    has_alarm = "," in word  # of its only trial
+    text = state["message"] or next(iter(state["alarms"] if has_alarm else []), "")
+    return f"{word}: {text}" if text else word

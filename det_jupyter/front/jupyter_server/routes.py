@@ -1,8 +1,8 @@
 """The master's requests that pages may make, each with its resource and action for the authorizer.
 
 Routes of changes (messages/changes.py) are derived from their classes; the others are listed.
-Other requests are refused: those of agents, and the endless feed, instead of which pages have the
-socket. `*` matches one segment of a path.
+Other requests are refused: those of agents and of senders to trackers, for example. `*` matches
+one segment of a path.
 """
 
 from __future__ import annotations

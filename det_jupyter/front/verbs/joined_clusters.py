@@ -100,19 +100,16 @@ def check(call: Call) -> str:
 
 
 def _agents(checks: list[AgentCheck]) -> str:
-    header = ("Agent ID", "Hostname", "Cluster", "Slots", "Latency (ms)", "From Master (MB/s)",
-              "To Master (MB/s)", "Clock Ahead (ms)", "Versions")  # fmt: skip
+    header = ("Agent ID", "Hostname", "Latency (ms)", "From Master (MB/s)", "To Master (MB/s)",
+              "Clock Ahead (ms)")  # fmt: skip
     rows = [
         (
             each.agent,
             each.hostname,
-            each.cluster or None,
-            f"{each.num_slots} {each.slot_kind}",
             None if (got := each.measured) is None else round(1000 * got.latency_s, 1),
             None if got is None else round(got.down_bytes_per_s / 1e6, 1),
             None if got is None else round(got.up_bytes_per_s / 1e6, 1),
             round(1000 * each.clock_ahead_s, 1),
-            ", ".join(f"{name} {version}" for name, version in sorted(each.versions.items())),
         )
         for each in checks
     ]

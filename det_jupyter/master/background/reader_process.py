@@ -1,39 +1,35 @@
 """The reader's process: started by a connection to the reader's port, and ended with the master.
 
-The master has the listening socket for its whole life. The program inherits it and accepts there:
+The master has the listening socket for its whole life. A reader gets it and accepts there:
 
     no connection                    nothing runs, and nothing is done
-    a connection waits               the program is started; while it runs, it has the socket
+    a connection waits               a reader is started; while it runs, it has the socket
     it has ended                     the next connection starts another
     it has ended soon                ... after a pause, which is longer each time
     again, or it cannot be started   what waits is closed: clients may be gone, and their
                                      connections would start it for ever; others connect again
 
-stdin            one line of JSON: {"token": ..., "socket": DESCRIPTOR, "version": ...}, then a
-                 byte for each commit. Its end ends the program, so it never outlives a master
-                 that is killed
-stdout, stderr   reader.log
-
-Its working folder is that of the data: `det master stop --everything` finds it by that.
+Each is forked by the starter (`reader_starter.py`). It reads a byte for each commit from a socket
+whose end is the master's, and writes to reader.log.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import os
+import signal
 import socket
 import time
-from asyncio.subprocess import Process
-from collections.abc import Sequence
 from contextlib import suppress
 
-from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import open_own
+from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.values.text import signal_name
+from det_jupyter.errors import DetError
+from det_jupyter.master.background.reader_starter import ReaderStarter
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +37,7 @@ _SOON_S = 10.0  # a program that ran for less has failed, whatever its exit stat
 _PAUSES_S = (0.2, 10.0)  # the first and the longest before another start
 _MOST_REFUSED = 2048  # at once: others of this computer may connect as fast as they are refused
 _UNUSED_S = 45.0  # a reader without a socket ends sooner
-_END_S = 1.0  # after the end of its stdin, SIGTERM and SIGKILL
+_END_S = 1.0  # after the end of its commits, SIGTERM and SIGKILL
 
 
 class ReaderProcess:
@@ -50,16 +46,15 @@ class ReaderProcess:
     Args:
         listener: The socket that clients connect to; it listens already.
         token: Which clients have to send.
-        command: The command line of the program.
+        starter: Forks readers.
     """
 
-    def __init__(self, listener: socket.socket, token: str, command: Sequence[str]) -> None:
+    def __init__(self, listener: socket.socket, token: str, starter: ReaderStarter) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._token = token
-        self._command = command
-        self._process: Process | None = None
-        self._stdin: int | None = None
+        self._starter = starter
+        self._running: _Running | None = None
         self._is_unwanted = False
         self._began_at = self._used_at = -math.inf  # on the monotonic clock
 
@@ -70,15 +65,15 @@ class ReaderProcess:
         One that no one with the token connects to ends soon, and counts as unused.
         """
         now = time.monotonic()
-        is_used = self._process is not None and now - self._began_at > _UNUSED_S
+        is_used = self._running is not None and now - self._began_at > _UNUSED_S
         return 0.0 if is_used else now - self._used_at
 
     def tell_commit(self) -> None:
         """Wake the reader, if one runs. Called at each commit."""
-        if self._stdin is not None:
+        if self._running is not None:
             # It has ended, or has so many bytes to read that it wakes without this one.
-            with suppress(BrokenPipeError, BlockingIOError):
-                os.write(self._stdin, b"\n")
+            with suppress(OSError):
+                self._running.link.send(b"\n")
 
     async def run(self) -> None:
         """Start a reader when a connection waits, until cancelled; then end it."""
@@ -103,11 +98,10 @@ class ReaderProcess:
 
     async def kill(self) -> None:
         """Kill the reader, which does not answer; return when it has ended, or soon."""
-        if (process := self._process) is not None:
+        if (running := self._running) is not None:
             self._is_unwanted = True
-            with suppress(ProcessLookupError):
-                process.kill()
-            await asyncio.wait({asyncio.create_task(process.wait())}, timeout=_END_S)
+            running.send(signal.SIGKILL)
+            await asyncio.wait({running.ending}, timeout=_END_S)
 
     async def _connection(self) -> None:
         """Wait for a connection; do not accept it."""
@@ -120,46 +114,26 @@ class ReaderProcess:
 
     async def _run_program(self) -> int:
         """Run the program to its end and return its exit status; end it if cancelled."""
-        its_stdin, stdin = os.pipe()
-        try:
-            os.set_blocking(stdin, False)
-            settings = {
-                "token": self._token,
-                "socket": self._listener.fileno(),
-                "version": __version__,
-            }
-            os.write(stdin, json.dumps(settings).encode() + b"\n")
-            self._stdin = stdin
+        with self._start() as link:
             self._began_at = time.monotonic()
+            self._running = running = _Running(link)
             try:
-                self._process = await self._start(its_stdin)
+                return await asyncio.shield(running.ending)
             finally:
-                os.close(its_stdin)
-            logger.info("started the reader, pid=%d", self._process.pid)
-            return await self._process.wait()
-        finally:
-            self._stdin = None
-            os.close(stdin)
-            if self._process is not None:
-                await _end(self._process)
-                self._process, now = None, time.monotonic()
+                self._running = None
+                await running.end()
+                now = time.monotonic()
                 if now - self._began_at > _UNUSED_S:
                     self._used_at = now
 
-    async def _start(self, stdin: int) -> Process:
+    def _start(self) -> socket.socket:
         log = open_own(paths.reader_log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            return await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=stdin,
-                stdout=log,
-                stderr=log,
-                pass_fds=(self._listener.fileno(),),
-                start_new_session=True,
-                cwd=paths.data_dir(),
-            )
+            link = self._starter.start(self._token, self._listener, log)
         finally:
             os.close(log)
+        link.setblocking(False)
+        return link
 
     def _log_end(self, status: int) -> None:
         if self._is_unwanted:
@@ -177,15 +151,50 @@ class ReaderProcess:
                 self._listener.accept()[0].close()
 
 
-async def _end(process: Process) -> None:
-    """End a process: after the end of its stdin by SIGTERM, then by SIGKILL."""
-    ending = asyncio.create_task(process.wait())
-    for send_signal in (process.terminate, process.kill, None):
-        await asyncio.wait({ending}, timeout=_END_S)
-        if ending.done():
-            return
-        if send_signal is not None:
+class _Running:
+    """A reader that is started or runs.
+
+    Args:
+        link: The socket of its commits, and of what the starter says of it.
+
+    Attributes:
+        ending: Returns its exit status.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self._process: Process | None = None
+        self.ending = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> int:
+        pid = await self._next_number()
+        self._process = Process.of(pid)
+        logger.info("started the reader, pid=%d", pid)
+        return await self._next_number()
+
+    async def _next_number(self) -> int:
+        line = b""
+        while not line.endswith(b"\n"):
+            if not (byte := await asyncio.get_running_loop().sock_recv(self.link, 1)):
+                raise DetError("it could not be forked (see reader.log), or its starter has ended")
+            line += byte
+        return int(line)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it runs."""
+        if self._process is not None and self._process.is_alive:
             with suppress(ProcessLookupError):
-                send_signal()
-    ending.cancel()
-    logger.error("the reader (pid %d) was killed and does not end", process.pid)
+                os.kill(self._process.pid, number)
+
+    async def end(self) -> None:
+        """End it: after the end of its commits by SIGTERM, then by SIGKILL."""
+        with suppress(OSError):  # it has ended
+            self.link.shutdown(socket.SHUT_WR)
+        for number in (signal.SIGTERM, signal.SIGKILL, None):
+            await asyncio.wait({self.ending}, timeout=_END_S)
+            if self.ending.done():
+                return
+            if number is not None:
+                self.send(number)
+        self.ending.cancel()
+        logger.error("%s was killed and does not end", self._process or "the reader")

@@ -7,9 +7,8 @@ import logging
 import os
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TypeAlias
 
 from det_jupyter.contract.messages import (
@@ -82,17 +81,32 @@ class ConnectionChecks:
             AgentCheck(
                 agent=agent.id,
                 hostname=agent.hostname,
-                cluster=agent.cluster,
-                num_slots=len(agent.slots),
-                slot_kind=agent.slots[0].kind if agent.slots else "",
-                versions=agent.versions,
                 clock_ahead_s=self._service.clock_ahead_s(agent.id),
                 measured=answers.get(agent.id),
             )
             for agent in remote
         ]
-        problems = find_problems(checks, folder)
-        return ClusterCheck(agents=checks, problems=[*problems, *self._service.problems])
+        problems = find_problems([each for each in checks if each.agent in connected], folder)
+        return ClusterCheck(
+            agents=checks,
+            problems=[*self._absences(connected), *problems, *self._service.problems],
+        )
+
+    def _absences(self, connected: Sequence[str]) -> list[str]:
+        """Return a sentence for each agent that may connect and is not connected.
+
+        Nodes of clusters have agents only while they are given out.
+        """
+        agents, access = self._service.machine.state.agents, self._access
+        why = (
+            f"if it runs, it prints why it cannot connect to port {access.port} of this computer; "
+            "if a firewall closes that port, open it"
+        )
+        return [
+            f"agent {name} is not connected: {(name in agents and agents[name].problem) or why}"
+            for name in access.agents
+            if name not in connected and (name in agents or not access.cluster_of(name))
+        ]
 
     async def _measure(
         self, names: Sequence[str], num_bytes: int, folder: str = ""
@@ -105,12 +119,11 @@ class ConnectionChecks:
         waiting = {(name, check_id): answer for name, answer in answers.items()}
         self._answers |= waiting
         try:
-            async with _probes_in(folder, names) as probes:
+            async with _probe_in(folder) as probe:
+                command = CheckConnections(
+                    check_id=check_id, link=link, num_bytes=num_bytes, probe=probe
+                )
                 for name in names:
-                    probe = str(probes.get(name, ""))
-                    command = CheckConnections(
-                        check_id=check_id, link=link, num_bytes=num_bytes, probe=probe
-                    )
                     self._service.links.send(name, command)
                 await asyncio.wait(answers.values(), timeout=_ANSWER_S + len(names) * _PEER_S)
             return {name: answer.result() for name, answer in answers.items() if answer.done()}
@@ -158,52 +171,32 @@ class ConnectionChecks:
 
 
 @asynccontextmanager
-async def _probes_in(folder: str, names: Sequence[str]) -> AsyncIterator[Mapping[str, Path]]:
-    """Make a file in a folder for each name, removed after the block; none if there is no folder.
+async def _probe_in(folder: str) -> AsyncIterator[str]:
+    """Make a file in a folder, removed after the block, and yield its path; "": no folder.
 
     Raises:
         DetError: That is not possible, or the folder does not answer.
     """
-    probes: dict[str, Path] = {}
-    try:
-        for name in names if folder else ():
-            probes[name] = await _probe_in(folder)
-        yield probes
-    finally:
-        for probe in probes.values():
-            with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_FOLDER_S):
-                    await asyncio.to_thread(probe.unlink, missing_ok=True)
-
-
-async def _probe_in(folder: str) -> Path:
-    """Make a file in a folder; return its path.
-
-    Raises:
-        DetError: That is not possible, or the folder does not answer.
-    """
+    if not folder:
+        yield ""
+        return
     try:
         async with asyncio.timeout(_FOLDER_S):
-            return await asyncio.to_thread(make_probe, folder)
+            descriptor, probe = await asyncio.to_thread(tempfile.mkstemp, "", _PREFIX, folder)
     except TimeoutError:
         raise DetError(
             f"{folder}: does not answer within {_FOLDER_S:g} s; if it is on a network, see "
             "whether its server can be reached"
         ) from None
-
-
-def make_probe(folder: str) -> Path:
-    """Make a file in a folder; return its path.
-
-    Raises:
-        DetError: That is not possible.
-    """
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=_PREFIX, dir=folder)
     except OSError as error:
         raise DetError(f"{folder}: nothing can be written there: {error.strerror}") from None
     os.close(descriptor)
-    return Path(name)
+    try:
+        yield probe
+    finally:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_FOLDER_S):
+                await asyncio.to_thread(os.unlink, probe)
 
 
 def find_problems(checks: Sequence[AgentCheck], folder: str) -> list[str]:
@@ -249,13 +242,4 @@ def find_problems(checks: Sequence[AgentCheck], folder: str) -> list[str]:
             for name, peer in found.peers.items()
             if peer.bytes_per_s is not None and peer.bytes_per_s < _SLOW_PEER_BYTES_PER_S
         ]
-    return [*silent, *closed, *unshared, *others, *_differences(checks)]
-
-
-def _differences(checks: Sequence[AgentCheck]) -> list[str]:
-    """Return a sentence if agents have slots of different numbers or kinds."""
-    sizes = {(check.num_slots, check.slot_kind) for check in checks if check.measured is not None}
-    if len(sizes) < 2:
-        return []
-    each = ", ".join(f"{check.agent} {check.num_slots} {check.slot_kind}" for check in checks)
-    return [f"agents differ in their slots ({each}): a trial spans computers of one size only"]
+    return [*silent, *closed, *unshared, *others]

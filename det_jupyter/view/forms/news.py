@@ -17,7 +17,7 @@ class WaitingNews:
 
     def wait(self, state: ViewState) -> Wait | None:
         """Return why the first queued trial waits, if no trial runs and the reason is new."""
-        wait = _first_wait(state)
+        wait = first_wait(state)
         before, self._printed = self._printed, "" if wait is None else wait["key"]
         return wait if self._printed not in ("", before) else None
 
@@ -51,7 +51,8 @@ class HangNews:
         return [*new, *(f"{_title(state)}: trial {id} hangs no longer" for id in gone)]
 
 
-def _first_wait(state: ViewState) -> Wait | None:
+def first_wait(state: ViewState) -> Wait | None:
+    """Return why a search, or the only trial, waits, or what its ranks wait for that leave."""
     if state["search"] is not None:
         return state["search"]["wait"]
     return next((trial["wait"] for trial in state["trials"]), None)

@@ -24,7 +24,7 @@ def kept_forms(state: ViewState) -> dict[str, Any]:
 
     JupyterLab and Notebook 7 with our extension use our own MIME type; others show the HTML.
     """
-    key = place_key(state)
+    key = place_key(state["id"], state["created_at"])
     return {
         EXPERIMENT_MIME: {
             "key": key,
@@ -41,9 +41,9 @@ def kept_forms(state: ViewState) -> dict[str, Any]:
     }
 
 
-def place_key(state: ViewState) -> str:
+def place_key(experiment_id: int, created_at: float) -> str:
     """Return the key of the experiment's places, unique among all masters."""
-    return f"{state['id']}@{state['created_at']}"
+    return f"{experiment_id}@{created_at}"
 
 
 def key_id(key: str) -> int:

@@ -29,7 +29,7 @@ def render_plain(state: ViewState, reader: Reader = NOTEBOOK) -> str:
     text += [f"! {one_line(alarm)}" for alarm in state["alarms"]]
     for trial in state["trials"]:
         text += _trial(trial, state["id"], reader)
-    text += _wait(None if state["search"] is None else state["search"]["wait"], "")
+    text += _wait(state["search"] and state["search"]["wait"], "", state["id"], reader)
     text += _lines(text_lines.slots_line(state))
     text += _metrics(state) if state["search"] is None else _search(state["search"])
     text += _lines(text_lines.left_out(state), text_lines.checkpoints_line(state["checkpoints"]))
@@ -57,15 +57,18 @@ def _search(search: Search) -> list[str]:
     return text + _lines(text_lines.left_out_note(search), text_lines.importance_line(search))
 
 
-def _wait(wait: Wait | None, indent: str) -> list[str]:
+def _wait(wait: Wait | None, indent: str, experiment_id: int, reader: Reader) -> list[str]:
     if wait is None:
         return []
     text = [f"{indent}waiting: {one_line(wait['sentence'])}"]
     if wait["expected"]:
         text.append(f"{indent}{one_line(wait['expected'])}")
     for remedy in wait["remedies"]:
-        command = f": {one_line(remedy['command'])}" if remedy["command"] else ""
+        is_known = reader is NOTEBOOK and remedy["command"]  # those of a state are a notebook's
+        command = f": {one_line(remedy['command'])}" if is_known else ""
         text.append(f"{indent}- {one_line(remedy['sentence'])}{command}")
+    if reader is not NOTEBOOK and any(remedy["command"] for remedy in wait["remedies"]):
+        text.append(f"{indent}`{reader.experiment} why {experiment_id}` has the commands")
     return text
 
 
@@ -73,7 +76,7 @@ def _trial(trial: Trial, experiment_id: int, reader: Reader) -> list[str]:
     text = [text_lines.trial_title(trial)]
     if trial["makes_room"]:
         text.append(f"  {one_line(trial['makes_room'])}")
-    text += _wait(trial["wait"], "  ")
+    text += _wait(trial["wait"], "  ", experiment_id, reader)
     for rank in trial["ranks"]:
         device = f", {rank['device']}" if rank["device"] else ""
         place = f"{rank['slot']}{device}, pid {rank['pid']}"

@@ -56,13 +56,17 @@ def measured_at(times: Sequence[float], place: int) -> float:
 
     >>> [measured_at([10.0, 10.0, 12.0, 12.0], place) for place in range(4)]
     [9.0, 10.0, 11.0, 12.0]
+    >>> [measured_at([13.0, 12.0], place) for place in range(2)]  # the first was reported again
+    [13.0, 12.0]
     """
     time = times[place]
     first, end = bisect_left(times, time), bisect_right(times, time)
+    if not first <= place < end:  # they do not ascend
+        return time
     if first > 0:
         stride = (time - times[first - 1]) / (end - first)
     elif end < len(times):  # the first report is assumed to have the pace of the second
-        stride = (times[end] - time) / (bisect_right(times, times[end]) - end)
+        stride = (times[end] - time) / max(1, bisect_right(times, times[end]) - end)
     else:
         stride = 0.0
     return time - stride * (end - 1 - place)

@@ -325,9 +325,7 @@ def test_labels_that_change_later_are_sent_by_another_process_too(uri: str) -> N
     send(uri, source)
     assert runs_at(uri)[0].data.tags["det_jupyter.labels"] == "first"
     source.labels = []
-    source.items.append(
-        FeedItem(seq=3, at=1.0, kind="config", experiment_id=7, data={})
-    )
+    source.items.append(FeedItem(seq=3, at=1.0, kind="config", experiment_id=7, data={}))
     send(uri, source)
     assert runs_at(uri)[0].data.tags["det_jupyter.labels"] == ""
 

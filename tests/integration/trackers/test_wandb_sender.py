@@ -141,9 +141,7 @@ def test_labels_that_change_after_the_end_are_written(tmp_path: Path) -> None:
     source.trial = trial(state=State.COMPLETED, allocation=None)
     send(tmp_path, source)
     source.labels = ["late"]
-    source.items.append(
-        FeedItem(seq=3, at=1.0, kind="config", experiment_id=7, data={})
-    )
+    source.items.append(FeedItem(seq=3, at=1.0, kind="config", experiment_id=7, data={}))
     send(tmp_path, source)
     (run,) = records_of(tmp_path, "run")
     assert run["tags"] == ["late"]

@@ -15,13 +15,12 @@ import sys
 import threading
 from types import CodeType, FrameType
 
+# The roles of a module's process, of its forks, and of theirs; the starter of readers has none.
 _MODULES = {
-    "det_jupyter.master": "master",
-    "det_jupyter.agent": "agent",
-    "det_jupyter.reader": "reader",
+    "det_jupyter.master": ("master", "", "reader"),
+    "det_jupyter.agent": ("agent", "", ""),
+    "det_jupyter.rank.zygote": ("fork server", "rank", "loader"),
 }
-_FORKING = "det_jupyter.rank.zygote"
-_FORKED = ("fork server", "rank", "loader")
 _WATCHED = ("/det_jupyter/", "/torch/utils/data/", "/torch/multiprocessing/", "/multiprocessing/")
 _OF_FUNCTION = 1  # CO_OPTIMIZED: not of a module or a class
 
@@ -60,7 +59,7 @@ def _watch(frame: FrameType, event: str, argument: object) -> None:
 def _begin() -> None:
     """Watch this process if it is of the role."""
     global _role, _sought
-    _role = _FORKED[min(_num_forks, 2)] if _module == _FORKING else _MODULES.get(_module, "")
+    _role = _MODULES[_module][min(_num_forks, 2)] if _module in _MODULES else ""
     sys.setprofile(None)
     threading.setprofile(None)
     _called.clear()

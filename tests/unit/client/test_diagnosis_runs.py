@@ -23,7 +23,8 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import ViewState
+from tests.unit.client.documents_fake import state_of
 from tests.unit.client.test_diagnosis_plan import experiment, trial
 from tests.unit.view.view_samples import allocation
 
@@ -48,7 +49,7 @@ class FakeMaster:
         self.runs: list[str] = []
         self.killed = 0
         self.there: set[int] = set()
-        self.lives: list[LiveExperiment] = []  # that are shown during each run
+        self.states: list[ViewState] = []  # that are shown during each run
         self.parts: dict[str, list[float]] = {}  # what the chief's timings are
         self.queries: list[Any] = []
         self.reported: dict[str, float] = {}  # by each run, besides its throughput
@@ -103,8 +104,8 @@ class FakeHandle:
         self.id = experiment_id
 
     def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> State:
-        for live in self._master.lives:
-            on_tick(live)
+        for state in self._master.states:
+            on_tick(state)
         outcome = self._master.outcome(self.id)
         if isinstance(outcome, BaseException):
             raise outcome
@@ -221,16 +222,14 @@ def test_a_run_that_is_late_says_how_many_were_not() -> None:
 
 def test_the_present_run_is_shown_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     master = FakeMaster(RATES)
-    waiting, starting, training = (
-        LiveExperiment(
-            experiment().model_copy(update={"trials": [trial(steps_completed=steps)]}), [], [], 1
-        )
-        for steps in (0, 0, 5)
-    )
-    waiting.experiment.state = waiting.experiment.trials[0].state = State.ACTIVE
-    waiting.experiment.trials[0].allocation = allocation(AllocationState.QUEUED)
-    waiting.reasons = {9: Reason(trial_id=9, cause="slots", sentence="needs 4 slots")}
-    master.lives = [waiting, starting, training]
+    waits = Reason(trial_id=9, cause="slots", sentence="needs 4 slots")
+    for steps, gang in (
+        (0, AllocationState.QUEUED), (0, AllocationState.STARTING), (5, AllocationState.RUNNING),
+    ):  # fmt: skip
+        changes = {"state": State.ACTIVE, "allocation": allocation(gang)}
+        own = trial(steps_completed=steps).model_copy(update=changes)
+        view = experiment().model_copy(update={"trials": [own], "state": State.ACTIVE})
+        master.states.append(state_of(view, reasons={9: waits}))
     diagnose(master, recipes=["replay"])
     shown = [part.strip() for part in capsys.readouterr().out.split("\r")]
     assert [each for each in shown if each.startswith("diagnose: run 1")] == [

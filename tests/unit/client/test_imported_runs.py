@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import struct
 from pathlib import Path
 from types import SimpleNamespace as Of
 from typing import Any
 
 import pytest
 
-from det_jupyter.client import imported_runs
+from det_jupyter.client import event_files, imported_runs
 from det_jupyter.client.imported_runs import find_runs
-from det_jupyter.client.tfevents import masked_crc32c
 from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS
 from det_jupyter.errors import ConfigError, DetError
-from tests.unit.client.test_tfevents import frame, record
+from tests.unit.client.test_tfevents import frame, header, hparams_event, record
 from tests.unit.client.test_tfevents import write as write_events
 
 FINAL = {"value": [{"tag": "hparam/final", "simple_value": 1.0}]}
@@ -66,16 +64,10 @@ def test_a_broken_file_is_named_with_what_was_read(tmp_path: Path) -> None:
 def test_hyperparameters_in_a_folder_of_add_hparams_are_those_of_the_run_above(
     tmp_path: Path,
 ) -> None:
-    plugin_data_pb2 = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2")
-    start = plugin_data_pb2.SessionStartInfo()
-    start.hparams["lr"].number_value = 0.5
-    content = plugin_data_pb2.HParamsPluginData(session_start_info=start).SerializeToString()
-    plugin = {"plugin_data": {"plugin_name": "hparams", "content": content}}
-    summary = {"value": [{"tag": "_hparams_/session_start_info", "metadata": plugin}]}
     write(tmp_path / "run", 0.5)
     for name in ("1795876505.0698977", "best"):
         file = write(tmp_path / "run" / name, 0.25)
-        write_events(file, {"summary": summary}, {"summary": FINAL})
+        write_events(file, hparams_event(lr=0.5), {"summary": FINAL})
     (runs,) = find_runs(str(tmp_path))
     assert [(run.name, run.hparams) for run in runs.runs] == [
         ("run", {"lr": 0.5}), ("run/best", {"lr": 0.5}),
@@ -100,6 +92,15 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(ConfigError, match="expected an event file of TensorBoard"):
         find_runs(str(tmp_path / "notes.txt"))
+
+
+def test_tensorboard_that_is_not_installed_has_its_line_for_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 0.5)
+    monkeypatch.setattr(event_files, "find_spec", lambda name: None)
+    with pytest.raises(DetError, match=r"pip install det-jupyter\[tensorboard\]"):
+        find_runs(str(tmp_path))
 
 
 def test_mlflow_that_is_not_installed_has_its_line_for_pip(
@@ -264,9 +265,8 @@ def test_pipes_and_devices_in_a_folder_of_mlflow_are_refused_before_it_opens_the
 
 def test_an_event_that_claims_to_be_huge_takes_no_memory(tmp_path: Path) -> None:
     file = write(tmp_path, 1.0)
-    length = struct.pack("<Q", 2**40)
     with file.open("ab") as opened:
-        opened.write(length + struct.pack("<I", masked_crc32c(length)))
+        opened.write(header(2**40))
     (found,) = find_runs(str(file))
     (remark,) = found.remarks
     assert "the last event is not whole at byte" in remark

@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # has no stubs
+from tensorboard.plugins.hparams.plugin_data_pb2 import (  # type: ignore[import-untyped]
+    HParamsPluginData,
+    SessionStartInfo,
+)
+from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped]
+    RecordWriter,
+    masked_crc32c,
+)
 
-from det_jupyter.client.tfevents import masked_crc32c, read_event_file
+from det_jupyter.client.tfevents import read_event_file
 from det_jupyter.contract.run.scalars import Scalar
 
 
 def frame(record: bytes) -> bytes:
-    length = struct.pack("<Q", len(record))
-    crcs = [struct.pack("<I", masked_crc32c(each)) for each in (length, record)]
-    return length + crcs[0] + record + crcs[1]
+    content = io.BytesIO()
+    RecordWriter(content).write(record)
+    return content.getvalue()
+
+
+def header(length: int) -> bytes:
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", masked_crc32c(packed))
 
 
 def record(step: int, tag: str, value: float, at: float = 1.5) -> bytes:
-    """Return an event with a scalar; steps below 128, so that a varint is a byte."""
-    name = tag.encode()
-    scalar = b"\x0a" + bytes([len(name)]) + name + b"\x15" + struct.pack("<f", value)
-    summary = b"\x0a" + bytes([len(scalar)]) + scalar
-    return (
-        b"\x09" + struct.pack("<d", at) + b"\x10" + bytes([step])
-        + b"\x2a" + bytes([len(summary)]) + summary
-    )  # fmt: skip
+    """Return an event with a scalar."""
+    event = Event(step=step, wall_time=at, summary=summary(tag=tag, simple_value=value))
+    return bytes(event.SerializeToString())
+
+
+def summary(**value: Any) -> dict[str, Any]:
+    return {"value": [value]}
+
+
+def hparams_event(**hparams: Any) -> dict[str, Any]:
+    """Return an event as `add_hparams` writes it."""
+    start = SessionStartInfo()
+    for name, value in hparams.items():
+        kind = {bool: "bool_value", str: "string_value"}.get(type(value), "number_value")
+        setattr(start.hparams[name], kind, value)
+    content = HParamsPluginData(session_start_info=start).SerializeToString()
+    plugin = {"plugin_data": {"plugin_name": "hparams", "content": content}}
+    return {"summary": summary(tag="_hparams_/session_start_info", metadata=plugin)}
+
+
+def write(file: Path, *events: dict[str, Any]) -> None:
+    file.write_bytes(b"".join(frame(Event(**each).SerializeToString()) for each in events))
 
 
 @pytest.fixture
@@ -76,10 +105,8 @@ def test_an_event_that_is_no_protocol_buffer_ends_the_reading(file: Path) -> Non
 def test_an_event_that_is_too_long_is_passed_over_unread(file: Path) -> None:
     """It is a hole: its length alone is in the file, as memory for it is nowhere."""
     length = 60 * 2**30
-    header = struct.pack("<Q", length)
-    header += struct.pack("<I", masked_crc32c(header))
     with file.open("wb") as opened:
-        opened.write(frame(record(1, "loss", 0.5)) + header)
+        opened.write(frame(record(1, "loss", 0.5)) + header(length))
         opened.seek(length + 4, os.SEEK_CUR)
         opened.write(frame(record(2, "loss", 0.25)))
     found = read_event_file(file)
@@ -90,18 +117,6 @@ def test_an_event_that_is_too_long_is_passed_over_unread(file: Path) -> None:
     with file.open("ab") as opened:
         opened.write(b"\0" * 20)
     assert read_event_file(file).problem.startswith("damaged at byte ")
-
-
-# What tensorboard itself writes.
-
-
-def write(file: Path, *events: dict[str, Any]) -> None:
-    event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
-    file.write_bytes(b"".join(frame(event_pb2.Event(**e).SerializeToString()) for e in events))
-
-
-def summary(**value: Any) -> dict[str, Any]:
-    return {"value": [value]}
 
 
 def test_scalars_of_the_newer_style_are_read(file: Path) -> None:
@@ -146,15 +161,7 @@ def test_what_a_writer_takes_back_is_left_out(file: Path) -> None:
 
 
 def test_hyperparameters_are_read_with_their_types(file: Path) -> None:
-    plugin_data_pb2 = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2")
-    start = plugin_data_pb2.SessionStartInfo()
-    start.hparams["lr"].number_value = 0.1
-    start.hparams["layers"].number_value = 3
-    start.hparams["bn"].bool_value = False
-    start.hparams["opt"].string_value = "sgd"
-    content = plugin_data_pb2.HParamsPluginData(session_start_info=start).SerializeToString()
-    plugin = {"plugin_data": {"plugin_name": "hparams", "content": content}}
-    write(file, {"summary": summary(tag="_hparams_/session_start_info", metadata=plugin)})
+    write(file, hparams_event(lr=0.1, layers=3, bn=False, opt="sgd"))
     found = read_event_file(file).hparams
     assert found == {"lr": 0.1, "layers": 3, "bn": False, "opt": "sgd"}
     assert isinstance(found["bn"], bool)

@@ -4,95 +4,56 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from det_jupyter.client import Client, Experiment, Follower, follow
-from det_jupyter.client.follow import fetch, follow_until
-from det_jupyter.contract.messages import (
-    ClusterView,
-    ExperimentView,
-    FeedItem,
-    HangReport,
-    RankStall,
-    State,
-)
+from det_jupyter.client import Experiment, follow
+from det_jupyter.client.follow import follow_until
+from det_jupyter.contract.messages import ExperimentView, HangReport, RankStall, State
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, RankFailed, WaitTimeout
-from det_jupyter.view.live import LiveExperiment
-from tests.unit.view.view_samples import allocation, checkpoint, curve, experiment, failure, trial
+from det_jupyter.view import ViewState
+from tests.unit.client.documents_fake import FakeDocuments, state_of
+from tests.unit.view.view_samples import allocation, curve, experiment, failure, trial
 
 
-class Master:
-    """Has one experiment, which may change while it is followed."""
+class Master(FakeDocuments):
+    """Has one experiment, which changes while it is followed: `views`, one after the other."""
 
-    def __init__(self, *views: ExperimentView, unreachable: int = 0) -> None:
-        self.views = list(views)
-        self.unreachable = unreachable
-        self.max_points: list[int] = []
-        self.is_silent = threading.Event()
+    def __init__(self, *views: ExperimentView) -> None:
+        curves = {"curves": [curve("validation", "error", [0.5]).model_dump()]}
+        super().__init__(experiment=[state_of(view) for view in views], curves=[curves])
+        self.views = views
 
     def experiment(self, number: int) -> ExperimentView:
-        if self.unreachable:
-            self.unreachable -= 1
-            raise MasterUnreachable("it restarts")
-        return self.views[0]
-
-    def curves(self, number: int, *, max_points: int) -> list[Any]:
-        self.max_points.append(max_points)
-        return [curve("validation", "error", [0.5])]
-
-    def checkpoints(self, number: int) -> list[Any]:
-        return [checkpoint(10, 0.5)]
-
-    def cluster(self, **asked: Any) -> ClusterView:
-        return ClusterView(pools=[], queue=[], num_waiting=0, at=1.0)
-
-    def feed(self, number: int, *, after: int) -> Generator[FeedItem | None, None, None]:
-        while len(self.views) > 1:
-            del self.views[0]
-            data = self.views[0].model_dump(mode="json")
-            yield FeedItem(seq=after + 1, at=1.0, kind="experiment", experiment_id=7, data=data)
-        while not self.is_silent.wait(0.001):
-            yield None
+        """Return the last view."""
+        return self.views[-1]
 
 
 def over(state: State = State.COMPLETED, **changes: Any) -> ExperimentView:
+    """Return the view of an experiment that has ended."""
     return experiment(trial(state=state, allocation=None), state=state, ended_at=2e9, **changes)
 
 
 class Gone(Master):
     """Has no experiment."""
 
-    def experiment(self, number: int) -> ExperimentView:
-        raise NotFound("there is no experiment 7")
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions = {"experiment": [NotFound("there is no experiment 7")]}
 
 
 def handle_on(master: Master) -> Experiment:
-    return Experiment(cast(Client, master), 7)
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_AGAIN_S", 0.0)
-    monkeypatch.setattr(follow, "_TICK_S", 0.005)
+    return Experiment(master.client, 7)
 
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.CANCELED])
 @pytest.mark.parametrize("before", [[], [experiment(trial())]])
 def test_the_state_at_the_end_is_returned(state: State, before: list[ExperimentView]) -> None:
-    master = Master(*before, over(state), unreachable=2)
+    master = Master(*before, over(state))
     assert handle_on(master).wait() is state
-
-
-def test_a_copy_has_the_curves_and_checkpoints_of_the_moment() -> None:
-    master = Master(experiment(trial(), last_seq=40))
-    live = fetch(cast(Client, master), 7)
-    assert live.seq == 40
-    assert [each.values for each in live.curves.values()] == [[0.5]]
-    assert list(live.checkpoints) == ["uuid-10"]
-    assert master.max_points == [4000], "half of what a copy of one trial may hold"
+    assert [document.args for document in master.documents] == [[{"experiment_id": 7}]]
 
 
 @pytest.mark.parametrize(
@@ -141,46 +102,20 @@ def test_what_takes_too_long_goes_on_or_hangs(own: Any, words: str) -> None:
         handle_on(Master(experiment(own))).wait(timeout=0.0)
 
 
-def test_a_time_that_is_over_ends_the_wait_and_the_thread() -> None:
-    master = Master(experiment(trial()))
-    seen: list[LiveExperiment] = []
-    follow_until(cast(Client, master), 7, 0.02, on_tick=seen.append)
-    assert seen
-    for thread in threading.enumerate():
-        if thread.name == "det-follow-7":
-            thread.join()
+def test_a_time_that_is_over_ends_the_wait() -> None:
+    seen: list[ViewState] = []
+    follow_until(Master(experiment(trial())).client, 7, 0.02, on_tick=seen.append)
+    assert [each["id"] for each in seen[:2]] == [7, 7], "also without a change"
 
 
 def test_it_is_waited_only_until_it_is_enough() -> None:
     master = Master(experiment(trial()))
-    follow_until(cast(Client, master), 7, is_enough=lambda view: view.state is State.ACTIVE)
+    follow_until(master.client, 7, is_enough=lambda state: state["status"] == "running")
 
 
-def test_an_experiment_that_is_gone_is_told_to_who_waits() -> None:
+def test_waiting_for_an_experiment_that_is_gone_raises() -> None:
     with pytest.raises(NotFound, match="there is no experiment 7"):
         handle_on(Gone()).wait()
-
-
-@pytest.mark.parametrize("is_gone", [False, True])
-def test_a_follower_that_ends_too_early_says_so(is_gone: bool) -> None:
-    told: list[Exception | None] = []
-    master = Gone() if is_gone else Master(experiment(trial()), over())
-    follower = Follower(
-        cast(Client, master), 7, lambda live: None, on_error=lambda: told.append(follower.error)
-    )
-    follower.start().thread.join()
-    assert [str(error) for error in told] == ["there is no experiment 7"] * is_gone
-
-
-def test_a_follower_that_is_stopped_ends_at_the_next_sign_of_life() -> None:
-    follower = Follower(cast(Client, Master(experiment(trial()))), 7, lambda live: stopped.set())
-    stopped = threading.Event()
-    follower.start()
-    stopped.wait()
-    follower.stop()
-    follower.stop()
-    follower.thread.join()
-    assert follower.error is None
 
 
 def called_at_end(master: Master, callback: Callable[[Experiment], object]) -> list[Experiment]:
@@ -219,3 +154,22 @@ def test_of_an_experiment_that_is_gone_there_is_no_call(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "det_jupyter.client.follow"):
         assert called_at_end(Gone(), lambda ended: None) == []
     assert "experiment 7 is not followed: there is no experiment 7" in caplog.text
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_the_end_is_noticed_without_a_reader(
+    monkeypatch: pytest.MonkeyPatch, is_gone: bool
+) -> None:
+    class WithoutReader(Master):
+        num_asked = 0
+
+        def experiment(self, number: int) -> ExperimentView:
+            self.num_asked += 1
+            if is_gone and self.num_asked == 1:
+                raise MasterUnreachable("it is restarted")
+            return super().experiment(number)
+
+    monkeypatch.setattr(follow, "_SILENT_S", 0.01)
+    master = WithoutReader(over())
+    master.versions = {"experiment": [state_of(experiment(trial()))]}
+    assert handle_on(master).wait() is State.COMPLETED

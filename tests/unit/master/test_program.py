@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from det_jupyter.contract.host.locks import is_locked, take_lock
 from det_jupyter.errors import DetError
 from det_jupyter.master import __main__ as program
 from det_jupyter.master import cli, serve
+from det_jupyter.master.background import reader_starter
 
 
 class Started:
@@ -30,8 +32,14 @@ class Started:
     def keep(self, connected: Collection[str]) -> None:
         self.steps.append(("keep", list(connected), is_locked(paths.master_lock())))
 
-    def serve(self, engine: Any) -> None:
-        assert engine is self
+    @contextmanager
+    def readers(self, target: str) -> Iterator[Started]:
+        assert target == program.READER
+        self.steps.append("starter")
+        yield self
+
+    def serve(self, engine: Any, starter: Any) -> None:
+        assert engine is starter is self
         self.steps.append(("serve", paths.master_file().exists()))
 
 
@@ -41,6 +49,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     monkeypatch.setattr(program, "start_clean", lambda: started.steps.append("clean"))
     monkeypatch.setattr(program, "LocalEngine", started.engine)
+    monkeypatch.setattr(reader_starter, "reader_starter", started.readers)
     monkeypatch.setattr(serve, "serve", started.serve)
     return started
 
@@ -57,7 +66,7 @@ def test_the_lock_is_taken_and_the_agent_started_before_it_serves(
     paths.runtime_dir()
     assert run(monkeypatch, "serve", *arguments) == 0
     assert started.steps == [
-        "clean", ("engine", [], starts), ("keep", [], True), ("serve", False),
+        "clean", ("engine", [], starts), ("keep", [], True), "starter", ("serve", False),
     ]  # fmt: skip
 
 

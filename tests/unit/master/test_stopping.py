@@ -26,10 +26,10 @@ def test_nothing_runs_in_a_new_home() -> None:
     assert stopping.end_everything() == []
 
 
-def test_a_reader_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_without_files_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process.of(os.getpid())
-    monkeypatch.setattr(stopping, "viewers_of", lambda data: [("the reader", process)])
-    with pytest.raises(DetError, match=rf"the reader \(pid {os.getpid()}\).*repeat this command"):
+    monkeypatch.setattr(stopping, "boards_of", lambda data: [process])
+    with pytest.raises(DetError, match=rf"TensorBoard \(pid {os.getpid()}\).*repeat this command"):
         stopping.end_everything()
 
 

@@ -21,9 +21,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
-from det_jupyter.errors import UsageError
 from det_jupyter.reader import server as servers
-from det_jupyter.reader.frames import NoArgs
 from det_jupyter.reader.server import BoundedServer, Reader, make_application
 from det_jupyter.reader.tab import READ_ONLY
 
@@ -34,7 +32,7 @@ class Served:
     """A reader that serves in this process, of a master that has never run."""
 
     def __init__(self, listeners: list[socket.socket]) -> None:
-        self.reader = Reader("secret", Path("/nowhere/det.sqlite3"), __version__)
+        self.reader = Reader("secret", Path("/nowhere/det.sqlite3"))
         self.server = BoundedServer(make_application(self.reader), waiting=self.reader.waiting)
         self.server.add_sockets(listeners)
         self.port: int = listeners[0].getsockname()[1]
@@ -119,7 +117,7 @@ def test_the_first_frame_says_who_speaks() -> None:
             assert (await heard(late))["instance"] == served.reader.instance
             late.close()
             await served.until(num_tabs=1)
-            assert Reader("secret", Path(), __version__).instance != served.reader.instance
+            assert Reader("secret", Path()).instance != served.reader.instance
 
     asyncio.run(act())
 
@@ -161,21 +159,6 @@ def test_one_that_never_had_a_socket_is_idle_sooner() -> None:
     async def act() -> None:
         async with serving() as served:
             await served.reader.wait_until_idle(0.01, 600.0)
-
-    asyncio.run(act())
-
-
-def test_a_reader_of_another_version_makes_no_documents_and_says_why() -> None:
-    async def act() -> None:
-        async with serving() as served:
-            served.reader = Reader("secret", Path("/nowhere/det.sqlite3"), "0.0.1")
-            master = json.loads(served.reader.hello())["master"]
-            assert (master["state"], master["version"]) == ("mismatch", "0.0.1")
-            assert master["command"].endswith("-m det_jupyter.master restart")
-            assert "0.0.1" in master["problem"]
-            assert __version__ in master["problem"]
-            with pytest.raises(UsageError, match="was installed since"):
-                served.reader.hub.document("experiments", NoArgs())
 
     asyncio.run(act())
 

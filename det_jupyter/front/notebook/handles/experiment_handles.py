@@ -25,8 +25,8 @@ from det_jupyter.front.notebook.handles.live import LiveView, await_last_picture
 from det_jupyter.front.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.front.verbs.experiment_list import found_text
 from det_jupyter.front.verbs.listings import MOST_ROWS
+from det_jupyter.view import ViewState
 from det_jupyter.view.forms.notebook_output import in_place, key_id
-from det_jupyter.view.live import LiveExperiment
 from det_jupyter.view.making.results import Compared
 
 logger = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class NotebookExperiment(Experiment):
         self,
         timeout: float | None = None,
         *,
-        on_tick: Callable[[LiveExperiment], None] = lambda live: None,
+        on_tick: Callable[[ViewState], None] = lambda state: None,
     ) -> State:
         """Block until it has ended, with a progress bar; prints why it waits, and its message.
 
@@ -213,19 +213,19 @@ class NotebookExperiment(Experiment):
 
         Args:
             timeout: Seconds after which a WaitTimeout (a TimeoutError) is raised.
-            on_tick: Called a few times a second with a current copy.
+            on_tick: Called a few times a second with what its view shows.
 
         Raises:
             RankFailed: It ended with an error; the message has the rank's traceback.
             Conflict: It was paused, so it would not end by itself.
             WaitTimeout: It has not ended after `timeout` seconds.
         """
-        progress, waiting = WaitProgress(self.id), WaitReasons()
+        progress, waiting = WaitProgress(self.id), WaitReasons(self._client)
 
-        def tick(live: LiveExperiment) -> None:
-            progress.tick(live)
-            waiting.tick(live)
-            on_tick(live)
+        def tick(view: ViewState) -> None:
+            progress.tick(view)
+            waiting.tick(view)
+            on_tick(view)
 
         try:
             state = super().wait(timeout, on_tick=tick)

@@ -1,7 +1,8 @@
-"""The live view of one experiment in this kernel: one widget, updated by background threads.
+"""The live view of one experiment in this kernel: one widget, updated by a background thread.
 
-    follower thread    keeps a copy of the experiment current from the master's feed
-    pusher thread      builds the widget's state from the copy, a few times a second
+The thread follows the experiment's document (client/documents.py), each version of which is the
+widget's state. It acknowledges a version only after a pause, so the reader makes no more of them
+than are shown.
 
 The notebook file contains a picture of the view, which needs no kernel. It is rendered again when
 the state changes, once a minute, and at the end, and sent in two ways: as an update of each
@@ -10,34 +11,46 @@ output by its display id, and in the widget, as a reloaded page has no display i
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.display import DisplayHandle, display
 
-from det_jupyter.client import Client, Follower
+from det_jupyter.client import Client
 from det_jupyter.client.answers.answering import carry_out_command
-from det_jupyter.client.answers.known_importance import KnownImportance
-from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, front_end, metadata
-from det_jupyter.view import ViewState, WaitingNews, build_view_state
+from det_jupyter.client.documents import FollowedDocument
+from det_jupyter.errors import DetError
+from det_jupyter.front.notebook.handles.front_end import (
+    FrontEnd,
+    bundle,
+    can_draw,
+    front_end,
+    metadata,
+)
+from det_jupyter.view import ViewState, WaitingNews
 from det_jupyter.view.forms.notebook_output import place_key
-from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.status_looks import ENDED, Status
+from det_jupyter.view.model.status_looks import Status
 
 if TYPE_CHECKING:
     from det_jupyter.front.notebook.handles.widget import LiveWidget
 
+logger = logging.getLogger(__name__)
+
 _PUSH_PERIOD_S = 0.25
-_REST_S = 5.0
-_FETCH_S = 5.0
+_PAUSE_SHARE = 10  # a pause is at least so many times as long as the work before it
+_REST_S = 5.0  # between versions while no page displays the state
+_TICK_S = 1.0
+_FIRST_S = 5.0  # the first display waits so long for the first version
 _LAST_PICTURE_S = 20.0
+_COMPLETE_S = 10.0  # what an ended experiment's state lacks is awaited so long
 _KEEP_PERIOD_S = 60.0  # between pictures; JupyterLab saves every two minutes
-_FIRST_LOOK_S = 0.1  # the first display waits so long for the copy
+_COMES = "Experiment {}: its view comes as soon as the master's reader answers"
 
-
-_pushers: dict[int, threading.Thread] = {}  # by experiment: those of displayed views
+_views: dict[int, LiveView] = {}  # by experiment: those that were displayed
 
 
 def await_last_picture(experiment_id: int) -> None:
@@ -45,8 +58,8 @@ def await_last_picture(experiment_id: int) -> None:
 
     The notebook may be saved right after the cell, as `jupyter execute` does.
     """
-    if experiment_id in _pushers:
-        _pushers[experiment_id].join(_LAST_PICTURE_S)
+    if experiment_id in _views:
+        _views[experiment_id].await_last_picture()
 
 
 class LiveView:
@@ -55,172 +68,218 @@ class LiveView:
     def __init__(self, client: Client, experiment_id: int) -> None:
         self._client = client
         self._experiment_id = experiment_id
-        self._displays: list[DisplayHandle] = []
-        self._lock = threading.Lock()
-        self._changed = threading.Event()
         self._front_end = front_end()
-        self._widget: LiveWidget | None = None
-        self._kept: tuple[Status, int] | None = None  # essentials of the last picture
-        self._kept_at = 0.0  # on the monotonic clock
-        self._made_at = 0.0  # when the newest state was made, monotonic too
+        self._widget_class = _widget_class(self._front_end)
         self._news = WaitingNews()
-        self._importance = KnownImportance(lambda: client.importance(experiment_id))
+        self._awake = threading.Event()  # ends a rest
+        self._is_awaited = False
+        self._is_answered = threading.Event()  # with a version or an error, since the start
+        self._has_last_picture = threading.Event()
+        self._lock = threading.Lock()  # guards what follows
+        self._document: FollowedDocument | None = None  # while the thread follows it
+        self._state: ViewState | None = None  # its newest version
+        self._changed_at = 0.0  # on the monotonic clock
+        self._error: DetError | None = None  # with which the thread ended
         self._chosen_id: int | None = None  # the trial of a search that was chosen in the view
-        self._follower: Follower | None = None
+        self._displays: list[DisplayHandle] = []
+        self._widget: LiveWidget | None = None
+        self._kept: tuple[Status, int, bool] | None = None  # essentials of the last picture
+        self._kept_at = 0.0  # on the monotonic clock
 
     def show(self) -> None:
-        """Display the experiment below this cell, live while the kernel runs."""
-        state, follower = self._begin()
+        """Display the experiment below this cell, live while the kernel runs.
+
+        Raises:
+            NotFound: It does not exist.
+        """
+        self._start()
+        self._is_answered.wait(_FIRST_S)
         with self._lock:
-            widget = self._widget if self._front_end == "outputs" else None
-            forms = bundle(state, widget)
-            handle = display_forms(forms, metadata(widget))
-            if state["status"] not in ENDED:
+            if self._error is not None:
+                raise self._error
+            state, widget = self._state, self._widget_in_outputs
+            if state is None:
+                handle = display_forms({"text/plain": _COMES.format(self._experiment_id)})
+            else:
+                handle = display_forms(bundle(state, widget), metadata(widget))
+            if state is None or state["ended_at"] is None:
                 self._displays.append(handle)
-            self._skip_shown_reason(state, follower)
 
     def enliven(self, key: str) -> None:
         """Start the view if `key` names placeholders of this experiment in the page."""
-        if place_key(self._state()) == key:
-            self._begin()
-
-    def _begin(self) -> tuple[ViewState, Follower]:
-        """Follow the experiment, and create the widget if the front end can show one."""
-        follower = self._start()
-        state = self._state()
-        if state["status"] in ENDED:
-            follower.thread.join(_FETCH_S)  # waits until the curves are fetched
-            state = self._state()
-        with self._lock:
-            if self._widget is None and self._front_end in ("places", "outputs"):
-                self._widget = self._make_widget(state)
-                if follower.live is not None:  # otherwise it would be a picture without curves
-                    self._keep(state)
-        return state, follower
-
-    def _make_widget(self, state: ViewState) -> LiveWidget | None:
-        if not can_draw():
-            return None
-        from det_jupyter.front.notebook.handles.widget import LiveWidget, answer_soon
-
-        on_question = partial(answer_soon, self._client, self._experiment_id)
-        return LiveWidget(state, self._on_command, self._on_choose, on_question)
-
-    def _start(self) -> Follower:
-        if self._follower is not None and self._follower.thread.is_alive():
-            return self._follower
-        self._follower = Follower(
-            self._client, self._experiment_id, lambda live: self._changed.set()
-        ).start()
-        pusher = _pushers[self._experiment_id] = threading.Thread(
-            target=self._push_until_over,
-            args=(self._follower,),
-            name=f"det-view-{self._experiment_id}",
-            daemon=True,
-        )
-        pusher.start()
-        return self._follower
-
-    def _state(self) -> ViewState:
-        self._changed.wait(_FIRST_LOOK_S)
-        if self._follower is not None and self._follower.live is not None:
-            return self._view_state(self._follower, self._follower.live)
         view = self._client.experiment(self._experiment_id)
-        return build_view_state(view, [], [], time.time())
+        if place_key(view.id, view.created_at) == key:
+            self._start()
 
-    def _view_state(self, follower: Follower, live: LiveExperiment) -> ViewState:
-        with follower.lock:
-            return build_view_state(
-                live.experiment,
-                list(live.curves.values()),
-                list(live.checkpoints.values()),
-                time.time(),
-                chosen_id=self._chosen_id,
-                cluster=live.cluster,
-                reasons=live.reasons,
-                importance=self._importance.latest,
-            )
+    def await_last_picture(self) -> None:
+        """Wait some seconds for the picture of the end, without a rest of the thread."""
+        self._is_awaited = True
+        self._awake.set()
+        self._has_last_picture.wait(_LAST_PICTURE_S)
+        self._is_awaited = False
 
-    def _push_until_over(self, follower: Follower) -> None:
-        while follower.thread.is_alive():
-            self._changed.wait(timeout=1.0)
-            self._changed.clear()
-            self._importance.refresh(follower.live.experiment if follower.live else None)
-            started = time.monotonic()
-            self._push(follower)
-            # At most a tenth of the kernel's time, also with long curves.
-            follower.thread.join(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
-        self._importance.refresh(follower.live.experiment if follower.live else None)
-        self._push(follower, is_last=True)
-
-    def _push(self, follower: Follower, *, is_last: bool = False) -> None:
-        if follower.live is None or (self._is_resting() and not is_last):
-            return
-        if self._front_end == "terminal":
-            self._print_why_it_waits(follower, follower.live)
-        state = self._view_state(follower, follower.live)
+    def _start(self) -> None:
+        """Follow the document, if it is not followed; otherwise end a rest."""
+        _views[self._experiment_id] = self
         with self._lock:
+            if self._document is not None:
+                self._awake.set()
+                return
+            self._error = None
+            self._is_answered.clear()
+            self._has_last_picture.clear()
+            self._document = self._client.document("experiment", **self._args)
+            threading.Thread(
+                target=self._follow,
+                args=(self._document,),
+                name=f"det-view-{self._experiment_id}",
+                daemon=True,
+            ).start()
+
+    @property
+    def _args(self) -> dict[str, Any]:
+        return {"experiment_id": self._experiment_id, "chosen": self._chosen_id}
+
+    def _follow(self, document: FollowedDocument) -> None:
+        try:
+            with closing(document.versions(_TICK_S)) as versions:
+                started = time.thread_time()
+                for version in versions:
+                    if version is not None:
+                        self._take(cast(ViewState, version))
+                    if self._ends_if_complete():
+                        return
+                    if version is not None:
+                        self._pause(time.thread_time() - started)
+                        started = time.thread_time()
+        except DetError as error:  # such as an experiment that was deleted; the last state stays
+            logger.info("experiment %d is not followed: %s", self._experiment_id, error)
+            with self._lock:
+                self._fail(error)
+        finally:
+            with self._lock:
+                if self._document is document:
+                    self._end()
+
+    def _take(self, state: ViewState) -> None:
+        """Show a version, and print or keep what is due."""
+        with self._lock:
+            is_first, self._state = self._state is None, state
+            self._changed_at = time.monotonic()
             if self._widget is not None:
                 self._widget.state = state
-            if is_last or self._is_due(state):
+            if is_first:
+                self._widget = self._make_widget(state)
+                self._keep(state, self._widget_in_outputs)
+            elif self._is_due(state):
                 self._keep(state)
+            # A terminal cannot redraw an output. The first state is displayed with its reason.
+            line = self._news.line(state) if self._front_end == "terminal" else ""
+            if line and self._displays and not is_first:
+                print(line, flush=True)
+            if state["ended_at"] is not None:
+                self._has_last_picture.set()
+            self._is_answered.set()
 
-    def _is_resting(self) -> bool:
-        """Whether no page displays the state: then it is built for pictures only, every 5 s."""
-        now = time.monotonic()
-        if self._widget is None or self._widget.is_watched or now - self._made_at > _REST_S:
-            self._made_at = now
+    def _make_widget(self, state: ViewState) -> LiveWidget | None:
+        if self._widget_class is None:
+            return None
+        from det_jupyter.front.notebook.handles.widget import answer_soon
+
+        on_question = partial(answer_soon, self._client, self._experiment_id)
+        return self._widget_class(
+            state, self._on_command, self._on_choose, on_question, self._awake.set
+        )
+
+    @property
+    def _widget_in_outputs(self) -> LiveWidget | None:
+        return self._widget if self._front_end == "outputs" else None
+
+    def _ends_if_complete(self) -> bool:
+        """End if nothing more is expected of an experiment that has ended."""
+        with self._lock:
+            if self._is_complete():
+                self._end()
+                return True
             return False
-        return True
+
+    def _is_complete(self) -> bool:
+        state = self._state
+        if state is None or state["ended_at"] is None or not self._is_answered.is_set():
+            return False
+        search = state["search"]
+        if search is None or time.monotonic() > self._changed_at + _COMPLETE_S:
+            return True
+        chosen_id = search["chosen"]["trial"]["id"] if search["chosen"] else None
+        has_importance = search["importance"] is not None or state["num_trials"] < 2
+        return has_importance and chosen_id == self._chosen_id
+
+    def _end(self) -> None:
+        self._document = None
+        self._displays.clear()
+        self._has_last_picture.set()
+        self._is_answered.set()
+
+    def _fail(self, error: DetError) -> None:
+        self._error = error
+        if self._state is None:
+            for handle in self._displays:
+                handle.update({"text/plain": str(error)}, raw=True)
+
+    def _pause(self, worked_s: float) -> None:
+        """Pause: at most a tenth of the kernel's time is used, also with long curves."""
+        time.sleep(max(_PUSH_PERIOD_S, _PAUSE_SHARE * worked_s))
+        is_watched = self._widget is None or self._widget.is_watched
+        if not (is_watched or self._is_awaited):
+            self._awake.wait(_REST_S)
+            self._awake.clear()
 
     def _is_due(self, state: ViewState) -> bool:
         """Whether to render a new picture."""
-        if self._front_end in ("terminal", "outputs"):
+        has_ended = state["ended_at"] is not None
+        if self._front_end in ("terminal", "outputs") and not has_ended:
             return False  # a picture would be printed, or replace the widget
         is_old = time.monotonic() - self._kept_at > _KEEP_PERIOD_S
-        return _essentials(state) != self._kept or (is_old and state["status"] not in ENDED)
+        return _essentials(state) != self._kept or (is_old and not has_ended)
 
-    def _keep(self, state: ViewState) -> None:
-        """Render the picture, and send it to the outputs and the widget."""
+    def _keep(self, state: ViewState, widget: LiveWidget | None = None) -> None:
+        """Render the picture, and send it to the outputs, with `widget`, and to our widget."""
         self._kept, self._kept_at = _essentials(state), time.monotonic()
-        forms = bundle(state)
+        forms = bundle(state, widget)
         if self._widget is not None:
             self._widget.kept = forms
         for handle in self._displays:
-            handle.update(forms, raw=True)
-        if state["status"] in ENDED:
-            self._displays.clear()
-
-    def _skip_shown_reason(self, state: ViewState, follower: Follower) -> None:
-        """Do not print the reason that the displayed state shows."""
-        if state["cluster"] is not None and follower.live is not None:
-            self._news.line(follower.live.experiment, follower.live.reasons)
-
-    def _print_why_it_waits(self, follower: Follower, live: LiveExperiment) -> None:
-        """Print a new reason: a terminal cannot redraw an output."""
-        with follower.lock:
-            line = self._news.line(live.experiment, live.reasons)
-        if line:
-            print(line, flush=True)
+            handle.update(forms, metadata=metadata(widget), raw=True)
+        if self._front_end == "terminal" and state["ended_at"] is not None:
+            self._displays.clear()  # each update is printed below the last
 
     def _on_command(self, command: str) -> None:
         """Carry out a button's command: a verb, or the id of a remedy; the view shows an error."""
-        live = self._follower.live if self._follower is not None else None
-        reasons = () if live is None else live.reasons.values()
-        carry_out_command(self._client, self._experiment_id, command, reasons)
+        carry_out_command(self._client, self._experiment_id, command)
 
     def _on_choose(self, trial_id: int | None) -> None:
-        """Show this trial of a search in full; the pusher thread sends it, if it still runs."""
-        self._chosen_id = trial_id
-        if self._follower is not None and self._follower.thread.is_alive():
-            self._changed.set()
-        elif self._follower is not None:
-            self._push(self._follower)
+        """Show this trial of a search in full, also after the end."""
+        with self._lock:
+            self._chosen_id, self._changed_at = trial_id, time.monotonic()
+            if self._document is not None:
+                self._document.change_args(**self._args)
+        self._start()
 
 
-def _essentials(state: ViewState) -> tuple[Status, int]:
+def _widget_class(where: FrontEnd) -> type[LiveWidget] | None:
+    """Return the widget's class, which is slow to import, if the front end can show one."""
+    if where not in ("places", "outputs") or not can_draw():
+        return None
+    from det_jupyter.front.notebook.handles.widget import LiveWidget
+
+    return LiveWidget
+
+
+def _essentials(state: ViewState) -> tuple[Status, int, bool]:
     """Return the part of a state whose change requires a new picture."""
-    return state["status"], len(state["charts"])
+    search = state["search"]
+    has_importance = search is not None and search["importance"] is not None
+    return state["status"], len(state["charts"]), has_importance
 
 
 def display_forms(forms: dict[str, Any], metadata: dict[str, Any] | None = None) -> DisplayHandle:

@@ -10,19 +10,22 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
-from det_jupyter.client.handle_text import describe_trial, ranked, state_word
-from det_jupyter.client.reasons import reason_text
-from det_jupyter.contract.messages import ExperimentView, SearchView, State, TrialView
+from det_jupyter.client import Client
+from det_jupyter.client.reasons import waiting_text
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.front.notebook.handles.live import display_forms
-from det_jupyter.view import HangNews, WaitingNews
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import HangNews, ViewState, WaitingNews
+from det_jupyter.view.making.search_view import ranked
+from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS, Status
 
 _BAR = (
     "{desc}: {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} "
     "[{elapsed}<{remaining}]{postfix}"
 )
 _COLUMNS = 100
+_ACTIVE: tuple[Status, ...] = ("queued", "starting", "running")  # of a search
+_OPEN: tuple[Status, ...] = ("running", "resting", "queued")  # of trials that are counted
 _FIRST_AFTER_S = 1.0  # no reason before: also a trial that starts at once waits for some ms
 
 
@@ -36,9 +39,9 @@ class WaitProgress:
         self._handle: Any = None
         self._bar: tqdm[Any] | None = None
 
-    def tick(self, live: LiveExperiment) -> None:
+    def tick(self, state: ViewState) -> None:
         """Draw the state, if it has changed."""
-        fields = _fields(live)
+        fields = _fields(state)
         if _is_notebook():
             self._draw_in_notebook(fields, time.monotonic() - self._started)
         else:
@@ -74,65 +77,65 @@ class WaitProgress:
 class WaitReasons:
     """Prints the reason why an experiment waits, and each new reason; and hangs of its trials."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._news = WaitingNews()
         self._hangs = HangNews()
         self._from = time.monotonic() + _FIRST_AFTER_S
 
-    def tick(self, live: LiveExperiment) -> None:
+    def tick(self, state: ViewState) -> None:
         """Print what is new; called periodically."""
-        for line in self._hangs.lines(live.experiment, time.time()):
+        for line in self._hangs.lines(state):
             tqdm.write(line)
         if time.monotonic() < self._from:
             return
-        reason = self._news.reason(live.experiment, live.reasons)
-        if reason is not None:
-            tqdm.write(reason_text(reason, NOTEBOOK))  # above a terminal's bar
+        if text := waiting_text(self._client, self._news.wait(state), NOTEBOOK):
+            tqdm.write(text)  # above a terminal's bar
 
 
-def _fields(live: LiveExperiment) -> dict[str, Any]:
-    view = live.experiment
-    if view.search is not None and view.search.max_trials > 1:
-        return _search_fields(view, view.search)
-    unit, steps = "batches", sum(trial.steps_completed for trial in view.trials)
-    totals = [_total(trial, view.config) for trial in view.trials]
-    known = [total for total in totals if total is not None]
-    total = sum(known) if known and len(known) == len(totals) else None
-    latest = [t.latest_metric for t in view.trials if t.latest_metric is not None]
-    metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
-    is_usual = view.state is State.ACTIVE and steps and not any(t.alarm.kind for t in view.trials)
-    state = "" if is_usual else f" ({state_word(view)})"
-    if not steps and view.state.is_terminal:  # a script may report no batches
-        unit, steps = "trials", sum(trial.state == "COMPLETED" for trial in view.trials)
-        total = len(view.trials)
-    prefix = f"{view.name}{state}"
-    return {"n": steps, "total": total, "unit": unit, "prefix": prefix, "postfix": metric}
-
-
-def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
-    """Return the fields of a search's bar, which counts ended trials."""
-    best = next(iter(ranked(view)), None)
-    parts = []
-    if best is not None and best.best_metric is not None:
-        parts.append(f"best {view.metric}={best.best_metric:.4g} (trial {best.id})")
-    doing = Counter(describe_trial(trial) for trial in view.trials)
-    parts += [f"{doing[word]} {word}" for word in ("running", "resting", "queued") if doing[word]]
-    state = "" if view.state is State.ACTIVE else f" ({state_word(view)})"
+def _fields(state: ViewState) -> dict[str, Any]:
+    """Return the fields of the bar, which counts batches; of a search, or without any, trials."""
+    search, metric = state["search"], state["checkpoints"]["metric"]
+    if search is not None:
+        return _search_fields(state, search)
+    trials = state["trials"]
+    unit, steps = "batches", sum(trial["steps_completed"] for trial in trials)
+    known = [trial["num_steps"] for trial in trials if trial["num_steps"] is not None]
+    total = sum(known) if known and len(known) == len(trials) else None
+    latest = [trial["latest"] for trial in trials if trial["latest"] is not None]
+    is_usual = steps and state["status_word"] == STATUS_WORDS["running"]
+    if not steps and state["ended_at"] is not None:  # a script may report no batches
+        unit, steps = "trials", sum(trial["status"] == "completed" for trial in trials)
+        total = len(trials)
     return {
-        "n": search.num_closed,
-        "total": max(search.max_trials, search.num_closed),
+        "n": steps,
+        "total": total,
+        "unit": unit,
+        "prefix": state["name"] if is_usual else _title(state),
+        "postfix": f"{metric}={latest[-1]:.4g}" if latest else "",
+    }
+
+
+def _search_fields(state: ViewState, search: Search) -> dict[str, Any]:
+    """Return the fields of a search's bar, which counts ended trials."""
+    parts = []
+    best = next(iter(ranked(search)), None)
+    if best is not None and best["best"] is not None:
+        parts.append(f"best {search['metric']}={best['best']:.4g} (trial {best['id']})")
+    doing = Counter(row["status"] for row in search["rows"])
+    parts += [f"{doing[status]} {status}" for status in _OPEN if doing[status]]
+    num_ended = sum(doing[status] for status in ENDED)
+    return {
+        "n": num_ended,
+        "total": max(search["max_trials"], num_ended),
         "unit": "trials",
-        "prefix": f"{view.name}{state}",
+        "prefix": state["name"] if state["status"] in _ACTIVE else _title(state),
         "postfix": ", ".join(parts),
     }
 
 
-def _total(trial: TrialView, config: dict[str, Any]) -> int | None:
-    """Return the number of batches of a trial's whole training, None if unknown."""
-    if trial.progress > 0:
-        return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
-    length: dict[str, int] = config["searcher"].get("max_length") or {}
-    return length.get("batches")
+def _title(state: ViewState) -> str:
+    return f"{state['name']} ({state['status_word'].lower()})"
 
 
 def _is_notebook() -> bool:

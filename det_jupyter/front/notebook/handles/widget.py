@@ -14,14 +14,14 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.client import Client
 from det_jupyter.client.answers import answering
-from det_jupyter.contract.documents.patches import Document, changes, plain, size_of
+from det_jupyter.contract.documents.patches import Document, changes, size_of
 from det_jupyter.contract.messages.pages import TabsAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError
@@ -98,17 +98,21 @@ class ComparisonWidget(PageWidget):
 class LiveWidget(PageWidget):
     """Shows a `ViewState`, and calls `on_command` with the command of a pressed button.
 
-    `state` may be set from any thread. The front end sends `{"type": "command", "command": ...}`,
-    and the reply is `{"type": "outcome", "command": ..., "error": ...}`, with "" or the error to
-    show. It sets `chosen` to the trial that the user has chosen, with which `on_choose` is called.
-    `settings` are the user's choices, such as the x axis of the charts. `on_question` is called
-    with other messages, and a function that sends the answer. The widget is drawn into
-    placeholders named `key`, which are saved with `kept`: the newest picture, by MIME type.
+    `state` is JSON: a version of the document `experiment`, parts of which may be the same objects
+    as in the one before. It may be set from any thread.
+
+    The front end sends `{"type": "command", "command": ...}`, and the reply is
+    `{"type": "outcome", "command": ..., "error": ...}`, with "" or the error to show. It sets
+    `chosen` to the trial that the user has chosen, with which `on_choose` is called. `settings`
+    are the user's choices, such as the x axis of the charts. `on_question` is called with other
+    messages, and a function that sends the answer. The widget is drawn into placeholders named
+    `key`, which are saved with `kept`: the newest picture, by MIME type.
 
     Callbacks run in the thread that handles the widget's messages.
 
     A page that gets its states from the server extension sends `rest`, and `wake` when that
-    connection ends. While all pages that sent a message rest, new states are not sent.
+    connection ends. While all pages that sent a message rest, new states are not sent; `on_wake`
+    is called when one is awake again.
     """
 
     kept = traitlets.Dict().tag(sync=True)
@@ -124,16 +128,19 @@ class LiveWidget(PageWidget):
         on_command: Callable[[str], None],
         on_choose: Callable[[int | None], None],
         on_question: Callable[[dict[str, Any], Send], None],
+        on_wake: Callable[[], None],
     ) -> None:
         self._on_command = on_command
         self._on_choose = on_choose
         self._on_question = on_question
+        self._on_wake = on_wake
         self._requests: deque[Any] = deque(maxlen=256)
         self._setting = threading.Lock()  # one state at a time: those of two must not mix
         self._awake: set[str] | None = None  # pages that need states; None at first
         self._document_chars = 0
-        document, patch = self._parts(plain(state), version=1)
-        super().__init__(key=place_key(state), document=document, patch=patch)
+        document, patch = self._parts(cast(Document, state), version=1)
+        key = place_key(state["id"], state["created_at"])
+        super().__init__(key=key, document=document, patch=patch)
         self._state = state
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")
@@ -156,7 +163,7 @@ class LiveWidget(PageWidget):
 
     def _send_state(self) -> None:
         with self._setting, self.hold_sync():
-            state, version = plain(self._state), self.document["version"]
+            state, version = cast(Document, self._state), self.document["version"]
             operations = changes(self.document["state"], state)
             if size_of(operations) > _MOST_SHARE * self._document_chars:
                 self.document, self.patch = self._parts(state, version + 1)
@@ -173,6 +180,7 @@ class LiveWidget(PageWidget):
         self._awake = (self._awake or set()) - {page} | ({page} if is_awake else set())
         if self.is_watched and not was_watched:
             self._send_state()
+            self._on_wake()
 
     def _on_chosen(self, change: dict[str, Any]) -> None:
         try:

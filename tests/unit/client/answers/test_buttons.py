@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -13,10 +13,12 @@ from det_jupyter.client.rank import Rank
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.trial_orders import Trace, Traces
 from det_jupyter.contract.host.tensorboards import Board
-from det_jupyter.contract.messages import Reason, Remedy, State, TraceView
+from det_jupyter.contract.messages import Reason, Remedy, RemedyVerb, State, TraceView
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.errors import Conflict
+from det_jupyter.view.making.waits import _BUTTONS
 from tests.unit.client.test_experiment import Wired
+from tests.unit.view.view_cluster_samples import cluster, entry
 from tests.unit.view.view_samples import allocation, experiment, trial
 
 
@@ -38,7 +40,7 @@ def posted(wired: Wired) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("command", ["kill", "pause", "activate"])
 def test_a_verb_is_one_change(command: str) -> None:
     wired = wired_with()
-    carry_out_command(wired.client, 7, command, ())
+    carry_out_command(wired.client, 7, command)
     assert [path for path, _ in posted(wired)] == [f"experiments/7/{command}"]
 
 
@@ -51,12 +53,25 @@ OFFERED = Reason(trial_id=1, cause="slots", sentence="it waits", remedies=REMEDI
 
 def test_a_remedy_is_carried_out_while_it_is_offered() -> None:
     wired = wired_with()
-    carry_out_command(wired.client, 7, REMEDIES[1].id, [OFFERED])
+    wired.answers["cluster"] = cluster(queue=[entry(1, experiment_id=7, reason=OFFERED)])
+    carry_out_command(wired.client, 7, REMEDIES[1].id)
     [(path, body)] = posted(wired)
     assert (path, body["priority"]) == ("experiments/3/resources", 5)
+    wired.answers["cluster"] = cluster(queue=[entry(1, experiment_id=8, reason=OFFERED)])
     with pytest.raises(Conflict, match="the queue has changed meanwhile"):
-        carry_out_command(wired.client, 7, REMEDIES[1].id, [])
+        carry_out_command(wired.client, 7, REMEDIES[1].id)
     assert len(posted(wired)) == 1
+
+
+@pytest.mark.parametrize("verb", sorted(set(get_args(RemedyVerb)) - _BUTTONS.keys()))
+def test_remedy_without_a_button_is_for_the_user_to_carry_out(verb: RemedyVerb) -> None:
+    wired = wired_with()
+    remedy = Remedy(verb=verb, target=[3], text="end it")
+    reason = OFFERED.model_copy(update={"remedies": [remedy]})
+    wired.answers["cluster"] = cluster(queue=[entry(1, experiment_id=7, reason=reason)])
+    with pytest.raises(Conflict, match="typed, or done by hand"):
+        carry_out_command(wired.client, 7, remedy.id)
+    assert posted(wired) == []
 
 
 AT_ONCE = Remedy(verb="pause_at_once", target=[7], text="").id
@@ -77,11 +92,11 @@ def test_ranks_that_do_not_leave_are_ended_at_once(
 ) -> None:
     wired = wired_with(own, state=state)
     if is_paused:
-        carry_out_command(wired.client, 7, AT_ONCE, ())
+        carry_out_command(wired.client, 7, AT_ONCE)
         assert posted(wired) == [("experiments/7/pause", {"at_once": True})]
     else:
         with pytest.raises(Conflict, match="its ranks do not leave any more"):
-            carry_out_command(wired.client, 7, AT_ONCE, ())
+            carry_out_command(wired.client, 7, AT_ONCE)
         assert posted(wired) == []
 
 

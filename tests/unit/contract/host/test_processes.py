@@ -6,10 +6,12 @@ import dataclasses
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
 from det_jupyter.connection import find_master, must_be_awake
@@ -120,3 +122,36 @@ def test_a_tensorboard_of_another_computer_stays_listed(
     tensorboards.save(board)
     assert list(tensorboards.running_boards()) == [board]
     assert not board.end()
+
+
+RENAMED = """
+import signal
+from det_jupyter.contract.host.processes import rename_own
+rename_own("det_jupyter.reader")
+print("renamed", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="writes to /proc")
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [(["-", "serve", "--no-agent"], "det_jupyter.reader"), (["-"], "d"), ([], "")],
+)
+def test_a_process_is_seen_under_the_name_that_it_has_given_itself(
+    words: list[str], seen: str
+) -> None:
+    """As far as it has room for that: the environment comes after the arguments."""
+    command = [sys.executable, *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        environment = psutil.Process(process.pid).environ()
+        process.stdin.write(RENAMED.encode())
+        process.stdin.close()
+        assert process.stdout.readline() == b"renamed\n"
+        found = psutil.Process(process.pid)
+        assert (found.name(), "".join(found.cmdline()[1:])) == ("det-reader", seen)
+        assert found.environ() == environment
+        process.kill()

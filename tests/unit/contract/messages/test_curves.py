@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -72,6 +74,54 @@ def test_a_trial_that_trains_again_from_a_step_has_nothing_after_it() -> None:
     assert len(curves[2, BATCHES, "loss"].steps) == 3
     curves.truncate(1, 0)
     assert points(curves[1, BATCHES, "loss"]) == []
+
+
+def test_what_was_read_with_a_curve_is_not_added_again() -> None:
+    read = Curves()
+    read.add(1, batches(1, loss=[3.0, 2.0]))
+    curves = Curves.of(read.values())
+    curves.add(1, batches(2, loss=[2.0, 1.0]))
+    assert points(curves[1, BATCHES, "loss"]) == [(1, 3.0), (2, 2.0), (3, 1.0)]
+
+
+def test_each_point_has_the_time_of_its_last_report() -> None:
+    curves = Curves()
+    curves.add(1, batches(1, loss=[3.0, 2.0]) | {"at": 5.0})
+    curves.add(1, batches(2, loss=[2.0, 1.0]) | {"at": 6.0})
+    curves.add(1, metrics(3, error=0.5))
+    assert curves[1, BATCHES, "loss"].times == [5.0, 6.0, 6.0]
+    curves.truncate(1, 2)
+    assert curves[1, BATCHES, "loss"].times == [5.0, 6.0]
+    assert curves[1, "validation", "error"].times == []
+
+
+def test_what_is_not_a_finite_number_has_no_value() -> None:
+    curves = Curves()
+    for step, value in enumerate(["NaN", "Infinity", "words", 0.5], 5):
+        curves.add(1, metrics(step, error=value))
+    assert curves[1, "validation", "error"].values == [None, None, None, 0.5]
+
+
+def test_a_gap_that_is_longer_than_a_stretch_stays_a_gap() -> None:
+    curves = Curves()
+    curves.add(1, batches(1, loss=[0.5] * 100 + ["NaN"] * 100 + [0.5] * 100))
+    thinned = curves[1, BATCHES, "loss"].thinned(12)
+    assert len(thinned.steps) <= 26
+    assert None in thinned.values
+
+
+def test_a_long_trial_has_points_everywhere() -> None:
+    curves, drawn = Curves(), random.Random(3)
+    values = [drawn.gauss(0, 1) for _ in range(60_000)]
+    for first in range(0, len(values), 500):
+        curves.add(1, batches(1 + first, loss=values[first : first + 500]))
+        assert len(curves[1, BATCHES, "loss"].steps) <= 8000
+    steps = curves[1, BATCHES, "loss"].steps
+    in_parts = Counter((step - 1) // 1000 for step in steps)
+    assert set(in_parts) == set(range(60))
+    assert min(in_parts.values()) > 20
+    curves.truncate(1, 30_000)
+    assert max(curves[1, BATCHES, "loss"].steps) <= 30_000
 
 
 @pytest.mark.parametrize(

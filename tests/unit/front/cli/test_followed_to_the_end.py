@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, Experiment
+from det_jupyter.client import Experiment
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import Curves, LogLine, LogPage, LogQuery, State
+from det_jupyter.contract.messages import (
+    Divergence,
+    HangReport,
+    LogLine,
+    LogPage,
+    LogQuery,
+    SearchView,
+    State,
+)
+from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.errors import NotFound
 from det_jupyter.front.cli import agent_verbs, following
 from det_jupyter.front.cli.following import Display, follow, print_handle
-from det_jupyter.view.live import LiveExperiment
-from tests.unit.client.test_wait_for_end import Gone, Master, over
-from tests.unit.view.view_samples import curve, experiment, trial
+from tests.unit.client.documents_fake import FakeDocument, FakeDocuments, state_of
+from tests.unit.client.test_wait_for_end import STALL, Gone, Master, over
+from tests.unit.view.view_samples import CREATED_AT, allocation, curve, experiment, trial
+
+LEAVING = Leaving(
+    experiment_id=7, num_slots=2, num_ranks=2, num_trials=1, then="ends", since=CREATED_AT
+)
+DIVERGED = Divergence(metric="loss", value="NaN", since=4)
 
 
 class Printing(Master):
@@ -42,16 +57,34 @@ def test_what_it_prints_and_how_it_ends_is_seen(
     state: State, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master = Printing(experiment(trial()), over(state))
-    assert follow(cast(Client, master), 7) == status
+    assert follow(master.client, 7) == status
     found = capsys.readouterr()
     lines = (found.out + found.err).splitlines()
     assert "Waiting for first trial to begin..." in lines
     assert "Following first trial with ID 1" in lines
     assert [line.rpartition("| ")[2] for line in lines if "| " in line][:2] == ["loads", "trains"]
     assert "Trial log stream ended. To reopen log stream, run: det trial logs -f 1" in lines
-    assert "trial=1 batch 1: validation error 0.5000" in lines
+    assert lines.count("trial=1 batch 1: validation error 0.5000") == 1
     ended = found.out if state is State.COMPLETED else found.err
     assert ended.splitlines()[-1].startswith("Experiment 7 “digits”: ")
+
+
+class Late(Printing):
+    """The version of its curves that is followed has no validation yet."""
+
+    def document(self, name: str, **args: Any) -> FakeDocument:
+        """Return a document; of `curves` the first one is empty."""
+        is_first = all("group" not in each.args[0] for each in self.documents)
+        made = super().document(name, **args)
+        return FakeDocument([{"curves": []}], **args) if name == "curves" and is_first else made
+
+
+def test_a_validation_that_comes_with_the_end_is_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert follow(Late(over()).client, 7) == 0
+    found = capsys.readouterr().out
+    assert found.count("trial=1 batch 1: validation error 0.5000\n") == 1
 
 
 class Bar:
@@ -81,8 +114,8 @@ def test_where_a_stream_is_no_terminal_there_is_no_bar(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: out, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: err, raising=False)
-    display = Display(7)
-    display.update(LiveExperiment(experiment(trial(), progress=0.5), [], [], 1))
+    display = Display(FakeDocuments().client)
+    display.update(state_of(experiment(trial(), progress=0.5)))
     display.print_line("a line")
     display.close()
     found = capsys.readouterr()
@@ -103,12 +136,12 @@ def test_in_a_terminal_a_bar_has_the_progress_and_the_best_value(
     written: list[str] = []
     bar.write = written.append  # type: ignore[attr-defined]
     monkeypatch.setattr(following, "tqdm", bar)
-    display = Display(7)
+    display = Display(FakeDocuments().client)
     [line, progress] = made
     own = trial(best_metric=0.25)
-    display.update(LiveExperiment(experiment(own, progress=0.5), [], [], 1))
+    display.update(state_of(experiment(own, progress=0.5)))
     assert progress.did == ["digits (running)", "accuracy 0.2500", 500]
-    display.update(LiveExperiment(experiment(trial(), progress=0.75), [], [], 2))
+    display.update(state_of(experiment(trial(), progress=0.75)))
     assert progress.did[3:] == ["digits (running)", 750], "no value is known"
     display.print_line("a line")
     assert written == ["a line"], "above the bar"
@@ -120,7 +153,7 @@ def test_in_a_terminal_a_bar_has_the_progress_and_the_best_value(
 
 def test_one_that_is_gone_is_told() -> None:
     with pytest.raises(NotFound, match="there is no experiment 7"):
-        follow(cast(Client, Gone()), 7)
+        follow(Gone().client, 7)
 
 
 def test_an_interrupt_ends_only_the_following(
@@ -130,17 +163,18 @@ def test_an_interrupt_ends_only_the_following(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(following, "_follow_first_trial", interrupt)
-    assert follow(cast(Client, Printing(experiment(trial()))), 7) == 130
+    assert follow(Printing(experiment(trial())).client, 7) == 130
     assert capsys.readouterr().err == (
         "Stopped following. Experiment 7 goes on: `det e logs 7 -f` follows it again, "
         "`det e wait 7` waits, `det e kill 7` ends it.\n"
     )
+    assert not [each for each in threading.enumerate() if each.name.startswith("det-follow")]
 
 
 def test_a_handle_is_shown_or_followed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handle = Experiment(cast(Client, Printing(over())), 7)
+    handle = Experiment(Printing(over()).client, 7)
     assert print_handle(handle, SimpleNamespace()) == 0
     assert "digits" in capsys.readouterr().out
     monkeypatch.setattr(following, "follow", lambda client, number: number + 100)
@@ -152,16 +186,12 @@ def test_a_handle_is_shown_or_followed(
 
 
 def test_each_validation_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display(7)
-    live = LiveExperiment(experiment(trial()), [], [], 1)
-    curves = [
-        curve("validation", "error", [0.5]), curve("validation", "loss", [0.25]),
-        curve("training", "loss", [0.75]),
-    ]  # fmt: skip
-    for more in ([], [curve("validation", "error", [0.5, 0.125])]):
-        live.curves = Curves.of([*more, *curves[bool(more) :]])
-        display.update(live)
-        display.update(live)
+    display = Display(FakeDocuments().client)
+    loss = curve("validation", "loss", [0.25])
+    found: list[list[float | None]] = [[0.5], [0.5], [0.5, 0.125]]
+    for errors in found:
+        curves = [curve("validation", "error", errors), loss]
+        assert not display.print_validations({"curves": [each.model_dump() for each in curves]})
     assert [line for line in capsys.readouterr().out.splitlines() if "validation" in line] == [
         "trial=1 batch 1: validation error 0.5000, loss 0.2500",
         "trial=1 batch 2: validation error 0.1250",
@@ -169,13 +199,61 @@ def test_each_validation_has_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_state_that_changes_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display(7)
-    for view in (experiment(), experiment(), experiment(state=State.PAUSED), over()):
-        display.update(LiveExperiment(view, [], [], 1))
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("Experiment 7 “digits”: ")
-    assert "aused" in lines[0]
+    display = Display(FakeDocuments().client)
+    queued = trial(allocation=None)
+    views = [experiment(), experiment(queued), experiment(trial()),
+             experiment(queued, state=State.PAUSED), experiment(queued),
+             experiment(trial(leaving=LEAVING), state=State.STOPPING_KILLED),
+             over(message="it is over")]  # fmt: skip
+    ended = [display.update(state_of(view)) for view in views]
+    assert ended == [False] * 6 + [True]
+    assert capsys.readouterr().out.splitlines() == [
+        "Experiment 7 “digits”: paused",
+        "Experiment 7 “digits”: queued",
+        "Experiment 7 “digits”: stopping: it is being killed, which frees 2 slots",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "changes", "line"),
+    [
+        (trial(allocation=None), {"message": "a disk is full"}, "paused: A disk is full"),
+        (
+            trial(allocation=None, divergence=DIVERGED, alarms=["loss is NaN since batch 4."]),
+            {},
+            "paused, diverged: Trial 1: loss is NaN since batch 4.",
+        ),
+    ],
+)
+def test_a_state_has_its_reason(
+    own: Any, changes: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = Display(FakeDocuments().client)
+    display.update(state_of(experiment(trial())))
+    display.update(state_of(experiment(own, state=State.PAUSED, **changes)))
+    assert capsys.readouterr().out == f"Experiment 7 “digits”: {line}\n"
+
+
+def test_a_hang_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    hangs = HangReport(since=100.0, at=106.0, ranks=[STALL])
+    own = trial(allocation=allocation().model_copy(update={"hang": hangs}))
+    display = Display(FakeDocuments().client)
+    for view in (experiment(own), experiment(own), experiment(trial())):
+        display.update(state_of(view))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        "experiment 7 “digits”: trial 1 hangs: rank 1 has been in `time.sleep`"
+    )
+    assert second == "experiment 7 “digits”: trial 1 hangs no longer"
+
+
+def test_the_first_trial_of_a_search_is_the_one_with_the_lowest_number() -> None:
+    display = Display(FakeDocuments().client)
+    search = SearchView(name="random", max_trials=4)
+    display.update(state_of(experiment(search=search)))
+    assert display.first_trial is None
+    display.update(state_of(experiment(trial(id=4), trial(id=5), search=search)))
+    assert display.first_trial == 4
 
 
 @pytest.mark.parametrize(

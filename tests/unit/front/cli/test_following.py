@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 
-from det_jupyter.client import Client, Experiment
-from det_jupyter.contract.messages import AllocationState, LogLine, State
+from det_jupyter.client import Experiment
+from det_jupyter.contract.messages import AllocationState, LogLine, Reason, State
 from det_jupyter.front.cli.following import Display, _print_outcome, print_handle
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import ViewState
+from tests.unit.client.documents_fake import FakeDocuments, state_of
 from tests.unit.front.verbs.cluster_samples import reason
 from tests.unit.view.view_samples import allocation, experiment, failure, trial
 
@@ -35,7 +36,7 @@ def test_a_line_that_is_rewritten_is_seen_while_it_is_written(
     out, err = Terminal(is_terminal=is_terminal), Terminal(is_terminal=is_terminal)
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr("sys.stderr", err)
-    display = Display(7)
+    display = Display(FakeDocuments().client)
     display.print_output(line("begins"))
     display.print_output(line("nested\n epoch 10%", is_open=True))
     assert ("epoch 10%" in err.getvalue()) is is_terminal
@@ -58,38 +59,63 @@ def test_a_sentence_about_the_end_keeps_one_mark_before_the_metric(
     assert "trial 1: try less; " in capsys.readouterr().err
 
 
+class Waiting(FakeDocuments):
+    """A master whose trial 1 waits, or not any more."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__()
+        sentence = "needs 4 slots; experiment 3 “%det_experiment !ls” holds 4"
+        self.found = reason(trial_id=1, sentence=sentence, position=0)
+        self.now = self.found.model_copy(update=changes)
+        self.asked: list[int] = []
+
+    def reason(self, trial_id: int) -> Reason:
+        """Return why the trial does not run now."""
+        self.asked.append(trial_id)
+        return self.now
+
+    def state(self, **changes: Any) -> ViewState:
+        """Return the state of the view in which it waits."""
+        own = trial(allocation=allocation(AllocationState.QUEUED))
+        view = experiment(own, **{"name": "try %pip cache", **changes})
+        return state_of(view, reasons={1: self.found})
+
+
 def test_names_with_magics_in_them_are_followed_as_they_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting = trial(allocation=allocation(AllocationState.QUEUED))
-    live = LiveExperiment(experiment(waiting, name="try %pip cache"), [], [], seq=1)
-    sentence = "needs 4 slots; experiment 3 “%det_experiment !ls” holds 4"
-    live.reasons = {1: reason(trial_id=1, sentence=sentence)}
-    display = Display(7)
+    master = Waiting()
+    display = Display(master.client)
     monkeypatch.setattr(display, "_quiet_until", 0.0)
-    display.update(live)
-    display.update(live_with(live, State.PAUSED))
+    display.update(master.state())
+    display.update(master.state())
+    display.update(master.state(state=State.PAUSED))
     out = capsys.readouterr().out
-    assert f"Trial 1: {sentence}\n" in out
+    assert out.count(f"Trial 1: {master.found.sentence}\n") == 1
     assert "        det experiment set 5 --priority 10\n" in out
-    assert "Experiment 7 “try %pip cache”: paused" in out
+    assert "Experiment 7 “try %pip cache”: paused\n" in out
     assert _print_outcome(experiment(name="try %pip cache", state=State.COMPLETED)) == 0
     assert "“try %pip cache”" in capsys.readouterr().out
 
 
-def live_with(live: LiveExperiment, state: State) -> LiveExperiment:
-    view = live.experiment.model_copy(update={"state": state, "trials": []})
-    return LiveExperiment(view, [], [], seq=2)
-
-
-def test_a_traceback_is_shown_as_it_was_printed(
+def test_a_trial_that_starts_meanwhile_has_no_reason(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    master = Waiting(cause="starting", sentence="its ranks are starting", position=None)
+    display = Display(master.client)
+    display.update(master.state())
+    assert not master.asked, "each trial waits for some milliseconds"
+    monkeypatch.setattr(display, "_quiet_until", 0.0)
+    display.update(master.state())
+    assert master.asked == [1]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_traceback_is_shown_as_it_was_printed(capsys: pytest.CaptureFixture[str]) -> None:
     printed = 'File "train.py", line 3\n    !ls\n    ^\n%det is no Python'
     broken = trial(state=State.ERROR, failure=failure(traceback=printed), allocation=None)
-    live = LiveExperiment(experiment(broken, state=State.ERROR), [], [], seq=1)
-    monkeypatch.setattr("det_jupyter.front.cli.following.fetch", lambda *_: live)
-    print_handle(Experiment(cast("Client", None), 7), SimpleNamespace())
+    master = FakeDocuments(experiment=[state_of(experiment(broken, state=State.ERROR))])
+    print_handle(Experiment(master.client, 7), SimpleNamespace())
     out = capsys.readouterr().out
     assert "  |     !ls\n" in out
     assert "  | %det is no Python\n" in out

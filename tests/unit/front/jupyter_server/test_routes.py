@@ -48,7 +48,7 @@ NOT_FOR_PAGES = {
     ("GET", "disks"),
     ("POST", "disks/free"),
     ("GET", "experiments/*/room"),
-    ("GET", "feed"),  # without an end; pages have the socket
+    ("GET", "experiments/*/feed"),  # of senders to trackers
     ("POST", "reader/end"),  # of the server extension
 }
 
@@ -114,7 +114,7 @@ def test_a_request_is_passed_on_with_what_it_needs(
 @pytest.mark.parametrize(
     "path",
     ["", "/", "experiments/", "experiments/..", "experiments/%2E%2E", "experiments/a%2Fb/logs",
-     "../v1/experiments", "agents/x/commands", "feed", "experiments/1/2/3"],
+     "../v1/experiments", "agents/x/commands", "experiments/1/feed", "experiments/1/2/3"],
 )  # fmt: skip
 def test_other_paths_are_not(path: str) -> None:
     with pytest.raises(NotFound, match="pages cannot ask this"):

@@ -51,6 +51,7 @@ from det_jupyter.front.notebook.handles import connection, experiment_handles
 from det_jupyter.front.notebook.magics import DetMagics, run_line
 from det_jupyter.front.verbs.showing import describe_end, describe_state
 from tests.problems import said
+from tests.unit.client.documents_fake import FakeDocuments, state_of
 from tests.unit.front.verbs.cluster_samples import (
     SENTENCE,
     agent,
@@ -795,16 +796,12 @@ def test_waiting_for_what_is_over_returns_at_once_and_says_why_it_cannot(
     master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.view = experiment(trial(allocation=None), state=State.COMPLETED)
-    monkeypatch.setattr(
-        master, "curves", lambda i, max_points=None, repeats=False: [], raising=False
-    )
+    ended = master.view.model_copy(update={"ended_at": CREATED_AT + 9})
+    documents = FakeDocuments(experiment=[state_of(ended)])
+    monkeypatch.setattr(master, "document", documents.document, raising=False)
     det_experiment("wait 7")
     assert capsys.readouterr().out == "Experiment 7 “digits”: completed\n"
-
-    def refuse(experiment_id: int, max_points: int) -> list[Curve]:
-        raise Conflict("its metrics cannot be read")
-
-    monkeypatch.setattr(master, "curves", refuse)
+    documents.versions = {"experiment": [Conflict("its metrics cannot be read")]}
     with pytest.raises(Conflict, match="its metrics cannot be read"):
         det_experiment("wait 7")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,9 +28,8 @@ def closed(to: str = "b") -> list[Cut]:
 
 def check(name: str, found: ConnectionsChecked | None = FINE, **others: object) -> AgentCheck:
     return AgentCheck.model_validate(
-        {"agent": name, "hostname": f"node-{name}", "num_slots": 2, "slot_kind": "cuda",
-         "measured": found} | others
-    )  # fmt: skip
+        {"agent": name, "hostname": f"node-{name}", "measured": found} | others
+    )
 
 
 def peers(bytes_per_s: float | None) -> dict[str, PeerMeasured]:
@@ -68,12 +68,6 @@ def test_each_problem_is_named(changes: dict[str, object], expected: str) -> Non
     assert problem.startswith(expected)
 
 
-def test_clocks_that_differ_and_slots_that_differ_are_named() -> None:
-    ahead, other = problems(check("a", clock_ahead_s=-3.0), check("b", num_slots=4))
-    assert ahead.startswith("the clock of node-a is 3.0 s behind this computer's")
-    assert other.startswith("agents differ in their slots (a 2 cuda, b 4 cuda)")
-
-
 def test_what_is_silent_comes_first() -> None:
     found = FINE.model_copy(update={"closed": closed()})
     first, second = problems(check("a", found), check("b", None))
@@ -91,37 +85,53 @@ def test_a_folder_that_does_not_answer_does_not_hold_up_the_master(
 ) -> None:
     answers = threading.Event()
 
-    def hang(_: str) -> None:
+    def hang(*_: str) -> None:
         threading.Timer(0.5, answers.set).start()
         answers.wait(600)
 
-    monkeypatch.setattr(connection_checks, "make_probe", hang)
+    monkeypatch.setattr(tempfile, "mkstemp", hang)
     monkeypatch.setattr(connection_checks, "_FOLDER_S", 0.05)
     with pytest.raises(DetError, match=r"^/share: does not answer within 0\.05 s"):
-        asyncio.run(connection_checks._probe_in("/share"))
+        asyncio.run(probe_in("/share"))
 
 
-def test_a_folder_that_fails_meanwhile_keeps_no_probe(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    make_probe, made = connection_checks.make_probe, list[Path]()
+async def probe_in(folder: str) -> bool:
+    """Return whether there is a probe in the folder within the block."""
+    async with connection_checks._probe_in(folder) as probe:
+        return Path(probe).is_file()
 
-    def fail_at_the_third(folder: str) -> Path:
-        if len(made) == 2:
-            raise DetError("no space is left")
-        made.append(make_probe(folder))
-        return made[-1]
 
-    monkeypatch.setattr(connection_checks, "make_probe", fail_at_the_third)
-
-    async def measure() -> None:
-        async with connection_checks._probes_in(str(tmp_path), ["a", "b", "c"]):
-            pytest.fail("the third folder has failed")
-
-    with pytest.raises(DetError, match="no space"):
-        asyncio.run(measure())
-    assert len(made) == 2
+def test_a_folder_has_a_probe_during_the_check(tmp_path: Path) -> None:
+    assert asyncio.run(probe_in(str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DetError, match=r"none: nothing can be written there: No such file"):
+        asyncio.run(probe_in(str(tmp_path / "none")))
+
+
+def test_agents_that_are_not_connected_are_named_with_what_to_do() -> None:
+    agents = {
+        "a": SimpleNamespace(is_remote=True, id="a", hostname="node-a", problem="it is stopped"),
+        "local": SimpleNamespace(is_remote=False, id="local"),
+    }
+    clusters = {"node-1": "big"}  # not given out: no agent is expected there
+    access = SimpleNamespace(
+        agents=["a", "new", "node-1"], port=4711, cluster_of=lambda name: clusters.get(name, "")
+    )
+    service = SimpleNamespace(
+        machine=SimpleNamespace(state=SimpleNamespace(agents=agents)),
+        links=SimpleNamespace(is_connected=lambda _: False),
+        clock_ahead_s=lambda _: 0.0,
+        problems=["the disk is full"],
+    )
+    checks = ConnectionChecks(cast(Service, service), cast(AgentAccess, access))
+    found = asyncio.run(checks.check(""))
+    assert [each.agent for each in found.agents] == ["a"]
+    assert found.problems == [
+        "agent a is not connected: it is stopped",
+        "agent new is not connected: if it runs, it prints why it cannot connect to port 4711 of "
+        "this computer; if a firewall closes that port, open it",
+        "the disk is full",
+    ]
 
 
 def test_agent_that_is_slow_delays_no_examination_of_others(
@@ -181,10 +191,9 @@ def test_what_is_fast_enough_is_no_problem(changes: dict[str, object], is_proble
     assert bool(problems(check("a", **{"found": FINE} | as_found(changes)))) == is_problem
 
 
-def test_a_clock_that_is_ahead_is_named_as_such() -> None:
-    (problem,) = problems(check("a", clock_ahead_s=2.5))
-    assert problem.startswith("the clock of node-a is 2.5 s ahead of this computer's")
-
-
-def test_agents_that_do_not_answer_are_not_compared() -> None:
-    assert len(problems(check("a"), check("b", None, num_slots=8))) == 1
+@pytest.mark.parametrize(
+    ("ahead_s", "expected"), [(2.5, "2.5 s ahead of this"), (-3.0, "3.0 s behind this")]
+)
+def test_a_clock_that_differs_is_named(ahead_s: float, expected: str) -> None:
+    (problem,) = problems(check("a", clock_ahead_s=ahead_s))
+    assert problem.startswith(f"the clock of node-a is {expected} computer's")

@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
     ExperimentView,
     State,
 )
+from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.view import ViewState, build_view_state, render_html, render_plain
 from det_jupyter.view.forms.svg import svg_chart
 from tests.unit.view.view_cluster_samples import entry, leaving_for, reason, waiting
@@ -202,6 +203,16 @@ def test_plain_text_of_a_waiting_trial_says_what_would_start_it() -> None:
         "  - ask for 2 slots: %det_experiment set 7 --max-slots 2",
         "8 slots: 6 used, 2 free · 95 waiting",
         "No metrics yet: the trial is not running.",
+    ]
+
+
+def test_plain_text_in_a_shell_has_no_commands_of_a_notebook() -> None:
+    lines = render_plain(waiting_state(), SHELL).splitlines()
+    assert lines[5:9] == [
+        "  - wait until experiment 3 ends",
+        "  - pause experiment 3, which gives 4 slots back",
+        "  - ask for 2 slots",
+        "  `det experiment why 7` has the commands",
     ]
 
 
@@ -429,3 +440,12 @@ def test_any_numbers_give_a_picture_inside_its_frame(values: list[float | None])
             x, y = map(float, point.split(","))
             assert 0 <= x <= 320
             assert 0 <= y <= 150
+
+
+def test_labels_and_the_description_are_shown() -> None:
+    view = experiment(trial())
+    config = view.config | {"labels": ["good"], "description": "Two\nlayers."}
+    state = built(experiment(trial(), config=config))
+    assert "labels: good\nTwo layers.\n" in render_plain(state)
+    assert ">good</span></div><div" in render_html(state)
+    assert "Two\nlayers.</div>" in render_html(state)

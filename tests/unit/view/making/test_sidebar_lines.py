@@ -91,7 +91,7 @@ def test_a_line_of_one_that_is_over_has_no_buttons_and_says_why_it_failed() -> N
 def test_a_line_has_the_key_of_the_experiments_places() -> None:
     state = build_view_state(experiment(trial()), [], [], NOW)
     line = build_line(row(state["id"], created_at=state["created_at"]), None, NOW)
-    assert line.key == place_key(state)
+    assert line.key == place_key(state["id"], state["created_at"])
 
 
 def test_slots_are_listed_with_who_is_on_them_and_counted() -> None:

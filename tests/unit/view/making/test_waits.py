@@ -258,8 +258,12 @@ def test_each_in_the_queue_has_its_sentence() -> None:
 
 
 def test_waiting_trial_says_why_what_would_start_it_and_when() -> None:
-    assert wait_of(*waiting()) == {
+    wait = wait_of(*waiting())
+    assert wait is not None
+    assert wait["key"]
+    assert wait == {
         "trial_id": 1,
+        "key": wait["key"],
         "sentence": "needs 4 slots; 2 of 8 are free; experiment 3 “resnet” holds 4; "
         "starts when it ends or is paused",
         "expected": "expected to start at 14:34 (14:24 to 14:54), by the progress of trial 4",

@@ -17,20 +17,16 @@ from det_jupyter.client.compare import fetch_experiments
 from det_jupyter.connection import Session
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import NotFound
-from det_jupyter.front.notebook.handles import connection, experiment_handles, front_end, live
+from det_jupyter.front.notebook.handles import connection, experiment_handles, front_end
 from det_jupyter.front.notebook.handles.experiment_handles import (
     NotebookComparison,
     compare,
     enliven_page,
     live_view,
 )
-from det_jupyter.front.notebook.handles.live import LiveView
 from tests.unit.client.test_compare import Master as Compared
 from tests.unit.client.test_compare import ended
-from tests.unit.client.test_wait_for_end import over
-from tests.unit.front.notebook.handles.test_live_threads import Changing, Shown
-from tests.unit.view.view_samples import search_experiment
-from tests.waiting import wait_until
+from tests.unit.front.notebook.handles.test_live import over
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -77,80 +73,6 @@ def test_without_anywidget_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "anywidget", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not front_end.can_draw()
-
-
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
-    found = Shown()
-    monkeypatch.setattr(live, "display_forms", found.display)
-    monkeypatch.setattr(live, "_PUSH_PERIOD_S", 0.0)
-    yield found
-    for thread in threading.enumerate():
-        if thread.name in ("det-view-7", "det-follow-7"):
-            thread.join()
-
-
-def view_in(where: str, master: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    for module in (live, front_end):
-        monkeypatch.setattr(module, "front_end", lambda: where)
-    return LiveView(cast(Client, master), 7)
-
-
-@pytest.mark.parametrize("where", ["places", "outputs", "static", "terminal"])
-def test_a_view_is_a_widget_where_one_can_be_drawn(
-    where: str, shown: Shown, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    displayed: list[Any] = []
-    view = view_in(where, Changing(over()), monkeypatch)
-
-    def display(*given: Any) -> Shown:
-        displayed.append(given)
-        return shown
-
-    monkeypatch.setattr(live, "display_forms", display)
-    view.show()
-    view.show()
-    [(forms, metadata), _] = displayed
-    assert (VIEW in forms) is (where == "outputs")
-    assert bool(metadata) is (where == "outputs") or metadata == {}
-    widget = view._widget
-    assert (widget is not None) is (where in ("places", "outputs"))
-    if widget is not None:
-        assert widget.state["status"] == "completed"
-        assert "Completed" in widget.kept["text/html"], "what a page is saved with"
-        view.show()
-        assert view._widget is widget
-
-
-def test_a_widget_follows_until_the_end_and_shows_the_chosen_trial(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, *_ = search_experiment(4, 2)
-    master = Changing(whole)
-    monkeypatch.setattr(master, "importance", lambda number: None)
-    view = view_in("places", master, monkeypatch)
-    try:
-        view.show()
-        assert view._widget.state["status"] == "running"
-        other = whole.trials[-1].id
-        view._widget.set_state({"chosen": other})
-        wait_until(lambda: view._widget.state["search"]["chosen"], "it is shown")
-        assert view._widget.state["search"]["chosen"]["trial"]["id"] == other
-    finally:
-        master.views.append(over())
-        master.is_silent.set()
-    wait_until(lambda: view._widget.state["status"] == "completed", "it is over")
-
-
-def test_a_view_of_an_earlier_kernel_becomes_live_if_it_is_of_this_experiment(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view: Any = view_in("places", Changing(over()), monkeypatch)
-    view.enliven("7@1.0")
-    assert cast(Any, view)._widget is None
-    view.enliven(f"7@{over().created_at}")
-    assert view._widget.key == f"7@{over().created_at}"
-    assert shown.first == [], "the page has the place for it"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.contract.documents.patches import apply_changes, plain, size_of
+from det_jupyter.contract.messages import ExperimentView
 from det_jupyter.errors import Conflict
 from det_jupyter.front.notebook.handles import front_end
 from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, metadata
@@ -27,7 +28,13 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 @pytest.fixture
 def state() -> ViewState:
-    return build_view_state(experiment(trial()), [], [], CREATED_AT)
+    return document_of(experiment(trial()), CREATED_AT)
+
+
+def document_of(view: ExperimentView, now: float, *parts: Any, **more: Any) -> ViewState:
+    """Return the state of the view as the reader's document has it."""
+    curves, checkpoints = parts or ([], [])
+    return cast(ViewState, plain(build_view_state(view, curves, checkpoints, now, **more)))
 
 
 @pytest.fixture
@@ -38,9 +45,13 @@ def _built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def live_widget(
-    state: ViewState, on_command: Any, on_choose: Any = None, on_question: Any = None
+    state: ViewState,
+    on_command: Any,
+    on_choose: Any = None,
+    on_question: Any = None,
+    on_wake: Any = lambda: None,
 ) -> LiveWidget:
-    return LiveWidget(state, on_command, on_choose, on_question)
+    return LiveWidget(state, on_command, on_choose, on_question, on_wake)
 
 
 class Front:
@@ -122,7 +133,7 @@ def test_message_that_is_no_command_is_ignored(state: ViewState, message: dict[s
 
 def search_state(num_results: int) -> ViewState:
     view, curves, checkpoints, now = search_experiment(200, num_results)
-    return build_view_state(view, curves, checkpoints, now)
+    return document_of(view, now, curves, checkpoints)
 
 
 def drawn(widget: Any) -> Any:
@@ -136,25 +147,23 @@ def drawn(widget: Any) -> Any:
 def test_only_what_has_changed_is_sent_again() -> None:
     first, second = search_state(100), search_state(104)
     widget = Front(first, lambda verb: None).widget
-    assert drawn(widget) == plain(first)
+    assert drawn(widget) == first
     sent: set[str] = set()  # a trait that changes is one that is sent
     widget.observe(lambda change: sent.add(change["name"]))
     widget.state = second
     assert sent == {"patch"}
-    assert size_of(widget.patch) < size_of(plain(second)) / 2
-    assert drawn(widget) == plain(second)
+    assert size_of(widget.patch) < size_of(second) / 2
+    assert drawn(widget) == second
     assert widget.state == second
 
 
 @pytest.mark.usefixtures("_built")
 def test_slots_are_sent_again_only_when_they_have_changed() -> None:
     view, known = waiting()
-    widget = Front(
-        build_view_state(view, [], [], CREATED_AT, cluster=known), lambda verb: None
-    ).widget
-    widget.state = build_view_state(view, [], [], CREATED_AT + 1, cluster=known)
+    widget = Front(document_of(view, CREATED_AT, cluster=known), lambda verb: None).widget
+    widget.state = document_of(view, CREATED_AT + 1, cluster=known)
     assert {each["path"] for each in widget.patch["operations"]} == {"/as_of"}
-    widget.state = build_view_state(view, [], [], CREATED_AT + 1)
+    widget.state = document_of(view, CREATED_AT + 1)
     assert drawn(widget)["cluster"] is None
 
 
@@ -165,8 +174,8 @@ def test_the_whole_is_sent_again_once_much_has_changed() -> None:
     for num_results in range(20, 180, 10):
         state = search_state(num_results)
         widget.state = state
-        assert drawn(widget) == plain(state)
-        assert size_of(widget.patch) < size_of(plain(state))
+        assert drawn(widget) == state
+        assert size_of(widget.patch) < size_of(state)
         versions.append(widget.document["version"])
     assert versions == sorted(versions)
     assert 1 < versions[-1] < 16
@@ -175,10 +184,10 @@ def test_the_whole_is_sent_again_once_much_has_changed() -> None:
 @pytest.mark.usefixtures("_built")
 def test_of_a_long_search_a_push_has_what_changed_and_not_all_rows() -> None:
     view, curves, checkpoints, now = search_experiment(1000, 600)
-    widget = Front(build_view_state(view, curves, checkpoints, now), lambda verb: None).widget
+    widget = Front(document_of(view, now, curves, checkpoints), lambda verb: None).widget
     for trial_view in view.trials[600:608]:
         trial_view.steps_completed += 1
-    widget.state = build_view_state(view, curves, checkpoints, now + 1)
+    widget.state = document_of(view, now + 1, curves, checkpoints)
     assert widget.document["version"] == 1
     assert size_of(widget.patch) < 5_000
 
@@ -218,7 +227,9 @@ def test_bundle_has_the_widget_and_what_stands_in_for_it(state: ViewState) -> No
     forms = bundle(state, widget)
     assert set(forms) == {VIEW, EXPERIMENT_MIME, "text/html", "text/plain"}
     assert forms["text/plain"] == render_plain(state)
-    assert forms["text/html"] == in_place(place_key(state), render_html(state))
+    assert forms["text/html"] == in_place(
+        place_key(state["id"], state["created_at"]), render_html(state)
+    )
     assert isinstance(metadata(widget), dict)
 
 
@@ -262,13 +273,16 @@ def test_readers_without_our_extension_get_no_form_of_our_own(
 def test_own_form_names_the_place_and_sums_up(state: ViewState) -> None:
     own = bundle(state)[EXPERIMENT_MIME]
     assert json.loads(json.dumps(own)) == own
-    assert own["key"] == place_key(state)
+    assert own["key"] == place_key(state["id"], state["created_at"])
     assert (own["id"], own["status"]) == (state["id"], state["status"])
 
 
 @pytest.mark.usefixtures("_built")
 def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewState) -> None:
-    widget = cast("Any", live_widget(state, lambda verb: None))
+    woken: list[str] = []
+    widget = cast(
+        "Any", live_widget(state, lambda verb: None, on_wake=lambda: woken.append("woken"))
+    )
 
     def say(kind: str, page: str) -> None:
         widget._handle_custom_msg({"type": kind, "page": page}, [])
@@ -287,8 +301,12 @@ def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewSta
     say("rest", "c")
     assert drawn(widget)["name"] == "b needs it"
     assert widget.state["name"] == "unseen"
+    assert woken == []
     say("wake", "a")
     assert drawn(widget)["name"] == "unseen"
+    assert woken == ["woken"]
+    say("wake", "b")
+    assert woken == ["woken"]
 
 
 def test_there_is_no_widget_while_the_front_end_is_not_built(

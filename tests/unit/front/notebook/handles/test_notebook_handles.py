@@ -6,22 +6,23 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, Experiment, follow
+from det_jupyter.client import Experiment
 from det_jupyter.contract.messages import AllocationState, State
 from det_jupyter.errors import NotFound
 from det_jupyter.front.notebook.handles import connection, experiment_handles, progress
 from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.handles.progress import WaitProgress
-from det_jupyter.view.live import LiveExperiment
+from det_jupyter.view import ViewState
+from tests.unit.client.documents_fake import state_of
 from tests.unit.client.test_experiment import Wired
 from tests.unit.client.test_wait_for_end import Master, over
 from tests.unit.front.verbs.cluster_samples import reason
 from tests.unit.view.view_samples import allocation, experiment, trial
 
 
-def live_at(steps: int, **changes: Any) -> LiveExperiment:
+def live_at(steps: int, **changes: Any) -> ViewState:
     own = trial(steps_completed=steps, progress=steps / 100, latest_metric=0.5)
-    return LiveExperiment(experiment(own, **changes), [], [], 1)
+    return state_of(experiment(own, **changes))
 
 
 class Output:
@@ -77,7 +78,6 @@ def test_a_bar_in_a_terminal_has_the_last_state(
 
 @pytest.fixture
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_TICK_S", 0.005)
     monkeypatch.setattr(progress, "_is_notebook", lambda: False)
 
 
@@ -86,7 +86,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wait_prints_the_message_of_the_end(
     message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handle = NotebookExperiment(cast(Client, Master(over(message=message))), 7)
+    handle = NotebookExperiment(Master(over(message=message)).client, 7)
     assert handle.wait() is State.COMPLETED
     assert capsys.readouterr().out == (f"{message}\n" if message else "")
 
@@ -99,7 +99,7 @@ def test_an_interrupt_ends_the_waiting_only(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Experiment, "wait", interrupt)
-    handle = NotebookExperiment(cast(Client, Master(experiment(trial()))), 7)
+    handle = NotebookExperiment(Master(experiment(trial())).client, 7)
     assert handle.wait() is State.ACTIVE
     assert capsys.readouterr().out == (
         "Stopped waiting. Experiment 7 goes on; experiment.wait() waits again, "

@@ -35,7 +35,7 @@ from det_jupyter.front.notebook.magics import run_line
 from det_jupyter.front.notebook.submit.preview_and_local import displayed_preview
 from det_jupyter.front.verbs.grammar import parse
 from det_jupyter.front.verbs.showing import trials_listing
-from det_jupyter.view.live import LiveExperiment
+from tests.unit.client.documents_fake import state_of
 from tests.unit.view.view_samples import allocation, experiment, trial
 
 NOON = datetime(2026, 1, 5, 12, 0).timestamp()
@@ -126,9 +126,9 @@ def test_the_bar_of_a_search_counts_trials_and_names_the_best() -> None:
         sample(3, state=State.ACTIVE, allocation=allocation()),
         sample(4, state=State.ACTIVE, is_resting=True),
     ]
-    fields = progress._fields(LiveExperiment(searched(*trials), [], [], 1))
+    fields = progress._fields(state_of(searched(*trials)))
     assert fields == {
-        "n": 3, "total": 16, "unit": "trials", "prefix": "digits",
+        "n": 2, "total": 16, "unit": "trials", "prefix": "digits",
         "postfix": "best error=0.25 (trial 2), 1 running, 1 resting",
     }  # fmt: skip
 

@@ -1,0 +1,218 @@
+"""The reader's starter: a process from which readers are forked in milliseconds.
+
+    start of the master    forks it, while the master has one thread, no loop and no open database
+    first request          it imports what a reader needs and the master has not imported
+    request                a reader is forked; its pid is answered, and its exit status at its end
+    end of the master      it is killed, and its readers with it
+
+A reader is so of its master's version, and handles events as the master does. The starter keeps
+none of the master's files open, above all not its lock.
+
+Only a process with one thread can be forked safely (`rank/fork_safety.py`), and the master gets
+threads. So there is no second starter: without it the master goes on, and makes no readers.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+from det_jupyter import _version
+from det_jupyter._version import __version__
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.pdeathsig import kill_with_parent
+from det_jupyter.contract.host.processes import rename_own
+from det_jupyter.errors import DetError
+
+Target = Callable[[str, socket.socket, socket.socket], None]
+
+_RESTART = f"{sys.executable} -m det_jupyter.master restart"
+_REMEDY = f"`{_RESTART}` replaces the master, and what trains goes on"
+_MOST_TOKEN = 4096  # bytes
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class ReaderStarter:
+    """The starter as the master sees it.
+
+    Args:
+        connection: The starter has the other end.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def start(self, token: str, listener: socket.socket, log: int) -> socket.socket:
+        """Ask for a reader.
+
+        Args:
+            token: Which its clients have to send.
+            listener: The socket that they connect to.
+            log: The file to which it writes.
+
+        Returns:
+            A socket that the reader reads. The starter writes the reader's pid and, when it has
+            ended, its exit status (as of `subprocess`), each in a line. It is closed without a
+            pid if no reader could be forked.
+
+        Raises:
+            DetError: The starter has ended.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                descriptors = [listener.fileno(), theirs.fileno(), log]
+                socket.send_fds(self._connection, [token.encode()], descriptors)
+            except OSError as error:
+                ours.close()
+                raise DetError(f"the reader's starter has ended; {_REMEDY}") from error
+        return ours
+
+
+@contextmanager
+def reader_starter(target: str) -> Iterator[ReaderStarter]:
+    """Fork a starter; it is killed at the end.
+
+    Args:
+        target: What a reader runs, as MODULE:FUNCTION.
+    """
+    ours, theirs = socket.socketpair()
+    gc.freeze()  # a collection of the garbage would write to the pages that both share
+    parent = os.getpid()
+    if (pid := os.fork()) == 0:
+        _become(lambda: _be_starter(theirs, target, parent))
+    theirs.close()
+    try:
+        with ours:
+            yield ReaderStarter(ours)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _become(run: Callable[[], None]) -> NoReturn:
+    """Run a program in a forked process, and end it: it would go on as a copy of its parent."""
+    status = 1
+    try:
+        run()
+        status = 0
+    except BaseException:
+        with suppress(BaseException):  # the disk is full
+            traceback.print_exc()
+    finally:
+        os._exit(status)  # does not join threads, which may take seconds to answer a question
+
+
+def _be_starter(connection: socket.socket, target: str, parent: int) -> None:
+    kill_with_parent(parent)
+    _close_all_but([connection.fileno()])
+    rename_own("det_jupyter.starter")
+    serve(connection, target)
+
+
+def _close_all_but(kept: Collection[int]) -> None:
+    for name in os.listdir("/dev/fd"):
+        if (descriptor := int(name)) > 2 and descriptor not in kept:
+            with suppress(OSError):  # it was the list's own
+                os.close(descriptor)
+
+
+def serve(connection: socket.socket, target: str) -> None:
+    """Fork a reader at each request until the other end of the connection is closed."""
+    for number in _END_SIGNALS:  # it ends with the master, and when the master wants
+        signal.signal(number, signal.SIG_IGN)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake `select`
+    readers: dict[int, socket.socket] = {}
+    while True:
+        readable, _, _ = select.select([connection.fileno(), woken], [], [])
+        if woken in readable:
+            os.read(woken, 4096)
+        if connection.fileno() in readable:
+            token, descriptors, _, _ = socket.recv_fds(connection, _MOST_TOKEN, 3)
+            if not token:
+                return
+            listener, link = (socket.socket(fileno=number) for number in descriptors[:2])
+            try:
+                pid = _fork_reader(target, token.decode(), listener, link, descriptors[2])
+            except OSError as error:
+                link.close()
+                with suppress(OSError):  # the disk is full
+                    os.write(descriptors[2], f"no reader could be forked: {error}\n".encode())
+            else:
+                readers[pid] = link
+                _tell(link, pid)
+            os.close(descriptors[2])
+            listener.close()
+        for pid in [*readers]:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                with readers.pop(pid) as link:
+                    _tell(link, os.waitstatus_to_exitcode(status))
+
+
+def _tell(link: socket.socket, number: int) -> None:
+    with suppress(OSError):  # the master waits for this reader no longer
+        link.sendall(f"{number}\n".encode())
+
+
+def _fork_reader(
+    target: str, token: str, listener: socket.socket, link: socket.socket, log: int
+) -> int:
+    with suppress(Exception):  # a reader fails as well, and its log says why
+        _load(target)
+    starter = os.getpid()
+
+    def be_reader() -> None:
+        kill_with_parent(starter)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):  # not Ctrl-C of a terminal
+            signal.signal(number, signal.SIG_DFL)
+        for output in (1, 2):
+            os.dup2(log, output)
+        _close_all_but([listener.fileno(), link.fileno()])
+        rename_own("det_jupyter.reader")
+        os.chdir(paths.data_dir())
+        _load(target)(token, listener, link)
+
+    pid = os.fork()
+    if pid == 0:
+        _become(be_reader)
+    return pid
+
+
+def _load(target: str) -> Target:
+    """Import the reader; once it is imported, it stays of the master's version.
+
+    Raises:
+        DetError: Another version was installed since the master started.
+    """
+    module, _, function = target.partition(":")
+    if module not in sys.modules:
+        installed = runpy.run_path(_version.__file__)["__version__"]
+        if installed != __version__:
+            raise DetError(
+                f"the running master is det_jupyter {__version__}, and {installed} was installed "
+                f"since; {_REMEDY}"
+            )
+        gc.disable()  # it would scan all modules, and write to the pages of the master's
+        try:
+            importlib.import_module(module)
+        finally:
+            gc.freeze()
+            gc.enable()
+    loaded: Target = getattr(sys.modules[module], function)
+    return loaded
