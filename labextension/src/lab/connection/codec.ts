@@ -46,7 +46,10 @@ function columnsOf(message: ArrayBuffer, from: number): Float64Array {
   return Float64Array.from({ length: view.byteLength / 8 }, (_, i) => view.getFloat64(8 * i, true));
 }
 
-function listOf(columns: Float64Array, [first, length]: [number, number, boolean]): (number | null)[] {
+function listOf(
+  columns: Float64Array,
+  [first, length]: [number, number, boolean]
+): (number | null)[] {
   if (first < 0 || first + length > columns.length) {
     throw new RangeError(`a column of ${length} numbers at ${first}: there are ${columns.length}`);
   }
