@@ -137,7 +137,8 @@ class FollowedExperiment:
         known = {} if changed is None else self._trials
         view = views.experiment(number, known=known, changed=changed or ())
         is_live = not view.state.is_terminal
-        if is_live and (self._is_cluster_due or self._reasons):
+        has_estimates = self._cluster is not None and self._cluster.num_waiting > 0
+        if is_live and (self._is_cluster_due or has_estimates):
             self._is_cluster_due = False
             self._cluster = views.cluster(limit=QUEUE_FRONT, experiment_id=number)
             self._reasons = self._cluster.reasons_of(number)
