@@ -87,7 +87,9 @@ class Hub:
                 self._documents.pop(key, None)
 
             source = self._source(name, args)
-            self._documents[key] = LiveDocument(source, self._in_thread, remove)
+            self._documents[key] = LiveDocument(
+                source, self._in_thread, remove, self._replica.refresh
+            )
         return self._documents[key]
 
     def state(self, experiment_id: int) -> ViewState:

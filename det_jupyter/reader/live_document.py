@@ -9,6 +9,9 @@ slow tab gets fewer patches and never old ones, and a hidden tab costs nothing: 
 meanwhile is in the next version. The newest patches are kept, as a tab may lack several: applied
 one after the other they are one patch. Versions are unique in this process and only increase, so
 that a tab can follow a document again after a pause, with the version that it has.
+
+A tab that begins to follow gets a version that was made since then: what its user has changed
+before, as by `activate()`, is in it.
 """
 
 from __future__ import annotations
@@ -34,7 +37,6 @@ Send = Callable[[str | bytes], None]
 
 _COST_SHARE = 3  # a pause after each version is at least so many times its cost
 _RETRY_S = 0.5
-_FRESH_S = 1.0  # for a new tab, an older version is made anew
 _KEPT_BYTES = (4 * 1024, 128 * 1024)  # of patches, between these at most as much as the whole
 _versions = count(1)
 
@@ -114,10 +116,19 @@ class LiveDocument:
     Args:
         in_thread: Runs a function in a thread and awaits its result.
         on_over: Called when it has ended with an error.
+        catch_up: Called in such a thread before a version for a new tab is made; has the source
+            know all that was committed until now.
     """
 
-    def __init__(self, source: Source, in_thread: Any, on_over: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        in_thread: Any,
+        on_over: Callable[[], None],
+        catch_up: Callable[[], None],
+    ) -> None:
         self._source = source
+        self._catch_up = catch_up
         self._in_thread = in_thread
         self._on_over = on_over
         self._loop = asyncio.get_running_loop()
@@ -129,6 +140,7 @@ class LiveDocument:
         self._made_at = self._not_before = 0.0  # on the monotonic clock
         self._awake = asyncio.Event()
         self._followings: set[Following] = set()
+        self._new: set[Following] = set()  # those who wait for a version that is made now
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -139,8 +151,9 @@ class LiveDocument:
         """Send the document to a tab, and what changes, until `remove`."""
         if not self._has_patches_since(following.has):
             following.has = 0
-        if following.has == 0 and time.monotonic() > self._made_at + _FRESH_S:
-            self._is_stale = True  # a page extrapolates times from its first state
+        if following.has == 0:
+            self._new.add(following)
+            self._is_stale, self._not_before = True, 0.0
         self._followings.add(following)
         if self._task is None:
             self._stop_source = self._source.start(self.mark_stale)
@@ -150,6 +163,7 @@ class LiveDocument:
     def remove(self, following: Following) -> None:
         """Send nothing more to this tab."""
         self._followings.discard(following)
+        self._new.discard(following)
 
     def wake(self) -> None:
         """Look for tabs that have acknowledged versions, and can receive more."""
@@ -204,9 +218,10 @@ class LiveDocument:
         started = time.monotonic()
         if not (self._is_stale and self._has_free_tab() and started >= self._not_before):
             return
-        self._is_stale = False
+        self._is_stale, new = False, set(self._new)
         try:
-            made = await self._in_thread(self._make)
+            made = await self._in_thread(lambda: self._make(is_for_new=bool(new)))
+            self._new -= new
             if made is not None:
                 self._keep(*made)
         except MasterUnreachable as error:  # pages show the master's state
@@ -216,10 +231,13 @@ class LiveDocument:
         now = self._made_at = time.monotonic()
         pause_s = max(self._source.period_s, _COST_SHARE * (now - started))
         is_known = self._document is not None  # else it is made as soon as there is one
-        self._not_before = max(now, started) + pause_s * is_known
+        has_others = bool(self._new - new)  # they came meanwhile
+        self._not_before = 0.0 if has_others else max(now, started) + pause_s * is_known
 
-    def _make(self) -> tuple[Document, _Patch | None] | None:
+    def _make(self, *, is_for_new: bool) -> tuple[Document, _Patch | None] | None:
         """Return the document and what has changed; None if nothing has."""
+        if is_for_new:
+            self._catch_up()
         document = self._source.make()
         if document is None:
             return None
@@ -239,7 +257,8 @@ class LiveDocument:
             num_bytes -= self._patches.popleft().packed.num_bytes
 
     async def _send(self) -> None:
-        behind = [f for f in self._followings if f.has < self._version and f.is_free]
+        waiting = self._followings - self._new
+        behind = [f for f in waiting if f.has < self._version and f.is_free]
         for has in {each.has for each in behind}:
             is_known = self._has_patches_since(has)
             packed = await self._in_thread(
@@ -269,4 +288,5 @@ class LiveDocument:
         for each in self._followings:
             each.send_error(error)
         self._followings.clear()
+        self._new.clear()
         self._on_over()

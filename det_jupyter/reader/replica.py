@@ -142,6 +142,15 @@ class Replica:
             logger.exception("what follows the master's state could not be updated")
         return True
 
+    def refresh(self) -> None:
+        """Read what was committed until now, and call listeners, in this thread.
+
+        Raises:
+            MasterUnreachable: See `advance`.
+        """
+        with self._turn:
+            self.listeners.notify(self.read())
+
     # reading what was committed
 
     def read(self) -> News:

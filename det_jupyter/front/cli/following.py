@@ -4,7 +4,8 @@
     det-follow-experiment   prints states, reasons for waiting and hangs, and updates the bar
     det-follow-curves       prints validations
 
-The bar is drawn only on a terminal. Ctrl-C ends the following, not the experiment.
+The bar is drawn only on a terminal. Ctrl-C ends the following, not the experiment. Where no reader
+answers, the master is asked for the first trial and for the end, twice a minute.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import ExperimentView, LogLine, LogQuery, State
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.contract.values.text import number
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.front.verbs.showing import describe_state, title
 from det_jupyter.view import HangNews, ViewState, WaitingNews, render_plain
 from det_jupyter.view.forms.news import first_wait
 
 _TICK_S = 0.1
 _END_S = 2.0  # for a thread to end
+_SILENT_S = 30.0  # of what runs there is a version every 10 s
 _BAR = "{desc}: {percentage:3.0f}% |{bar}| [{elapsed}]{postfix}"
 _BAR_TOTAL = 1000
 _QUIET_S = 1.0  # before reasons are printed: each trial waits for some milliseconds
@@ -56,14 +59,16 @@ def follow(client: Client, experiment_id: int) -> int:
 
     Return the exit status: 0 if it completed, 130 after Ctrl-C, else 1.
     """
-    of_validations = {"experiment_id": experiment_id, "group": "validation"}
-    display, is_interrupted = Display(client), False
+    of_validations: dict[str, Any] = {"experiment_id": experiment_id, "group": "validation"}
+    display, is_interrupted, is_over = Display(client), False, False
     experiment = _Following(client, "experiment", display.update, experiment_id=experiment_id)
     curves = _Following(client, "curves", display.print_validations, **of_validations)
     try:
         _follow_first_trial(client, experiment, display)
-        while experiment.is_alive():
+        while experiment.is_alive() and not is_over:
             experiment.join(_TICK_S)
+            view = experiment.view_if_silent()
+            is_over = view is not None and view.state.is_terminal
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
@@ -80,7 +85,8 @@ def follow(client: Client, experiment_id: int) -> int:
         return 130
     if experiment.error is not None:
         raise experiment.error
-    display.print_validations(client.document("curves", **of_validations).fetch())
+    if not is_over:  # the reader answers
+        display.print_validations(client.document("curves", **of_validations).fetch())
     return _print_outcome(client.experiment(experiment_id))
 
 
@@ -90,10 +96,21 @@ class _Following(threading.Thread):
     `error` is why it ended before.
     """
 
-    def __init__(self, client: Client, name: str, use: Callable[[Any], bool], **args: Any) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        use: Callable[[Any], bool],
+        *,
+        experiment_id: int,
+        **args: Any,
+    ) -> None:
         super().__init__(name=f"det-follow-{name}", daemon=True)
-        self._document = client.document(name, **args)
+        self._client = client
+        self._experiment_id = experiment_id
+        self._document = client.document(name, experiment_id=experiment_id, **args)
         self._use = use
+        self._heard_at = time.monotonic()
         self.error: Exception | None = None
         self.start()
 
@@ -102,10 +119,24 @@ class _Following(threading.Thread):
         try:
             with closing(self._document.versions(_TICK_S)) as versions:
                 for version in versions:
-                    if version is not None and self._use(version):
+                    if version is None:
+                        continue
+                    self._heard_at = time.monotonic()
+                    if self._use(version):
                         return
         except Exception as error:  # the thread's boundary
             self.error = error
+
+    def view_if_silent(self) -> ExperimentView | None:
+        """Ask the master if the reader says nothing for long, once in each such time."""
+        now = time.monotonic()
+        if now < self._heard_at + _SILENT_S:
+            return None
+        self._heard_at = now
+        try:
+            return self._client.experiment(self._experiment_id)
+        except MasterUnreachable:
+            return None
 
     def end(self) -> None:
         """End it, and wait for that unless it takes long."""
@@ -117,6 +148,8 @@ def _follow_first_trial(client: Client, experiment: _Following, display: Display
     display.print_line("Waiting for first trial to begin...")
     while experiment.is_alive() and display.first_trial is None:
         time.sleep(_TICK_S)
+        if view := experiment.view_if_silent():
+            display.first_trial = min((trial.id for trial in view.trials), default=None)
     trial_id = display.first_trial
     if trial_id is None:
         return

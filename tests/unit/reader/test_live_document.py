@@ -36,6 +36,7 @@ class Counter:
         self.padding = ""
         self.made: list[int | None] = []
         self.num_begun = self.num_ended = 0
+        self.committed = 0  # what it knows once it has caught up
         self.errors: list[Exception] = []
         self.mark: Callable[[], None] = lambda: None
 
@@ -52,6 +53,10 @@ class Counter:
             raise self.errors.pop()
         self.made.append(self.num)
         return None if self.num is None else {"num": self.num, "padding": self.padding}
+
+    def catch_up(self) -> None:
+        if self.committed:
+            self.num = self.committed
 
     def happen(self) -> None:
         self.num = (self.num or 0) + 1
@@ -109,7 +114,7 @@ def run(test: Callable[[Counter, LiveDocument], Awaitable[None]]) -> Counter:
 
     async def act() -> None:
         over: list[str] = []
-        document = LiveDocument(source, in_thread, lambda: over.append("over"))
+        document = LiveDocument(source, in_thread, lambda: over.append("over"), source.catch_up)
         await test(source, document)
         document.stop()
 
@@ -231,21 +236,55 @@ def test_a_tab_that_lacks_more_than_is_kept_is_sent_the_whole() -> None:
     run(act)
 
 
-def test_a_new_tab_is_sent_a_version_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_tab_is_sent_a_version_of_now() -> None:
     async def act(source: Counter, document: LiveDocument) -> None:
+        source.period_s = 60.0
         document.add(Tab().following)
         await settle()
-        document.add(Tab().following)
-        await settle()
-        assert len(source.made) == 1, "it is fresh"
-        monkeypatch.setattr(documents, "_FRESH_S", -1.0)
         document.add(known := Tab(document._version).following)
         await settle()
         assert len(source.made) == 1, "that tab has it"
         document.remove(known)
+        source.committed = 5
+        document.add((tab := Tab()).following)
+        await settle()
+        assert (len(source.made), tab.nums) == (2, [5])
+
+    run(act)
+
+
+def test_a_tab_that_comes_while_a_version_is_made_is_sent_the_next() -> None:
+    async def act(source: Counter, document: LiveDocument) -> None:
+        source.period_s = 60.0
+        tab, make = Tab(), source.make
+
+        def make_while_one_comes() -> Document | None:
+            source.make = make  # type: ignore[method-assign]
+            made = make()
+            source.committed = 5
+            document.add(tab.following)
+            return made
+
+        source.make = make_while_one_comes  # type: ignore[method-assign]
+        document.add((first := Tab()).following)
+        await settle()
+        assert (first.nums[0], tab.nums) == (0, [5])
+
+    run(act)
+
+
+def test_a_new_tab_waits_where_what_was_committed_cannot_be_read() -> None:
+    async def act(source: Counter, document: LiveDocument) -> None:
         document.add(Tab().following)
         await settle()
-        assert len(source.made) == 2
+        source.errors.append(MasterUnreachable("no"))
+        document.add((tab := Tab()).following)
+        await settle()
+        assert (len(source.made), tab.nums) == (1, [])
+        document._not_before = 0.0
+        document.wake()
+        await settle()
+        assert (len(source.made), tab.nums) == (2, [0])
 
     run(act)
 

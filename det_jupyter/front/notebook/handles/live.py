@@ -91,9 +91,11 @@ class LiveView:
 
         Raises:
             NotFound: It does not exist.
+            MasterUnreachable: No master runs, or it is stopped, and there is no view yet.
         """
         self._start()
-        self._is_answered.wait(_FIRST_S)
+        if not self._is_answered.wait(_FIRST_S) and self._state is None:
+            self._client.experiment(self._experiment_id)  # raises what is to be done
         with self._lock:
             if self._error is not None:
                 raise self._error

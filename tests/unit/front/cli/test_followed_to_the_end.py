@@ -14,6 +14,7 @@ from det_jupyter.client import Experiment
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
     Divergence,
+    ExperimentView,
     HangReport,
     LogLine,
     LogPage,
@@ -22,7 +23,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.contract.messages.leaving import Leaving
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.cli import agent_verbs, following
 from det_jupyter.front.cli.following import Display, follow, print_handle
 from tests.unit.client.documents_fake import FakeDocument, FakeDocuments, state_of
@@ -85,6 +86,34 @@ def test_a_validation_that_comes_with_the_end_is_printed_once(
     assert follow(Late(over()).client, 7) == 0
     found = capsys.readouterr().out
     assert found.count("trial=1 batch 1: validation error 0.5000\n") == 1
+
+
+class Silent(Printing):
+    """Its reader says nothing; the master answers with each view in turn, then with the last."""
+
+    def __init__(self, *views: Any) -> None:
+        super().__init__(views[-1])
+        self.versions = {}
+        self._coming = [*views[:-1]]
+
+    def experiment(self, number: int) -> ExperimentView:
+        """Return the next view, or raise it."""
+        view = self._coming.pop(0) if self._coming else self.views[-1]
+        if isinstance(view, Exception):
+            raise view
+        return view
+
+
+def test_without_a_reader_its_output_is_printed_and_its_end_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(following, "_SILENT_S", 0.01)
+    restarts: Any = MasterUnreachable("it restarts")
+    assert follow(Silent(restarts, experiment(trial()), restarts, over()).client, 7) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Following first trial with ID 1" in lines
+    assert [line.rpartition("| ")[2] for line in lines if "| " in line][:2] == ["loads", "trains"]
+    assert lines[-1].startswith("Experiment 7 “digits”: completed")
 
 
 class Bar:

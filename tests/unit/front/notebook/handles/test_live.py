@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from det_jupyter.contract.documents.patches import plain
 from det_jupyter.contract.messages import ExperimentView, ImportanceView, Kill, State
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.notebook.handles import front_end, live
 from det_jupyter.front.notebook.handles.front_end import FrontEnd
 from det_jupyter.front.notebook.handles.live import LiveView
@@ -290,6 +291,18 @@ def test_a_display_waits_no_longer_than_seconds_for_the_reader(
     wait_until(lambda: len(output.forms) == 2, "the output is updated")
     assert "Running" in output.last
     assert (VIEW in output.forms[1]) is (where == "outputs")
+
+
+def test_without_a_master_a_display_says_how_to_start_one(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_FIRST_S", 0.01)
+    view = page.view("static")
+    error = MasterUnreachable("no det_jupyter master runs; `x` starts one")
+    monkeypatch.setattr(page.master, "experiment", Mock(side_effect=error))
+    with pytest.raises(MasterUnreachable, match="`x` starts one"):
+        view.show()
+    assert page.outputs == []
 
 
 def test_what_cannot_be_shown_is_an_error_also_later(
