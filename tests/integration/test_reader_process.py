@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
@@ -19,6 +21,7 @@ import psutil
 import pytest
 from websocket import WebSocketBadStatusException, create_connection
 
+from det_jupyter.connection import find_master
 from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import MasterInfo
@@ -380,6 +383,22 @@ def test_reader_and_starter_keep_none_of_the_masters_files_open(master: MasterPr
     wait_until(lambda: not starter.net_connections(), "it has closed what the reader has")
     assert not [file.path for file in starter.open_files() if str(master.home) in file.path]
     assert [port.status for port in reader.net_connections()] == [psutil.CONN_LISTEN]
+
+
+def test_files_of_a_master_do_not_take_the_place_of_closed_standard_streams(home: Path) -> None:
+    line = f"exec {sys.executable} -m det_jupyter.master serve --no-agent <&- >&- 2>&-"
+    with subprocess.Popen(["bash", "-c", line]) as master:
+        try:
+            wait_until(find_master, "the master runs")
+            starter = wait_until(lambda: find(home, "det_jupyter.starter"), "its starter runs")
+            links = [
+                f"/proc/{each}/fd/{number}"
+                for each in (master.pid, starter.pid)
+                for number in range(3)
+            ]
+            assert {*map(os.readlink, links)} == {"/dev/null"}
+        finally:
+            master.terminate()
 
 
 def test_reader_and_starter_are_not_taken_for_their_master(master: MasterProcess) -> None:

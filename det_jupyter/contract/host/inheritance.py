@@ -13,6 +13,7 @@ first call of both.
     signals ignored or blocked     none                                 kept
     a job's temporary folder       removed: it goes with the job        kept
     umask, working folder          022, the folder of their data        the same
+    standard streams               those that were closed: /dev/null    the same
     launchers' variables, numbers  removed                              the same
       of threads, marks of a run,
       how Python runs
@@ -131,6 +132,7 @@ def start_clean(*, keeps_share: bool = False) -> None:
         keeps_share: Whether to keep cores, priority and signals: of an agent that a user starts
             by hand or in a job, they are what it was given.
     """
+    _open_streams()
     os.umask(UMASK)
     os.chdir(paths.data_dir())
     if not keeps_share:
@@ -174,6 +176,13 @@ def find_remains() -> list[str]:
     Called in the agent, whose properties its ranks inherit.
     """
     return [*_priority_remains(), *_limit_remains()]
+
+
+def _open_streams() -> None:
+    """Open those that are closed: the next files would have their numbers, which forks keep."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def _use_all_cores(*, is_in_job: bool) -> None:
