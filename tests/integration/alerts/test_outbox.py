@@ -37,7 +37,7 @@ def test_an_experiment_of_another_version_holds_up_no_alert(bench: Bench, tmp_pa
     (tmp_path / "alerts.yaml").write_text(json.dumps({"alerts": [own]}))
     submit(bench, alerts=[{"webhook": "http://127.0.0.1:1/x"}])
     state = bench.service.machine.state
-    state.experiments[1].config["searcher"]["name"] = "of another version"
+    state.experiments[1].config["searcher"] = {"name": "of another version"}
     with bench.store.transaction():
         bench.store.history.add_snapshot(state.seq, bench.service.machine.dump())
     again, receiver = Bench(bench.store.path), Flaky()
