@@ -135,6 +135,15 @@ def test_importing_twice_doubles_nothing(bench: Bench, logs: Path) -> None:
     assert list(bench.service.machine.state.experiments) == [1]
 
 
+def test_what_another_version_has_imported_is_imported_anew(bench: Bench, logs: Path) -> None:
+    run_import(bench, logs)
+    experiment = bench.service.machine.state.experiment(1)
+    experiment.reconfigure(experiment.config | {"of another version": 1})
+    assert run_import(bench, logs).num_new == 0
+    assert "of another version" not in experiment.config
+    assert experiment.settings.searcher.metric == "loss"
+
+
 def test_an_import_that_was_cut_off_is_completed_by_another(
     bench: Bench, logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

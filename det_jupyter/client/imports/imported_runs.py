@@ -331,6 +331,7 @@ def _value_of(text: str) -> Any:
         return text == "True"
     try:
         value = json.loads(text)
-    except ValueError:
+        is_number = isinstance(value, (int, float)) and isfinite(value)
+    except (ValueError, OverflowError, RecursionError):
         return text
-    return value if isinstance(value, (int, float)) and isfinite(value) else text
+    return value if is_number else text

@@ -162,7 +162,7 @@ def _whole(value: Any) -> Any:
 
 def _training_arguments(text: bytes) -> dict[str, Any]:
     given: Any = None
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         given = json.loads(text)
     if not isinstance(given, Mapping):
         return {}

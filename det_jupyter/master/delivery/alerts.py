@@ -15,9 +15,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from det_jupyter.config.alerts import UserAlert, destinations
+from det_jupyter.config.sections import Alert
 from det_jupyter.contract.messages import AlertNews, AlertTested
 from det_jupyter.contract.values.alerts import AlertKind
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.delivery.alert_requests import Failure, send
 from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.machine.model.state import Experiment
@@ -121,7 +122,7 @@ class Alerts:
         mine, theirs = self._addresses.alerts.content.alerts, list[UserAlert]()
         environment = None
         if experiment is not None:
-            mine, theirs = destinations(kind, mine, experiment.settings.alerts or [], pool)
+            mine, theirs = destinations(kind, mine, _alerts_of(experiment), pool)
             environment = experiment.capsule.environment
         owners = [(each, None) for each in mine] + [(each, environment) for each in theirs]
         return [
@@ -180,6 +181,15 @@ class Alerts:
             state="COMPLETED",
             computer=socket.gethostname(),
         )
+
+
+def _alerts_of(experiment: Experiment) -> list[Alert]:
+    """Return an experiment's own alerts; none if its configuration cannot be parsed any more."""
+    try:
+        return experiment.settings.alerts or []
+    except ConfigError as error:  # of another version; the user's own alerts are sent all the same
+        logger.warning("experiment %d: its own alerts cannot be read: %s", experiment.id, error)
+        return []
 
 
 def next_attempt(

@@ -149,6 +149,7 @@ class Trackers:
         if not self._behind(place):  # they were deleted, or a user has ended it
             return
         place.group, folder = uuid.uuid4().hex, str(paths.data_dir() / "wandb")
+        began_at = self._clock()
         try:
             for problem in find_missing_library(place.tracker):
                 raise DetError(problem.text)
@@ -164,6 +165,8 @@ class Trackers:
             self._fail(place, str(error))
         finally:
             place.group = ""
+            if (now := self._clock()) < began_at + _PERIOD_S:  # as it finds no master, for example
+                place.next_at = max(place.next_at, now + _PERIOD_S)
 
     # what the processes ask for and report
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,24 @@ def test_a_destination_that_is_not_reached_is_a_problem_of_the_master(bench: Ben
         send_due(bench, send=refusing)
         bench.now += 4000
     assert bench.service.problems == ["alerts do not reach team: it refuses; they are tried again"]
+
+
+def test_an_experiment_of_another_version_holds_up_no_alert(bench: Bench, tmp_path: Path) -> None:
+    own = {"name": "desk", "webhook": "http://127.0.0.1:1/desk"}
+    (tmp_path / "alerts.yaml").write_text(json.dumps({"alerts": [own]}))
+    submit(bench, alerts=[{"webhook": "http://127.0.0.1:1/x"}])
+    state = bench.service.machine.state
+    state.experiments[1].config["searcher"] = {"name": "of another version"}
+    with bench.store.transaction():
+        bench.store.history.add_snapshot(state.seq, bench.service.machine.dump())
+    again, receiver = Bench(bench.store.path), Flaky()
+    again.register()
+    assert again.service.machine.state.experiment(1).state == "ERROR"
+    submit(again)
+    complete(again, 2)
+    send_due(again, send=receiver)
+    assert receiver.arrived == [("desk", 1), ("desk", 2)]
+    again.service.close()
 
 
 # What may happen between the end of one experiment and that of the next.

@@ -119,6 +119,21 @@ def test_an_experiment_is_behind_until_the_position_is_advanced(bench: Bench) ->
     play(bench, scene)
 
 
+def test_a_process_that_ends_at_once_is_started_again_after_a_pause(bench: Bench) -> None:
+    submit(bench, trackers=[MLFLOW])
+    report_validation(bench)
+
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await processes.end(await processes.next_of(sent))
+        await sent.outbox.start_due()
+        assert (len(processes.orders), sent.outbox.sending) == (1, {})
+        bench.now += 1.0
+        await processes.end(await processes.next_of(sent))
+        assert len(processes.orders) == 2
+
+    play(bench, scene)
+
+
 def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
     report_validation(bench)

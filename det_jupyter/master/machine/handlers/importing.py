@@ -11,6 +11,7 @@ from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import ImportedTrial, ImportExperiment, SearchView, State
 from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.model.lifecycle import OVER
 from det_jupyter.master.machine.model.state import Experiment, Trial
@@ -58,9 +59,12 @@ def _check_same(experiment: Experiment, settings: ExperimentConfig) -> None:
     name = f"experiment {experiment.id}, which was imported from {experiment.source},"
     if experiment.state not in OVER:
         raise Conflict(f"{name} is {in_words(experiment.state)}")
-    for key in ("metric", "smaller_is_better"):
-        before, now = (getattr(e.searcher, key) for e in (experiment.settings, settings))
-        if before != now:
+    same = {  # not parsed: it is replaced, and may be of another version
+        "metric": experiment.metric,
+        "smaller_is_better": experiment.direction is Direction.MINIMIZE,
+    }
+    for key, before in same.items():
+        if before != (now := getattr(settings.searcher, key)):
             raise Conflict(
                 f"{name} has searcher.{key} {before}, and this import {now}; delete it first, "
                 "or import with the same"

@@ -21,6 +21,7 @@ from det_jupyter.config import (
     with_default_storage,
 )
 from det_jupyter.contract.messages import EffectiveConfig
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import UNITS, Length, parse_length
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.state import Experiment, Trial
@@ -121,7 +122,6 @@ def continuation_config(
             f"trial {trial.id} trains now; kill it first, or let its search go further with "
             "experiment.change_search(max_length=...)"
         )
-    before = experiment.settings.searcher
     given_length = _full_length(experiment) if length is None else length
     try:
         full = parse_length(given_length)
@@ -130,8 +130,9 @@ def continuation_config(
     _check_farther(trial, full)
     searcher = {
         "name": "single",
-        "metric": before.metric,
-        "smaller_is_better": before.smaller_is_better,
+        # Not parsed: what is replaced here may be of another version.
+        "metric": experiment.metric,
+        "smaller_is_better": experiment.direction is Direction.MINIMIZE,
         "max_length": full.to_document(),
     }
     document = experiment.config | {

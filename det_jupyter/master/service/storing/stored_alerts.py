@@ -113,9 +113,8 @@ def make_news(
     experiment = state.experiment(experiment_id)
     name = experiment.name[:_LONGEST_NAME]
     best = to_finite(experiment.best_metric)
-    metric = str(experiment.config["searcher"]["metric"])
     if not text and kind is AlertKind.ENDED and best is not None:
-        text = f"best {metric}: {best:.6g}"
+        text = f"best {experiment.metric}: {best:.6g}"
     status = experiment_status(experiment.state, [], len(experiment.trial_ids))
     title = f"experiment {experiment.id} ({name}) {_WORDS[kind]}"
     return AlertNews(
@@ -130,7 +129,7 @@ def make_news(
         state=api_name(status),
         trial_id=trial_id,
         num_trials=len(experiment.trial_ids),
-        metric=metric,
+        metric=experiment.metric,
         best_metric=best,
         pool=state.pool_of(experiment),
         computer=socket.gethostname(),

@@ -222,6 +222,11 @@ def test_runs_of_mlflow_have_their_metrics_parameters_and_states() -> None:
     assert found.remarks == ["digits: 1 run without metrics left out"]
 
 
+@pytest.mark.parametrize("text", ["[" * 6000, "1" + 400 * "0"])
+def test_a_parameter_that_is_no_number_of_python_is_text(text: str) -> None:
+    assert imported_runs._value_of(text) == text
+
+
 def test_runs_of_mlflow_come_in_the_order_of_their_beginning() -> None:
     tracking = Tracking(
         mlflow_run("late", "FINISHED", {"loss": 0.5}, 9_000, 9_500),

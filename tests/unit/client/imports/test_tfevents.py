@@ -172,3 +172,10 @@ def test_training_arguments_of_transformers_are_hyperparameters(file: Path) -> N
     text = b'{"learning_rate": 5e-05, "max_steps": -1, "output_dir": "out", "seed": 42}'
     write(file, {"summary": summary(tag="args/text_summary", tensor={"string_val": [text]})})
     assert read_event_file(file).hparams == {"learning_rate": 5e-05, "max_steps": -1, "seed": 42}
+
+
+def test_training_arguments_that_cannot_be_parsed_are_left_out(file: Path) -> None:
+    text = b"[" * 100_000
+    write(file, {"summary": summary(tag="args/text_summary", tensor={"string_val": [text]})})
+    found = read_event_file(file)
+    assert (found.hparams, found.problem) == ({}, "")

@@ -108,6 +108,15 @@ def test_a_trial_is_trained_on_with_constants() -> None:
     assert parse_config(config) == settings
 
 
+def test_a_trial_is_trained_on_of_a_search_that_this_version_has_not() -> None:
+    old = experiment()
+    old.config["searcher"] |= {"name": "of another version", "smaller_is_better": False}
+    old.config["hyperparameters"]["lr"]["type"] = "of another version"
+    config, _ = continuation_config(old, trial(), None)
+    assert (config.searcher.metric, config.searcher.smaller_is_better) == ("error", False)
+    assert (config.searcher.name, config.searcher.max_length) == ("single", Length("epochs", 8))
+
+
 def test_without_a_length_a_trial_is_trained_as_far_as_its_search_goes() -> None:
     config, _ = continuation_config(experiment(), trial(), None)
     assert config.searcher.max_length == Length("epochs", 8)
