@@ -43,7 +43,7 @@ from det_jupyter.view import ViewState
 T = TypeVar("T")
 
 _NUM_THREADS = 8
-_MOST_FOLLOWED = 64  # experiments, whose curves are kept in memory
+_MOST_FOLLOWED = 1000  # experiments, whose curves are kept in memory; also each wait() has one
 _LINGER_S = 30.0
 
 
@@ -122,13 +122,22 @@ class Hub:
 
     def _experiment(self, number: int) -> FollowedExperiment:
         if number not in self._followed:
-            active = {i: each for i, each in self._followed.items() if not each.listeners.is_idle}
-            if len(active) >= _MOST_FOLLOWED:
+            if len(self._drop_unused()) >= _MOST_FOLLOWED:
+                for document in list(self._documents.values()):
+                    self._end_if_idle(document)
+            if len(self._drop_unused()) >= _MOST_FOLLOWED:
                 raise UsageError(
-                    f"{_MOST_FOLLOWED} experiments are open already; close some pages"
+                    f"{_MOST_FOLLOWED} experiments are open already; close some pages, or wait "
+                    "for fewer at a time"
                 )
-            self._followed = active | {number: FollowedExperiment(self._replica, number)}
+            self._followed[number] = FollowedExperiment(self._replica, number)
         return self._followed[number]
+
+    def _drop_unused(self) -> dict[int, FollowedExperiment]:
+        """Return the experiments that are followed, after the others were dropped."""
+        followed = self._followed.items()
+        self._followed = {i: each for i, each in followed if not each.listeners.is_idle}
+        return self._followed
 
     def _source(self, name: str, args: Args) -> Source:
         overview, replica = self._overview, self._replica

@@ -12,7 +12,6 @@ import pytest
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client
 from det_jupyter.client.documents import FollowedDocument
-from det_jupyter.client.following.follow import states
 from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import Delete
 from det_jupyter.errors import NotFound, UsageError
@@ -53,13 +52,16 @@ def trains(state: Document, steps: int) -> bool:
 
 def test_an_experiment_is_followed_to_its_end(client: Client) -> None:
     number = submit(client, config=small_config(searcher=searcher(20))).id
-    followed = [state for state in states(client, number) if state is not None]
+    followed: list[Document] = []
+    with closing(client.document("experiment", experiment_id=number).versions(TICK_S)) as versions:
+        while not (followed and followed[-1]["ended_at"]):
+            followed += filter(None, [next(versions)])
     assert followed[-1]["status"] == "completed"
     assert followed[-1]["trials"][0]["steps_completed"] == 20
     assert all(state["ended_at"] is None for state in followed[:-1])
-    document = client.document("curves", experiment_id=number, group="validation")
+    curves = client.document("curves", experiment_id=number, group="validation")
     validations = [curve for curve in client.curves(number) if curve.group == "validation"]
-    assert document.fetch()["curves"] == [curve.model_dump() for curve in validations]
+    assert curves.fetch()["curves"] == [curve.model_dump() for curve in validations]
 
 
 def test_after_the_end_of_a_reader_or_master_it_goes_on(client: Client, home: DetHome) -> None:

@@ -24,7 +24,7 @@ _SILENT_S = 30.0  # of what runs there is a version every 10 s
 
 
 def states(client: Client, experiment_id: int) -> Generator[ViewState | None, None, None]:
-    """Yield the view of an experiment, a few times a second, until it has ended.
+    """Yield the view of an experiment, a few times a second.
 
     A view that has not changed is yielded again; None before the first.
 
@@ -34,10 +34,7 @@ def states(client: Client, experiment_id: int) -> Generator[ViewState | None, No
     document = client.document("experiment", experiment_id=experiment_id)
     with closing(document.versions(_TICK_S)) as versions:
         for _ in versions:
-            state = cast(ViewState | None, document.latest)
-            yield state
-            if state is not None and state["ended_at"] is not None:
-                return
+            yield cast(ViewState | None, document.latest)
 
 
 def follow_until(
@@ -46,34 +43,43 @@ def follow_until(
     timeout: float | None = None,
     *,
     on_tick: Callable[[ViewState], None] = lambda state: None,
-    is_enough: Callable[[ViewState], bool] = lambda state: False,
+    or_paused: bool = False,
 ) -> None:
-    """Block until an experiment has ended, `is_enough` of it, or `timeout` seconds have passed."""
+    """Block until an experiment has ended, or `timeout` seconds have passed.
+
+    Views are a moment old: a first one may be of before it was activated or continued. So the
+    master is asked whether it is over.
+
+    Args:
+        or_paused: Whether to return also when it is paused, so that its slots are free.
+    """
     deadline = float("inf") if timeout is None else time.monotonic() + timeout
     before, heard_at = None, time.monotonic()
     with closing(states(client, experiment_id)) as followed:
         for state in followed:
             now = time.monotonic()
-            if state is not None:
-                on_tick(state)
-                if is_enough(state):
-                    return
             if state is not before:
                 before, heard_at = state, now
-            elif now > heard_at + _SILENT_S:
+            is_due = now > heard_at + _SILENT_S
+            if state is not None:
+                on_tick(state)
+                is_due |= state["ended_at"] is not None
+                is_due |= or_paused and state["status"] == "paused"
+            if is_due:
                 heard_at = now
-                if _has_ended(client, experiment_id):
+                if _is_over(client, experiment_id, or_paused=or_paused):
                     return
             if now > deadline:
                 return
 
 
-def _has_ended(client: Client, experiment_id: int) -> bool:
-    """Ask the master, as its reader says nothing."""
+def _is_over(client: Client, experiment_id: int, *, or_paused: bool) -> bool:
+    """Ask the master."""
     try:
-        return client.experiment(experiment_id).state.is_terminal
+        state = client.experiment(experiment_id).state
     except MasterUnreachable:
         return False
+    return state.is_terminal or (or_paused and state is State.PAUSED)
 
 
 def wait_for_end(
@@ -83,7 +89,7 @@ def wait_for_end(
     on_tick: Callable[[ViewState], None],
 ) -> State:
     """Block until an experiment has ended, and return its state; see `Experiment.wait`."""
-    follow_until(client, experiment_id, timeout, on_tick=on_tick, is_enough=_is_paused)
+    follow_until(client, experiment_id, timeout, on_tick=on_tick, or_paused=True)
     view = client.experiment(experiment_id)
     if view.state is State.ERROR:
         raise _rank_failed(view)
@@ -117,11 +123,6 @@ def pause_and_wait(
         pause_s = min(2 * pause_s, _AGAIN_S)
         state = client.experiment(experiment_id).state
     return state
-
-
-def _is_paused(state: ViewState) -> bool:
-    """Return whether an experiment is paused, so that its slots are free."""
-    return state["status"] == "paused"
 
 
 def _rank_failed(view: ExperimentView) -> RankFailed:

@@ -109,9 +109,19 @@ def test_a_time_that_is_over_ends_the_wait() -> None:
     assert [each["id"] for each in seen[:2]] == [7, 7], "also without a change"
 
 
-def test_it_is_waited_only_until_it_is_enough() -> None:
-    master = Master(experiment(trial()))
-    follow_until(master.client, 7, is_enough=lambda state: state["status"] == "running")
+@pytest.mark.parametrize("before", [over(), experiment(state=State.PAUSED)])
+def test_a_view_of_before_it_went_on_ends_no_wait(before: ExperimentView) -> None:
+    class GoesOn(Master):
+        num_asked = 0
+
+        def experiment(self, number: int) -> ExperimentView:
+            self.num_asked += 1
+            return experiment(trial()) if self.num_asked == 1 else super().experiment(number)
+
+    master = GoesOn(before, experiment(trial()), over())
+    assert handle_on(master).wait() is State.COMPLETED
+    assert master.num_asked == 3, "only when it seems to be over, and for the answer"
+    assert len(called_at_end(GoesOn(before, over()), lambda ended: None)) == 1
 
 
 def test_waiting_for_an_experiment_that_is_gone_raises() -> None:

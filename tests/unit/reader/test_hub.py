@@ -133,7 +133,7 @@ def test_a_tab_follows_so_many_documents_and_asks_so_many_questions(
                 f'"args": {{"experiment_id": {number}}}}}'
             )
         assert [(each["id"], each["error"]) for each in said] == [
-            (3, "2 experiments are open already; close some pages")
+            (3, "2 experiments are open already; close some pages, or wait for fewer at a time")
         ]
         for number in (4, 5):
             tab.handle(f'{{"op": "follow", "id": {number}, "document": "cluster"}}')
@@ -154,6 +154,26 @@ def test_a_tab_follows_so_many_documents_and_asks_so_many_questions(
             await asyncio.sleep(0.01)
         assert answers()[0]["data"] == {"type": "config", "yaml": "a: 1"}
         tab.close()
+
+    run(act)
+
+
+def test_experiments_that_no_tab_follows_any_more_leave_room_for_others(
+    run: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, "_MOST_FOLLOWED", 2)
+
+    async def act(hub: Hub) -> None:
+        hub._linger_s = 600.0
+        said: list[dict[str, Any]] = []
+        for number in range(1, 5):  # as a loop that waits for each
+            tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
+            tab.handle(
+                f'{{"op": "follow", "id": 1, "document": "experiment", '
+                f'"args": {{"experiment_id": {number}}}}}'
+            )
+            tab.close()
+        assert said == []
 
     run(act)
 
