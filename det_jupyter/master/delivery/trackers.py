@@ -69,6 +69,10 @@ class Place:
     next_at: float = 0.0
     problem: str = ""
 
+    def due(self, now: float) -> list[int]:
+        """Return the rows that are due, as far as that depends on them."""
+        return [number for number, at in self.waiting.items() if at <= now]
+
 
 class Trackers:
     """The channel of trackers.
@@ -190,7 +194,7 @@ class Trackers:
     def _behind(self, place: Place) -> list[Tracked]:
         """Return some rows that are due; what is not behind any more, waits no longer."""
         now = self._clock()
-        while due := [number for number, at in place.waiting.items() if at <= now][:_AT_ONCE]:
+        while due := place.due(now)[:_AT_ONCE]:
             rows = self._rows.behind(due)
             for number in set(due) - {row.id for row in rows}:
                 del place.waiting[number]
@@ -205,7 +209,7 @@ class Trackers:
             return self._fail(place, progress.problem)
         if place is not None and place.attempts:  # it is reached again
             place.attempts, place.next_at, place.problem = 0, 0.0, ""
-            self._show_attempts(place, place.waiting)
+            self._show_attempts(place, place.due(self._clock()))
         changed = self._rows.advance(number, progress, self._clock())
         if changed is None:
             return
@@ -223,7 +227,7 @@ class Trackers:
         place.attempts += 1
         place.next_at = self._clock() + TRACKERS.pause_s(place.attempts)
         place.problem = problem
-        self._show_attempts(place, place.waiting)
+        self._show_attempts(place, place.due(self._clock()))
 
     def _show_attempts(self, place: Place, numbers: Collection[int]) -> None:
         self._rows.set_attempts(numbers, place.attempts, place.next_at, place.problem)

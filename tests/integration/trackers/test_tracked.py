@@ -134,6 +134,24 @@ def test_a_process_that_ends_at_once_is_started_again_after_a_pause(bench: Bench
     play(bench, scene)
 
 
+def test_a_tracker_that_is_down_for_a_moment_hides_no_refusal(bench: Bench) -> None:
+    for _ in range(2):
+        submit(bench, trackers=[MLFLOW])
+
+    async def scene(sent: Trackers, processes: Processes) -> None:
+        await processes.next_of(sent)
+        for _ in range(3):
+            sent.advance(1, TrackerProgress(problem="it refuses"))
+        for progress in (DOWN, TrackerProgress(remark="it is there again")):
+            sent.advance(2, progress)
+            (state,) = bench.service.views.experiment(1).trackers
+            assert (state.problem, state.next_at) == ("it refuses", bench.now + 20)
+            (state,) = bench.service.views.experiment(2).trackers
+            assert (state.problem, state.remark) == (progress.problem, progress.remark)
+
+    play(bench, scene)
+
+
 def test_a_problem_is_shown_and_the_pauses_between_attempts_grow(bench: Bench) -> None:
     submit(bench, trackers=[MLFLOW])
     report_validation(bench)
