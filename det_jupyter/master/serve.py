@@ -152,7 +152,9 @@ class _Program:
         self._service = service
         self._listener = listener
         self._info = _describe_master(listener, readers, service.default_storage)
-        self._reader = ReaderProcess(readers, self._info.token, starter)
+        self._reader = ReaderProcess(
+            readers, self._info.token, starter, on_problem=self._note_reader_problem
+        )
         service.commits.call(self._reader.tell_commit)
         access = self._access = service.access
         self._agent_listener = AgentListener(service, access, self._info.data_dir)
@@ -243,6 +245,9 @@ class _Program:
                 break
             await asyncio.sleep(_LISTEN_S)
         self._service.listener_problem = ""
+
+    def _note_reader_problem(self, problem: str) -> None:
+        self._service.reader_problem = problem
 
     def _request_stop(self, everything: bool) -> None:
         logger.info("asked to stop%s", " with everything" if everything else "")

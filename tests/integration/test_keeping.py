@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -454,8 +454,10 @@ def test_a_database_of_the_version_before_opens(home: Path) -> None:
     for agent in state["agents"].values():
         del agent["disabled"], agent["occupied"]
     db = sqlite3.connect(home / "det.sqlite3")
-    assert db.execute("PRAGMA user_version").fetchone() == (2,)
     db.execute("UPDATE snapshots SET json = ?", (json.dumps(state),))
+    db.execute("ALTER TABLE feed ADD COLUMN is_passing INTEGER NOT NULL DEFAULT 0")
+    db.execute("CREATE INDEX feed_passing ON feed (experiment_id, trial_id) WHERE is_passing")
+    db.execute("PRAGMA user_version = 2")
     db.commit()
     db.close()
     second = Bench(home / "det.sqlite3")
@@ -464,6 +466,8 @@ def test_a_database_of_the_version_before_opens(home: Path) -> None:
         assert not second.service.views.experiment(1).is_archived
     finally:
         second.service.close()
+    with closing(sqlite3.connect(home / "det.sqlite3")) as db:  # programs before refuse it
+        assert db.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 # Logs

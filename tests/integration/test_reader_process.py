@@ -249,7 +249,9 @@ def test_without_its_starter_a_master_refuses_who_waits_and_says_what_to_do(
             await played.ask()
 
     play(scene)
-    assert "master restart` replaces the master, and what trains goes on" in caplog.text
+    remedy = "master restart` replaces the master, and what trains goes on"
+    assert remedy in caplog.text
+    assert remedy in paths.reader_log().read_text()  # which clients name
 
 
 def test_pauses_between_failures_grow_up_to_a_bound_and_begin_anew_after_a_long_run(
@@ -383,6 +385,20 @@ def test_reader_and_starter_keep_none_of_the_masters_files_open(master: MasterPr
     wait_until(lambda: not starter.net_connections(), "it has closed what the reader has")
     assert not [file.path for file in starter.open_files() if str(master.home) in file.path]
     assert [port.status for port in reader.net_connections()] == [psutil.CONN_LISTEN]
+
+
+def test_a_master_whose_starter_was_killed_has_that_in_its_status(master: MasterProcess) -> None:
+    info = start(master)
+    reader = psutil.Process(ask(info.reader_url)["pid"])
+    starter = reader.parent()
+    assert starter is not None
+    starter.kill()
+    wait_until_gone(reader.pid)
+    with pytest.raises(ConnectionError):
+        ask(info.reader_url)
+    with make_client(info) as http:
+        problems = http.get("/status").json()["problems"]
+    assert [each for each in problems if "reader's starter has ended" in each]
 
 
 def test_files_of_a_master_do_not_take_the_place_of_closed_standard_streams(home: Path) -> None:

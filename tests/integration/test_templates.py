@@ -147,6 +147,6 @@ def test_a_database_of_another_version_is_refused_and_left_alone(tmp_path: Path)
         db.execute("PRAGMA user_version = 1")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(DetError, match=r"got schema 1, expected 2; .* move the file away"):
+    with pytest.raises(DetError, match=r"got schema 1, expected 3; .* move the file away"):
         Store(path)
     assert path.read_bytes()[100:] == before[100:]

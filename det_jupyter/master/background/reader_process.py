@@ -22,6 +22,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from det_jupyter.contract.host import paths
@@ -47,13 +48,21 @@ class ReaderProcess:
         listener: The socket that clients connect to; it listens already.
         token: Which clients have to send.
         starter: Forks readers.
+        on_problem: Called with a sentence if none can be forked any more.
     """
 
-    def __init__(self, listener: socket.socket, token: str, starter: ReaderStarter) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: str,
+        starter: ReaderStarter,
+        on_problem: Callable[[str], None] = lambda problem: None,
+    ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._token = token
         self._starter = starter
+        self._on_problem = on_problem
         self._running: _Running | None = None
         self._is_unwanted = False
         self._began_at = self._used_at = -math.inf  # on the monotonic clock
@@ -84,6 +93,8 @@ class ReaderProcess:
             self._is_unwanted = False
             try:
                 status = await self._run_program()
+            except DetError as error:
+                logger.error("the reader cannot be started: %s", error)
             except Exception:  # a full disk, for example; it is tried again
                 logger.exception("the reader cannot be started")
             else:
@@ -130,6 +141,11 @@ class ReaderProcess:
         log = open_own(paths.reader_log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             link = self._starter.start(self._token, self._listener, log)
+        except DetError as error:
+            self._on_problem(f"pages and views show nothing new: {error}")
+            with suppress(OSError):  # the disk is full
+                os.write(log, f"{error}\n".encode())
+            raise
         finally:
             os.close(log)
         link.setblocking(False)

@@ -107,6 +107,7 @@ class Service:
         self.admission = AgentAdmission(self.machine, self.links)
         self.engine_problem = ""  # why no agent of this computer can be started
         self.listener_problem = ""  # why agents of other computers cannot connect
+        self.reader_problem = ""  # why no reader can be started
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
         self._agent_clocks: defaultdict[str, AgentClock] = defaultdict(AgentClock)
         self._agent_problems: dict[str, list[str]] = {}  # with options and variables, by agent
@@ -438,7 +439,8 @@ class Service:
         files = [*self.file_problems, *self.store.addresses.problems]
         of_files = [f"not followed: {problem}" for problem in files]
         of_services = [*self.store.alerts.problems(), *self.store.tracked.problems()]
-        others = [line for line in (self.engine_problem, self.listener_problem) if line]
+        services = (self.engine_problem, self.listener_problem, self.reader_problem)
+        others = [line for line in services if line]
         return [
             *of_files,
             *others,

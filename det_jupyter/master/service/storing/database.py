@@ -1,7 +1,8 @@
 """The SQLite file: its tables and their version, how it is opened, and transactions.
 
-A database of another version is refused. Adding a table needs no new version, because older
-programs do not use it.
+A database of another version is refused, but that of the version before becomes one of this.
+Adding a table needs no new version, because older programs do not use it; leaving out a column
+does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _ROWS_AT_ONCE = 500  # rows deleted in a transaction: some 10 ms in which nothin
 _WAL_BYTES = 16 * 1024 * 1024  # largest size that the write-ahead log keeps
 _REWRITTEN_BYTES = 200 * 1024 * 1024  # largest file that is rewritten at the start, in a second
 
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
+_VERSION_BEFORE = 2  # its feed has two more columns, with defaults
 
 SCHEMA = """
 CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL);
@@ -220,7 +222,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     if version == 0:
         db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
-    elif version != _SCHEMA_VERSION:
+    elif version not in (_VERSION_BEFORE, _SCHEMA_VERSION):
         raise DetError(
             f"{path}: got schema {version}, expected {_SCHEMA_VERSION}; it belongs to "
             "another version of det_jupyter: use that one, or move the file away"
@@ -231,6 +233,8 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         ).fetchone():
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     db.executescript(ADDED)
+    if version == _VERSION_BEFORE:
+        db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
     _enable_shrinking(db, path)
 
 
