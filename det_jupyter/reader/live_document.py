@@ -138,6 +138,7 @@ class LiveDocument:
         self._most_kept = _KEPT_BYTES[0]  # bytes: a tab that lacks more is sent the whole
         self._is_stale = True
         self._made_at = self._not_before = 0.0  # on the monotonic clock
+        self._cost_s = 0.0  # of the last version, without the wait for a thread
         self._awake = asyncio.Event()
         self._followings: set[Following] = set()
         self._new: set[Following] = set()  # those who wait for a version that is made now
@@ -229,24 +230,28 @@ class LiveDocument:
             self._is_stale = True
             started += _RETRY_S
         now = self._made_at = time.monotonic()
-        pause_s = max(self._source.period_s, _COST_SHARE * (now - started))
+        pause_s = max(self._source.period_s, _COST_SHARE * self._cost_s)
         is_known = self._document is not None  # else it is made as soon as there is one
         has_others = bool(self._new - new)  # they came meanwhile
         self._not_before = 0.0 if has_others else max(now, started) + pause_s * is_known
 
     def _make(self, *, is_for_new: bool) -> tuple[Document, _Patch | None] | None:
         """Return the document and what has changed; None if nothing has."""
-        if is_for_new:
-            self._catch_up()
-        document = self._source.make()
-        if document is None:
-            return None
-        if self._document is None:
-            return document, None
-        operations = changes(self._document, document)
-        if not operations:
-            return None
-        return document, _Patch(self._version, operations, pack(operations))
+        started = time.monotonic()
+        try:
+            if is_for_new:
+                self._catch_up()
+            document = self._source.make()
+            if document is None:
+                return None
+            if self._document is None:
+                return document, None
+            operations = changes(self._document, document)
+            if not operations:
+                return None
+            return document, _Patch(self._version, operations, pack(operations))
+        finally:
+            self._cost_s = time.monotonic() - started
 
     def _keep(self, document: Document, patch: _Patch | None) -> None:
         self._document, self._version = document, next(_versions)

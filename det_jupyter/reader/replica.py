@@ -47,6 +47,7 @@ _PERIOD_S = 0.1  # between reads at least
 _SHARE = 4  # a pause after a read and its listeners is at least so many times their cost
 _ESTIMATES_S = 5.0  # estimates in reasons change without a commit
 _RETRY_S = 1.0
+_RECENT_S = 1.0  # for reasons, as many documents have the same front of a queue
 _LOG_S = 60.0
 _PAGE = 500  # events and items of the feed that are read at a time
 
@@ -73,6 +74,11 @@ class News:
 class Replica:
     """The state of the master whose database is at `path`.
 
+    Args:
+        path: The database.
+        clock: Returns the present time, UTC seconds.
+        recent_s: See `Views`.
+
     Attributes:
         clock: Returns the present time, UTC seconds.
         listeners: Called in the replica's thread with the news; at least every five seconds, then
@@ -80,8 +86,15 @@ class Replica:
         is_ready: Whether the state was read since the first of the present listeners was added.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        recent_s: float = _RECENT_S,
+    ) -> None:
         self.clock = clock
+        self._recent_s = recent_s
         self._path = path
         self._lock = threading.RLock()  # guards all below; the store is used only with it
         self._turn = threading.Lock()  # a thread that was stopped may still notify
@@ -203,7 +216,7 @@ class Replica:
             snapshots = store.history.snapshots()
             news.experiments |= self._machine.state.experiments.keys()  # some may be gone
             self._machine.take_over(_newest_readable([text for _, text in snapshots]))
-            self.views = Views(self._machine, store, self.clock)
+            self.views = Views(self._machine, store, self.clock, recent_s=self._recent_s)
             news.experiments |= self._machine.state.experiments.keys()
             news.trials |= self._machine.state.trials.keys()
             news.is_cluster = True

@@ -50,6 +50,8 @@ class Views:
         clock: Returns the present time, UTC seconds.
         has_link: Whether an agent has a link to the master now. The state has that it is away
             about a second later; the reader knows no more.
+        recent_s: How long reasons are used again while no event comes: many documents have
+            the same front of a queue, and each reason takes milliseconds.
     """
 
     def __init__(
@@ -58,11 +60,15 @@ class Views:
         store: Store,
         clock: Callable[[], float],
         has_link: Callable[[str], bool] = lambda agent_id: True,
+        recent_s: float = 0.0,
     ) -> None:
         self._machine = machine
         self._store = store
         self._clock = clock
         self._has_link = has_link
+        self._recent_s = recent_s
+        self._recent: dict[int, Reason] = {}  # by trial; made at this event and time:
+        self._recent_seq, self._recent_at = -1, 0.0
 
     def experiment(
         self,
@@ -126,10 +132,14 @@ class Views:
 
     def reasons(self, most: int, progress: Progress | None = None) -> WaitReasons:
         """Return the reasons of waiting trials; the first `most` trials get one of their own."""
+        seq, now = self._machine.state.seq, self._clock()
+        if seq != self._recent_seq or not 0 <= now - self._recent_at < self._recent_s:
+            self._recent, self._recent_seq, self._recent_at = {}, seq, now
         return WaitReasons(
             self._machine,
             progress=ProgressCache(self._store) if progress is None else progress,
-            now=self._clock(),
+            now=now,
+            known=self._recent,
             own_user=_USER,
             most=most,
             cluster_notes=self._store.facts.get().cluster_notes,

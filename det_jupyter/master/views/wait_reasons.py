@@ -41,6 +41,7 @@ class WaitReasons:
         zone: Time zone of times in sentences; None means that of this computer.
         own_user: The user whose processes are called their own.
         cluster_notes: By cluster: why it gives no more slots, in a sentence.
+        known: Reasons by trial that were made before, to which others are added.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class WaitReasons:
         zone: tzinfo | None = None,
         own_user: str = "",
         cluster_notes: Mapping[str, str] = MappingProxyType({}),
+        known: dict[int, Reason] | None = None,
     ) -> None:
         self._machine = machine
         self.progress = progress
@@ -61,6 +63,7 @@ class WaitReasons:
         self._zone = zone
         self._own_user = own_user
         self._cluster_notes = cluster_notes
+        self._known: dict[int, Reason] = {} if known is None else known
         self._surveys: dict[str, Survey] = {}  # by pool
 
     def sentence(self, trial: Trial) -> str | None:
@@ -77,6 +80,11 @@ class WaitReasons:
 
     def of(self, trial: Trial) -> Reason:
         """Return why a trial does not run."""
+        if trial.id not in self._known:
+            self._known[trial.id] = self._make(trial)
+        return self._known[trial.id]
+
+    def _make(self, trial: Trial) -> Reason:
         allocation = trial.allocation
         if trial.state.is_terminal:
             why = f": {trial.message}" if trial.message else ""

@@ -49,8 +49,8 @@ class World:
         service.views._has_link = lambda agent_id: True  # agents are played, by events alone
         return service
 
-    def open_replica(self) -> Still:
-        replica = Still(self.path, clock=lambda: self.now)
+    def open_replica(self, recent_s: float = 0.0) -> Still:
+        replica = Still(self.path, clock=lambda: self.now, recent_s=recent_s)
         self._replicas.append(replica)
         return replica
 

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.documents.patches import changes
-from det_jupyter.contract.messages import Delete, ImportanceView, Pause
+from det_jupyter.contract.messages import Delete, ImportanceView, Pause, Reason
 from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.model.events import ExperimentDeleted
+from det_jupyter.master.machine.model.state import Trial
+from det_jupyter.master.views.wait_reasons import WaitReasons
 from det_jupyter.reader.experiment_source import ExperimentSource, FollowedExperiment
 from tests.unit.master.machine_world import (
     completed,
@@ -91,6 +93,27 @@ def test_a_page_shows_what_there_is_whatever_happens(world: World, tab: Tab) -> 
     assert tab.made is not None
     assert tab.made["status"] == "completed"
     assert tab.source.max_age_s is None, "nothing comes after the end"
+
+
+def test_reasons_of_a_queue_are_made_once_for_all_who_see_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    make = WaitReasons._make
+
+    def noted(reasons: WaitReasons, trial: Trial) -> Reason:
+        asked.append(trial.id)
+        return make(reasons, trial)
+
+    monkeypatch.setattr(WaitReasons, "_make", noted)
+    world.tell(registered(2), *(submitted() for _ in range(4)))
+    replica = world.open_replica(recent_s=1.0)
+    replica.advance()
+    followed = [FollowedExperiment(replica, number) for number in (2, 3, 4)]
+    for num_made in (1, 2):
+        assert all(each.state(None)["status"] == "queued" for each in followed)
+        assert sorted(asked) == sorted([2, 3, 4] * num_made)
+        world.now += 1.0  # estimates are of the time
 
 
 def test_trials_that_are_over_are_made_anew_only_if_they_have_changed(world: World) -> None:

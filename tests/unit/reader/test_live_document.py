@@ -199,6 +199,27 @@ def test_a_version_that_was_costly_to_make_is_followed_by_a_pause_three_times_as
     run(act)
 
 
+def test_the_wait_for_a_thread_is_no_cost_of_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(documents, "_COST_SHARE", COST_SHARE)
+    monkeypatch.setattr(documents, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def after_a_second(call: Callable[[], Any]) -> Any:
+        now[0] += 1.0
+        return call()
+
+    async def act(source: Counter, document: LiveDocument) -> None:
+        document._in_thread = after_a_second
+        tab = Tab()
+        document.add(tab.following)
+        await settle()
+        source.happen()
+        await settle()
+        assert tab.nums == [0, 1]
+
+    run(act)
+
+
 def test_a_tab_that_comes_again_is_sent_what_it_lacks_as_one_patch() -> None:
     async def act(source: Counter, document: LiveDocument) -> None:
         first, other = await left(document)
