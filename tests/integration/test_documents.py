@@ -64,6 +64,14 @@ def test_an_experiment_is_followed_to_its_end(client: Client) -> None:
     assert curves.fetch()["curves"] == [curve.model_dump() for curve in validations]
 
 
+def test_a_proxy_is_not_asked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert client.document("cluster").fetch()
+
+
 def test_after_the_end_of_a_reader_or_master_it_goes_on(client: Client, home: DetHome) -> None:
     running = submit(client, config=slow(0.02, searcher=searcher(500)))
     document = client.document("experiment", experiment_id=running.id)
