@@ -25,7 +25,8 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.resources import command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.diagnosis.sentences import TOO_EARLY
-from det_jupyter.errors import Conflict, DetError, NotFound
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound
+from det_jupyter.view.forms.news import plain_sentence
 from det_jupyter.view.forms.verdict_card import verdict_html, verdict_lines
 from det_jupyter.view.making.trial_view import build_verdict
 from det_jupyter.view.model.slots_and_queue import Wait
@@ -58,12 +59,17 @@ def reason_text(reason: Reason, reader: Reader) -> str:
 
 
 def waiting_text(client: Client, wait: Wait | None, reader: Reader) -> str:
-    """Return `wait` with its remedies as commands of `reader`; "" if the trial waits no more."""
+    """Return `wait` with its remedies as commands of `reader`; "" if the trial waits no more.
+
+    Without remedies where the master does not answer.
+    """
     if wait is None:
         return ""
     try:
         reason = client.reason(wait["trial_id"])
-    except DetError:  # of a deleted trial, or while the master restarts
+    except MasterUnreachable:
+        return f"Trial {wait['trial_id']}: {plain_sentence(wait)}"
+    except DetError:  # such as of a deleted trial
         return ""
     return "" if reason.position is None else reason_text(reason, reader)
 

@@ -26,8 +26,7 @@ class WaitingNews:
         wait = self.wait(state)
         if wait is None:
             return ""
-        sentence = one_line(wait["sentence"]).removeprefix(f"trial {wait['trial_id']}: ")
-        return f"{_title(state)}: trial {wait['trial_id']} waits: {sentence}"
+        return f"{_title(state)}: trial {wait['trial_id']} waits: {plain_sentence(wait)}"
 
 
 class HangNews:
@@ -56,6 +55,11 @@ def first_wait(state: ViewState) -> Wait | None:
     if state["search"] is not None:
         return state["search"]["wait"]
     return next((trial["wait"] for trial in state["trials"]), None)
+
+
+def plain_sentence(wait: Wait) -> str:
+    """Return why a trial waits, without its name, which the sentence of a search begins with."""
+    return one_line(wait["sentence"]).removeprefix(f"trial {wait['trial_id']}: ")
 
 
 def _title(state: ViewState) -> str:

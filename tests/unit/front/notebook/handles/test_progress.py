@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from det_jupyter.contract.messages import AllocationState, Reason, State
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.notebook.handles import progress
 from det_jupyter.front.notebook.handles.progress import WaitReasons
 from det_jupyter.view import ViewState
@@ -94,6 +95,21 @@ def test_a_trial_that_does_not_wait_any_more_has_no_reason(
     master.found = now
     WaitReasons(master.client).tick(state)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_a_reason_has_its_sentence_where_the_master_does_not_answer(
+    has_more: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_FIRST_AFTER_S", 0.0)
+    master = Waiting()
+    waits = allocation(AllocationState.QUEUED).model_copy(update={"slots": []})
+    queued = trial(id=9, allocation=waits)
+    more = [trial(id=10, allocation=None, state=State.COMPLETED)] * has_more
+    reasons = {9: reason(position=0)}
+    monkeypatch.setattr(master, "reason", Mock(side_effect=MasterUnreachable("it is frozen")))
+    WaitReasons(master.client).tick(state_of(experiment(queued, *more), reasons=reasons))
+    assert capsys.readouterr().out == f"Trial 9: {SENTENCE}\n"
 
 
 @pytest.mark.parametrize(
