@@ -3,7 +3,8 @@
     follow ──► document (the whole) ──► patch, patch ...    each is acknowledged once it is used
 
 A lost connection, as at a restart of the master, is opened again, and the document is followed
-with the version that is here: the reader sends what has changed, or the whole.
+with the version that is here: the reader sends what has changed, or the whole. A reader that
+stays silent is ended by its master, which starts another.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from jsonpatch import JsonPatchException, JsonPointerException
-from websocket import ABNF, WebSocket, WebSocketException, create_connection
+from websocket import (
+    ABNF,
+    WebSocket,
+    WebSocketException,
+    WebSocketTimeoutException,
+    create_connection,
+)
 
 from det_jupyter import errors
 from det_jupyter.connection import Session
@@ -38,6 +45,7 @@ _CONNECT_S = 5.0  # for the reader to start and to answer
 _SILENT_S = 60.0  # the reader sends a ping every 30 s
 _AGAIN_S = 0.5
 _LOST = (WebSocketException, OSError, MasterUnreachable)
+_TIMEOUTS = (WebSocketTimeoutException, TimeoutError)
 
 
 class FollowedDocument:
@@ -62,6 +70,7 @@ class FollowedDocument:
         self._number = 0  # of the request, in frames: another one for other arguments
         self._is_closed = False
         self._instance = ""  # of the reader that has sent `latest`
+        self._heard_at = time.monotonic()
         self._version = 0
         self.latest: Document | None = None
 
@@ -75,16 +84,20 @@ class FollowedDocument:
             ProtocolMismatch: The master is of another version.
             DetError: It cannot be made.
         """
+        self._heard_at = time.monotonic()
         while not self._is_closed:
             try:
                 with self._connected() as socket:
                     yield from self._received(socket, tick_s)
             except _LOST as error:
                 logger.debug("%s is followed again: %s", self._name, error)
+                if not isinstance(error, _TIMEOUTS):  # it, or another one, has answered
+                    self._heard_at = time.monotonic()
             if not self._is_closed:
                 yield None
                 time.sleep(min(tick_s, _AGAIN_S))
                 self._find_master()
+                self._end_silent_reader()
 
     def change_args(self, **args: Any) -> None:
         """Follow the document with other arguments from now on. Callable in any thread."""
@@ -146,19 +159,25 @@ class FollowedDocument:
         except MasterUnreachable as error:
             logger.debug("%s", error)
 
+    def _end_silent_reader(self) -> None:
+        if time.monotonic() - self._heard_at <= _SILENT_S:
+            return
+        self._heard_at = time.monotonic()
+        with suppress(MasterUnreachable):
+            self._session.post("/reader/end")
+
     def _received(self, socket: WebSocket, tick_s: float) -> Iterator[Document | None]:
-        heard_at = time.monotonic()
         assert socket.sock is not None
         readable = select.poll()
         readable.register(socket.sock, select.POLLIN)
         while not self._is_closed:
             if not readable.poll(tick_s * 1000):
-                if time.monotonic() - heard_at > _SILENT_S:
-                    raise MasterUnreachable("the reader does not answer")
+                if time.monotonic() - self._heard_at > _SILENT_S:
+                    raise WebSocketTimeoutException("the reader does not answer")
                 yield None
                 continue
             opcode, message = socket.recv_data(control_frame=True)
-            heard_at = time.monotonic()
+            self._heard_at = time.monotonic()
             if opcode == ABNF.OPCODE_CLOSE:
                 raise MasterUnreachable("the reader has ended")
             if opcode in (ABNF.OPCODE_TEXT, ABNF.OPCODE_BINARY):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
-from det_jupyter.client import Client
+from det_jupyter.client import Client, documents
 from det_jupyter.client.documents import FollowedDocument
 from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import Delete
@@ -81,6 +81,21 @@ def test_after_the_end_of_a_reader_or_master_it_goes_on(client: Client, home: De
             if end is not None:
                 (reader.process if end == "reader" else home.master()).kill()
             assert next(one for one in versions if one is not None and trains(one, steps))
+    running.kill()
+
+
+def test_a_reader_that_stays_silent_is_replaced(
+    client: Client, home: DetHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "_SILENT_S", 0.5)
+    monkeypatch.setattr(documents, "_CONNECT_S", 0.2)
+    running = submit(client, config=slow(0.02, searcher=searcher(500)))
+    document = client.document("experiment", experiment_id=running.id)
+    version_where(document, lambda state: trains(state, 1))
+    frozen = ReaderOfMaster(home).process
+    frozen.suspend()
+    version_where(document, lambda state: trains(state, 20))
+    assert not frozen.is_running()
     running.kill()
 
 
