@@ -17,8 +17,7 @@ from det_jupyter.master import http
 NOT_FOR_PAGES = {
     ("POST", "agents/*/register"),
     ("POST", "trials/*/metrics"),  # of imported runs, by `det e import`
-    ("GET", "trackers/work/*"),
-    ("PUT", "trackers/work/*"),  # of the program that sends to trackers
+    ("GET", "trackers/work/*"),  # of the program that sends to trackers
     ("PUT", "trackers/*"),
     ("GET", "experiments/*/trackers"),  # of `det e sync`
     ("POST", "experiments/*/trackers"),
