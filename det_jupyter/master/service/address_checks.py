@@ -1,6 +1,6 @@
 """What alerts and trackers may send where, and what is known to be wrong before anything is sent.
 
-    in the clear    no name, password or token goes over http to another computer, also if the user names it
+    in the clear    no name, password or token goes over http to another computer, named or not
     reserved        nothing goes to clouds' metadata, unless the user names the address
     credentials     of the user's environment go to addresses only that the user names
 
