@@ -144,14 +144,16 @@ def test_a_process_is_seen_under_the_name_that_it_has_given_itself(
     """As far as it has room for that: the environment comes after the arguments."""
     command = [sys.executable, *words]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        environment = psutil.Process(process.pid).environ()
-        process.stdin.write(RENAMED.encode())
-        process.stdin.close()
-        assert process.stdout.readline() == b"renamed\n"
-        found = psutil.Process(process.pid)
-        assert (found.name(), "".join(found.cmdline()[1:])) == ("det-reader", seen)
-        assert found.environ() == environment
-        process.kill()
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(RENAMED.encode())
+            process.stdin.close()
+            assert process.stdout.readline() == b"renamed\n"
+            found = psutil.Process(process.pid)
+            assert (found.name(), "".join(found.cmdline()[1:])) == ("det-reader", seen)
+            assert found.environ() == environment
+        finally:
+            process.kill()
