@@ -42,7 +42,7 @@ def test_each_imported_package_is_declared() -> None:
     declared = {distribution(each) for each in PROJECT["dependencies"] + optional}
     # These are given, since they are not installed in the environments of all tests.
     given = {"mlflow": ["mlflow-skinny"], "google": ["protobuf"]}
-    homes = given | importlib.metadata.packages_distributions()
+    homes = {**given, **importlib.metadata.packages_distributions()}
     for name in imported():
         candidates = {each.lower().replace("_", "-") for each in homes.get(name, [name])}
         assert candidates & declared, f"{name} is imported; pyproject.toml does not declare it"
