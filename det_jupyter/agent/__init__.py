@@ -1,1 +1,1 @@
-"""The agent: owns the slots of one computer, keeps gangs of ranks, and ships what they write."""
+"""The agent: offers the slots of one computer, runs gangs, and sends their files to the master."""

@@ -1,7 +1,7 @@
 """`python -m det_jupyter.agent`: the one agent process of this computer and user.
 
-Importing torch in a fork server takes longest. So the fork server of this interpreter starts
-first, and only then this process imports what takes time (`run_agent.py`).
+Importing torch in a fork server takes longest. So this process first starts the fork server of its
+interpreter, and only then imports its own slow modules (`run_agent.py`).
 """
 
 from __future__ import annotations

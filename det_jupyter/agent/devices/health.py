@@ -1,18 +1,18 @@
-"""Which of an agent's devices have had errors, and which are lost. Pure, but for the log it reads.
+"""Tracks which devices of an agent have had errors or are lost. Pure, except for reading the log.
 
 Errors (Xid) come from the kernel's log, where it may be read, and from NVML's events, which any
-user gets. A device is lost after an error that says so (contract/values/xids.py), or if NVML does
-not reach it. It is back
+user gets. A device is lost after certain errors (contract/values/xids.py), or if NVML does not
+reach it. When it counts as available again depends on why it was lost:
 
-    if NVML reaches it again                  after it did not
-    if it counts no uncorrected errors        after an error of its memory; a reset clears these
-    10 minutes later, if NVML reaches it      otherwise: a trial may try
+    NVML did not reach it        when NVML reaches it again
+    an error of its memory       when it counts no uncorrected errors; a reset clears them
+    any other error              10 minutes later, if NVML reaches it; the next trial will show
 
-but not within 10 s of the error: the loss has been reported by then (watch.py). An answer of NVML
-that is another error is none: it changes nothing.
+but never within 10 s of the error, so that the loss is reported before (watch.py). Any other error
+that NVML returns changes nothing.
 
-`note_log` never blocks. NVML does when a device falls off its bus, so it is asked in another
-thread.
+`note_log` never blocks. Calls of NVML block when a device falls off its bus, so they are made in
+another thread.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _TRY_AGAIN_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What NVML says of a device.
+    """What NVML reports about a device.
 
     Args:
         is_lost: NVML does not reach it.
-        is_reached: NVML reaches it; if it is neither lost nor reached, that is not known.
+        is_reached: NVML reaches it. If neither is true, its state is unknown.
         num_uncorrected: Errors of its memory since the last reset; None: not counted.
         xids: Errors since the last answer.
     """
@@ -71,7 +71,7 @@ class DeviceHealth:
 
     @property
     def lost(self) -> dict[int, DeviceFault]:
-        """Why slots are lost, by slot id."""
+        """The error of each lost slot, by slot id."""
         return dict(self._lost)
 
     def locate(self, slot_id: int, pci: str) -> None:
@@ -85,7 +85,7 @@ class DeviceHealth:
                 self._add(slot_id, now, message.xid, message.pid)
 
     def note_answer(self, slot_id: int, answer: Answer, now: float) -> None:
-        """Store what NVML says of a slot's device."""
+        """Store what NVML reports about a slot's device."""
         for xid in answer.xids:
             self._add(slot_id, now, xid)
         if answer.is_lost:
@@ -104,7 +104,7 @@ class DeviceHealth:
             del self._lost[slot_id]
 
     def set_lost(self, lost: dict[int, DeviceFault]) -> None:
-        """Replace what is known (of simulated devices)."""
+        """Set which devices are lost, by slot id; for simulated devices."""
         for slot_id, fault in lost.items():
             if self._lost.get(slot_id) != fault:
                 self._faults[slot_id].append(fault)
@@ -113,7 +113,7 @@ class DeviceHealth:
     def faults_of(
         self, slot_ids: Collection[int], since: float, pids: Iterable[int]
     ) -> dict[int, DeviceFault]:
-        """Return the error of each slot that explains a crash there best, by slot id.
+        """Return for each slot the device error that best explains a crash there, by slot id.
 
         An error of another program on the same device explains nothing, unless the device is lost;
         nor does the loss of a device that is back.
@@ -121,7 +121,7 @@ class DeviceHealth:
         Args:
             slot_ids: The slots of a gang.
             since: When the gang was started, UTC seconds.
-            pids: Of its ranks. In a container the driver's pids are others.
+            pids: Pids of the gang's ranks. In a container the driver reports different ones.
         """
         ours = {*pids}
         found: dict[int, DeviceFault] = {}
@@ -137,7 +137,7 @@ class DeviceHealth:
                     else fault.pid is None or fault.pid in ours or not psutil.pid_exists(fault.pid)
                 )
             ]
-            if faults:  # of equal ones the first is the cause of the others
+            if faults:  # of equal ones, the first caused the others
                 found[slot_id] = max(faults, key=lambda fault: fault.fault)
         return found
 

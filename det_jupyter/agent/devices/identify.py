@@ -32,7 +32,7 @@ _KERNEL_FILE = re.compile(r"(?:^|[/=])kernel-(?P<id>[A-Za-z0-9-]+)\.json$")
 _SECRET = re.compile(r"token|secret|passw|credential|api.?key", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _ANSWER_S = 0.5
-_REFRESH_S = 30.0  # notebooks are renamed, and kernels restarted for others
+_REFRESH_S = 30.0  # notebooks are renamed, and kernels are used for other notebooks
 _NAME_VARIABLE = "JPY_SESSION_NAME"  # set by the server in the kernel of a notebook
 
 NotebookOf = Callable[[str, int], str | None]  # given a kernel's id and pid
@@ -141,7 +141,7 @@ class Notebooks:
                 KeyError,
                 TypeError,
                 AttributeError,
-            ) as error:  # the last ones: what answers there is no Jupyter server
+            ) as error:  # the last three: another server than Jupyter answers
                 logger.debug("the server of %s did not list its sessions: %s", path, error)
         return found
 

@@ -55,7 +55,7 @@ class KernelLog:
         for _ in range(_MOST_RECORDS):
             try:
                 records = os.read(self._fd, 1 << 16)
-            except BrokenPipeError:  # the oldest records were overwritten: it goes on behind them
+            except BrokenPipeError:  # the oldest records were overwritten; continue after them
                 continue
             except OSError:  # there is no other record
                 break
@@ -65,7 +65,7 @@ class KernelLog:
         return messages
 
     def close(self) -> None:
-        """Close it."""
+        """Close the log."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

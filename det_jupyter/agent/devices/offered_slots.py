@@ -65,7 +65,7 @@ def offered_agents(
     Args:
         options: Values of `--agent`; they take precedence over the variable.
         hostname: Id of the agent if no simulated one is requested.
-        problems: What else is to be said of their slots.
+        problems: Other problems of the slots, which are reported together with those found here.
     """
     where = AGENTS_OPTION if options else AGENTS_VARIABLE
     words = options or environ.get(AGENTS_VARIABLE, "").split()

@@ -1,9 +1,9 @@
 """Reads the state of an agent's devices every few seconds, and reports changes.
 
-That is: other processes on them, and which of them are lost.
+The state is which devices are lost, and which processes of others use them.
 
-It reads in another thread, because a driver or a Jupyter server may be slow. To test without a GPU
-how the scheduler treats such processes, they can be read from a file:
+It is read in another thread, because a driver or a Jupyter server may be slow. For tests without a
+GPU, the processes and lost devices can be read from a file:
 
     DET_JUPYTER_FAKE_DEVICES=FILE      a JSON file, read again whenever it changes:
 
@@ -112,14 +112,14 @@ class Readings:
                 await self._read.wait()
 
     async def until_asked(self, timeout_s: float) -> None:
-        """Return when one is asked for, or after `timeout_s`."""
+        """Return when a task waits in `next`, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._asked.wait()
         self._asked.clear()
 
     def done(self) -> None:
-        """Record that a reading has ended; if one was asked for meanwhile, it does not count."""
+        """Record that a reading has ended; it does not count for `next` calls made during it."""
         if not self._asked.is_set():
             self._read.set()
 

@@ -18,7 +18,7 @@ _XID = re.compile(
 
 
 class XidMessage(NamedTuple):
-    """An error in the kernel's log, and the process that used the GPU, if that is named."""
+    """An error in the kernel's log, and the process that used the GPU, if the log names it."""
 
     pci: str
     xid: int
@@ -39,7 +39,7 @@ def parse_xids(messages: Iterable[str]) -> list[XidMessage]:
 
 
 def pci_address(text: str) -> str:
-    """Return domain, bus and device of a GPU, as one text whoever has written it.
+    """Return domain, bus and device of a GPU, the same for each notation of the address.
 
     >>> pci_address("00000000:3B:00.0") == pci_address("0000:3b:00") == pci_address("3b:00")
     True

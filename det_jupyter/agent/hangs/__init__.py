@@ -1,1 +1,1 @@
-"""Finds gangs that make no progress, and what holds them: see stall_watch.py."""
+"""Finds gangs that make no progress, and where their ranks wait: see stall_watch.py."""

@@ -1,7 +1,8 @@
 """Samples the ranks of gangs every second, and reports those that make no progress.
 
-The report is a record in the journal of the first rank here: so it is stored once, in order with
-the rank's own records, whichever process is killed in between. stall_watch.py decides.
+A report is a record in the journal of the first rank on this computer. So it is stored once, in
+order with that rank's own records, even if a process is killed meanwhile. stall_watch.py decides
+whether the ranks make progress.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from det_jupyter.contract.run.journal import RanksStalled, to_line
 
 logger = logging.getLogger(__name__)
 
-_OTHERS_AFTER_S = 1.5  # without progress: then other threads and processes are read too
+_OTHERS_AFTER_S = 1.5  # without progress, after which other threads and processes are read too
 _FIND_S = 5.0  # how often processes of launchers are searched for
 
 
@@ -69,7 +70,7 @@ async def watch_gangs(
             if run_id not in watched and (made := _open(gang.run)) is not None:
                 watched[run_id] = made
         # Ranks that wait for room on a disk make no progress, and that is reported already. Their
-        # watch is kept, since only it takes back what it has reported.
+        # GangWatch is kept, because only it can withdraw the stall that it has reported.
         due = [
             (watch, gangs[run_id])
             for run_id, watch in watched.items()
@@ -111,7 +112,7 @@ def _step(watch: GangWatch, gang: LivingGang) -> bool:
 
 
 class GangWatch:
-    """Watches the ranks of one run that are here.
+    """Watches those ranks of one run that are on this computer.
 
     Raises:
         OSError: Its folder has been removed.
@@ -153,7 +154,7 @@ class GangWatch:
                 {rank: pid for rank, pid in processes.items() if state_of(pid) not in "Tt"}
             )
             self._seen |= looked
-            now = time.monotonic()  # of what is read below: a look takes up to 1.6 s
+            now = time.monotonic()  # the time of the readings below: the look took up to 1.6 s
         facts = {rank: ThreadFacts.read(pid, pid) for rank, pid in processes.items()}
         spins = any(slot.kind == "cuda" for slot in self._run.plan.slots)
         samples = [

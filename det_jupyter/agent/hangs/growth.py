@@ -1,11 +1,13 @@
-"""By how many bytes the files and connections of processes grow: a download, a copy, a read.
+"""Measures by how many bytes the files and TCP connections of processes grow.
+
+So a rank that downloads, copies or reads data is not taken for one that hangs.
 
 A file that is read or written in order has a position that grows, in /proc/PID/fdinfo. The file
-itself is not touched: `stat` of a file on a server that does not answer would block. Kernels tell
-the bytes that a TCP connection has received by a netlink socket (sock_diag), to any user. The
-connections that others have opened to the rank (consoles of its kernel, gloo) are left out.
+itself is not touched: `stat` of a file on a server that does not answer would block. The bytes
+that a TCP connection has received are read through a netlink socket (sock_diag), as any user may.
+The connections that others have opened to the rank (consoles of its kernel, gloo) are left out.
 
-Not seen are pipes, UDP, RDMA, shared memory, and files that are written at given positions.
+Pipes, UDP, RDMA, shared memory, and files written at given positions (pwrite) are not measured.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Growth:
     """Adds up the growth between two readings.
 
     Args:
-        ignored: Of files directly in this folder only what is printed counts.
+        ignored: Files directly in this folder do not count, except for the rank's output.
     """
 
     def __init__(self, ignored: str | None = None) -> None:
@@ -44,7 +46,7 @@ class Growth:
         self._num_bytes = self._num_printed = 0
 
     def read(self, pid: int, children: Iterable[int]) -> tuple[int, int]:
-        """Return the bytes of all these processes until now, and those that `pid` has printed."""
+        """Return the bytes by which all these have grown so far, and those that `pid` printed."""
         received = _received()
         pids = frozenset((pid, *children))
         seen = {key: at for each in pids for key, at in _positions(each, received)}
@@ -91,7 +93,7 @@ def _connections(family: int) -> Iterable[tuple[int, int, int, int]]:
     """Yield state, port here, inode and received bytes of each TCP socket.
 
     Raises:
-        OSError: The kernel does not tell.
+        OSError: The kernel does not report them.
     """
     request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFFF)
     header = _HEADER.pack(_HEADER.size + len(request), _DUMP_BY_FAMILY, _FLAGS, 1, 0)

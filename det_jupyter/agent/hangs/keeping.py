@@ -1,4 +1,4 @@
-"""Files about a gang that hangs, which are kept when its run is over: `hang.action: dump`."""
+"""Keeps files about a gang that hangs beyond the end of its run: `hang.action: dump`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOST_TEXT = 20_000
 
 
 def keep_files(run: Run, pids: Mapping[int, int]) -> Path | None:
-    """Copy stacks and flight recorders of the ranks; what py-spy reads follows in another thread.
+    """Copy stacks and flight recorders of the ranks; another thread adds py-spy's stacks.
 
-    It takes up to 5 s for each rank, in which all gangs would not be watched.
+    py-spy takes up to 5 s for each rank. In this thread, no gang would be watched meanwhile.
 
     Returns:
         The folder; None if it cannot be written.

@@ -1,13 +1,14 @@
-"""Looks at ranks that seem to stand still: their stacks, and the flight recorders of torch.
+"""Reads the stacks and torch's flight recorders of ranks that make no progress.
 
-No signal is sent: it ends the waits of C libraries (poll, epoll, nanosleep), whose authors may not
-expect it.
+No signal is sent: it would interrupt system calls of C libraries (poll, epoll, nanosleep), and not
+every library handles that. The stacks of a rank come from, in this order:
 
-    a thread of the rank writes both, if its interpreter runs; so does one of each process that it
-        has forked through multiprocessing, as torch's data loader does
-    else py-spy reads the stacks from outside, without a stop, if it is installed and may do so
-    else no stack is known until the rank can answer
-    in any case the function of the kernel that the main thread waits in is read
+    a thread of the rank, if its interpreter runs. It writes the flight recorder, too. Processes
+        that the rank has forked by multiprocessing (torch's data loader) have such a thread, too
+    py-spy, if it is installed and permitted, which reads the rank's memory without stopping it
+    nothing; then no stack is known until the rank can answer
+
+The kernel function in which the main thread waits is always read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.messages.hangs import stopped_text
 from det_jupyter.contract.run.evidence_page import EvidencePage, RankEvidence
 
-_ANSWER_S = 1.6  # a little longer than from one beat of a rank to the next
+_ANSWER_S = 1.6  # a little longer than the interval between a rank's beats
 _POLL_S = 0.05
 _MOST_CHILDREN = 8
 _PY_SPY_S = 5.0
@@ -52,7 +53,7 @@ _OF_LOADERS = "/torch/utils/data/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A rank as a look has found it."""
+    """The state of a rank that a look has found."""
 
     pid: int
     frames: list[Frame] = field(default_factory=list)  # of its main thread, innermost first
@@ -62,11 +63,12 @@ class Seen:
     is_answered: bool = True  # whether its stack is known, as far as that is possible
 
     def look(self, is_users: Callable[[Frame], bool], *, spins: bool) -> Look:
-        """Return what stall_watch.py needs of it."""
+        """Return the part of it that stall_watch.py needs."""
         open_one = pending(self.recorded) if spins else None
         # On CUDA the main thread is in the backward pass while another compiles or computes it.
         is_of_stack = bool(collective_of(self.frames)) and not (spins and is_backward(self.frames))
-        # A loop that polls is in changing lines of libraries below one line of the user's.
+        # A polling loop is found at varying lines of libraries, called from one line of the
+        # user's.
         users = [n for n, frame in enumerate(self.frames) if is_users(frame)]
         frames = tuple(self.frames[users[0] if users else 0 :])
         return Look(
@@ -91,7 +93,7 @@ class Looker:
         """Return each rank as it is now.
 
         Args:
-            pids: Of each rank that is not stopped.
+            pids: By rank, without ranks that are stopped.
         """
         for rank in pids:
             self._page.set(rank, "wanted", self._page.get(rank, "answered") + 1)
@@ -119,7 +121,7 @@ class Looker:
         return seen
 
     def _is_open(self, rank: int) -> bool:
-        """Return whether a rank, which answers requests, has not answered the last one."""
+        """Return whether a rank that can answer requests has not answered the last one yet."""
         if not self._page.get(rank, "beats"):
             return False
         return self._page.get(rank, "wanted") != self._page.get(rank, "answered")
@@ -164,14 +166,14 @@ def waits_for_loader(frames: Sequence[Frame]) -> bool:
 
 
 class Code:
-    """The user's code of a run, for places in it."""
+    """The user's code of a run: tells its frames from others, and names places in it."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """What to call the files of the captured code."""
+        """Names that are shown for the files of the captured code, by file name."""
         return self._run.labels() if self._run.plan.capsule.sources else {}
 
     @cached_property
@@ -219,7 +221,7 @@ def spied_stack(pid: int) -> list[Frame]:
 
 
 def spy(pid: int, *options: str) -> str:
-    """Return what py-spy tells of a process; "" if it is not installed, or may not read it."""
+    """Return py-spy's output for a process; "" if it is not installed, or may not read it."""
     beside = os.path.dirname(sys.executable)  # the environment may not be activated
     program = shutil.which("py-spy", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
@@ -237,7 +239,7 @@ def spy(pid: int, *options: str) -> str:
 
 
 def evidence_lines(evidence: RankEvidence, seen: Seen | None, kernel: str) -> list[str]:
-    """Return in sentences what a look has found."""
+    """Describe what a look has found, in sentences."""
     lines = []
     if seen is not None and seen.recorded:
         lines.append(f"flight recorder: {seen.recorded[-1]}")

@@ -1,9 +1,10 @@
 """Reads from /proc what the threads and processes of a rank do, for stall_watch.py. Linux only.
 
-It works for a process that is stopped, or whose interpreter cannot run, and disturbs none. Threads
-of runtimes, which wake by themselves, are left out: those of gloo, NCCL and torch by their names,
-this package's by the evidence page. The main thread takes 0.05 ms to read, other threads 0.02 ms
-each; so these and the descendants are read only while a gang makes no progress.
+It also works for a process that is stopped or whose interpreter cannot run, and does not disturb
+it. Threads of runtimes, which wake by themselves, are left out: those of gloo, NCCL and torch are
+known by their names, and this package's are listed in the evidence page. The main thread takes
+0.05 ms to read, other threads 0.02 ms each; so these and the descendants are read only while a
+gang makes no progress.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from dataclasses import dataclass
 from det_jupyter.agent.hangs.growth import Growth
 from det_jupyter.agent.hangs.stall_watch import OthersSample
 
-# How the names of threads begin that wake by themselves, or wait for other ranks.
+# Prefixes of the names of threads that wake by themselves, or wait for other ranks.
 _OF_RUNTIMES = (
     b"gloo", b"pt_gloo", b"pt_nccl", b"pt_tcpstore", b"NCCL", b"nccl", b"ZMQbg", b"cuda-",
     b"cuda0", b"CUDA", b"python-tensor",
 )  # fmt: skip
 _MOST_DESCENDANTS = 200
-# Where the kernel waits for the program of a file system such as sshfs or gcsfuse: that is a disk,
-# though signals can end the wait.
+# The kernel function that waits for the program of a FUSE file system, such as sshfs or gcsfuse.
+# It counts as waiting for a disk (state D), although signals can end the wait.
 _OF_FUSE = "request_wait_answer"
 # Numbers of the system calls read, readv, recvfrom, recvmsg: they return when data have come.
 _READS = {
@@ -85,13 +86,13 @@ class OthersReader:
         self.children: tuple[int, ...] = ()  # as last read
 
     def read(self, pid: int, own_threads: Collection[int]) -> OthersSample:
-        """Return the sums over the threads that are not the main one, nor of a runtime or ours.
+        """Return the sums over the descendants and all threads but the main, runtimes' and ours.
 
         Raises:
             OSError: The process has ended.
         """
         self.children = tuple(descendants(pid))
-        # By thread. The descendants' time on cores is one sum, to which it returns at their end.
+        # By thread; 0 is the sum of all descendants, which keeps the CPU time of those that end.
         cpu_s, core_wait_s = {0: _ended_cpu_s(pid)}, dict[int, float]()
         for thread in {*_threads(pid)} - {pid, *own_threads}:
             folder = f"/proc/{pid}/task/{thread}"
@@ -186,7 +187,7 @@ def is_traced(pid: int) -> bool:
 
 
 def kernel_wait(pid: int, thread: int) -> str:
-    """Return the function of the kernel that a thread waits in; "" if it is not told."""
+    """Return the kernel function that a thread waits in; "" if the kernel does not show it."""
     with suppress(OSError):
         return _read(f"/proc/{pid}/task/{thread}/wchan").decode(errors="replace").strip("0")
     return ""

@@ -1,4 +1,4 @@
-"""Reads the stacks that a rank writes on a signal, and finds in them where it is. Pure.
+"""Parses the stacks that faulthandler writes in a rank, and finds the rank's place in them. Pure.
 
 Python's faulthandler writes the stacks of all threads, innermost frame first; the main thread's is
 the last:
@@ -6,7 +6,7 @@ the last:
     Current thread 0x00007f99ed7d5b80 (most recent call first):
       File "<cell 5>", line 12 in train_batch
 
-A frame has the line that a function is at, and not the call in it: the C functions that a thread
+A frame has the line that is executed, but not the call in that line: the C functions that a thread
 hangs in, such as `time.sleep`, have no frame. So the call is read from the source of the line.
 """
 
@@ -85,7 +85,7 @@ def collective_of(frames: Sequence[Frame]) -> str:
             break
         names.append(frame.name)
     public = [n for n in names if not n.startswith("_") and n not in ("wrapper", "poll", "inner")]
-    if not public:  # as while DDP compares and sends the parameters when it is made
+    if not public:  # such as in the constructor of DDP, which compares and sends the parameters
         return "DistributedDataParallel" if "__init__" in names else ""
     return "all_reduce" if public[-1] == "reduce_" else public[-1].rstrip("_")
 
@@ -105,13 +105,13 @@ def _is_of_collectives(frame: Frame) -> bool:
 def find_place(
     frames: Sequence[Frame], labels: Mapping[str, str], folders: Sequence[str], source: Source
 ) -> Place:
-    """Return where a thread is: in the user's code if it has frames of that.
+    """Return where a thread is: in the user's code, if a frame of the stack is.
 
     Args:
         frames: Innermost first.
-        labels: What to call the files of the captured code, by file name.
+        labels: Names that are shown for the files of the captured code, by file name.
         folders: Folders of the user's modules.
-        source: Returns lines.
+        source: Returns a line of a file.
     """
     theirs = next((f for f in frames if is_users(f, labels, folders)), None)
     frame = theirs or next((f for f in frames if not f.file.startswith((OURS, _STARTER))), None)

@@ -1,27 +1,34 @@
 """Decides whether the ranks of a gang here make no progress, and what each of them does. Pure.
 
-    progress    a rank's batch, or a count of its collectives, has grown
-    moving      its main thread computes (or waits for a core), waits for a disk, or gets data; or
-                what it may wait for does: other threads and processes of it compute, or their
-                files and connections grow. Such a rank is slow, and its gang does not hang
-    waits       its main thread is in a collective, or its device is (NCCL): whatever else the
+What a rank does:
+
+    progress    its batch number, or one of its counts of collectives, has grown
+    moving      its main thread computes (or waits for a core), waits for a disk, or reads data;
+                or its other threads and processes compute, or their files and connections grow,
+                and the main thread may wait for these. Such a gang is slow, but does not hang
+    waits       its main thread is in a collective, or its device is (NCCL), whatever else the
                 process does
-    idle        neither of these, however often the main thread is woken: it polls
+    idle        none of these. A main thread that only polls is idle, too
 
-    no progress, and no main thread moves     -> look: stacks and flight recorders are read
-    every rank waits or is idle, two looks    -> the ranks are stalled
-      found each of them at the same place,
-      and it lasts for the limit
-    progress, or an idle rank moves again     -> they are not
+What follows:
 
-The limit is `after_s`, if a rank waits in a collective. It is longer if none does, since a rank
-that sleeps by itself holds up no other; if the devices of all have entered the same one, since
-they may still compute what was begun before it; until the first batch is over, when things are
-being fetched; and where the ranks stood still before and then went on (twice as long).
+    no progress, and no main thread moves     -> a look: stacks and flight recorders are read
+    each rank waits or is idle for the        -> the ranks are stalled
+      limit, and two looks have found it
+      at the same place
+    progress, or an idle rank moves again     -> the ranks are not stalled any more
 
-Times are monotonic, so those in which the computer was suspended do not count; nor does an
-interval in which this process was held up itself. Ranks in a debugger are not judged, nor gangs
-all of whose processes are stopped: a user did that.
+The limit is `after_s` if a rank waits in a collective. It is longer in these cases:
+
+    no rank waits in a collective             a rank that sleeps holds up no other one
+    all devices have entered the same one     they may still compute what was begun before it
+    the first batch is not over               data and models may be downloading
+    the ranks stood at this place before,     twice the time that they stood there
+      and then went on
+
+Times are monotonic, so they do not include those in which the computer was suspended. An
+interval in which this process itself was held up does not count. Ranks in a debugger are not
+judged, nor gangs whose processes are all stopped, because a user has done that.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ INTERVAL_S = 1.0  # between two samples
 LOOK_AFTER_S = 3.0
 _LOOKS_APART_S = (2.0, 30.0)  # between looks: at first, and after many, or while a rank moves
 _ALONE_S = 60.0  # the limit if no rank waits for others
-_FIRST = 3.0  # times the limit until the first batch is over
+_FIRST = 3.0  # factor of the limit until the first batch is over
 _GAP_S = 5.0  # a longer interval between samples says nothing about the ranks
 _DISK_S = 60.0  # a wait for a disk that takes longer is no movement
 _BEAT_S = 4.0  # without a beat for so long, the interpreter's lock is held
@@ -46,9 +53,9 @@ _STARTING = 100  # collectives with which a run without batches is past its star
 # [m], and background processes such as those of trackers a few percent.
 _MAIN_CPU = 0.05
 _OTHER_CPU = 0.1
-_STARVED = 0.5  # computes, but gets no core
+_STARVED = 0.5  # of computing and of waiting for a core, together
 _BYTES = 1000.0
-_POLLS = 20.0  # wakes
+_POLLS = 20.0  # wakes per second
 
 Kind = Literal["waits", "still", "stopped", "held"]
 
@@ -106,7 +113,7 @@ class RankSample:
         others: Its other threads and its descendants; None: they were not read.
         beats: Of the evidence page; None: unknown.
         spins: Whether waiting for other ranks may use a core (NCCL).
-        look: The look that was asked for after the sample before.
+        look: The look that the `Finding` of the previous sample requested.
     """
 
     rank: int
@@ -144,7 +151,7 @@ class Finding:
 
 
 class _RankWatch:
-    """What is remembered of one rank."""
+    """The last sample and looks of one rank, and since when it has not moved."""
 
     def __init__(self, sample: RankSample, now: float) -> None:
         self.last = sample
@@ -157,7 +164,7 @@ class _RankWatch:
         self.looks: list[Look] = []  # the last _LOOKS
 
     def step(self, sample: RankSample, now: float, gap_s: float) -> bool:
-        """Take a sample; return whether the rank has moved since the one before."""
+        """Take a sample; return whether the rank has moved since the previous one."""
         before, self.last = self.last, sample
         if sample.beats != before.beats:
             self._beat_at = now
@@ -262,7 +269,8 @@ class StallWatch:
         self._pause_s = _LOOKS_APART_S[0]
         self._stalled: dict[int, Kind] | None = None
         self._moved = 0  # samples in a row in which a stalled rank has moved
-        self._survived: dict[Hashable, float] = {}  # how long the ranks stood there, and went on
+        # By place: how long the ranks stood still before they went on
+        self._survived: dict[Hashable, float] = {}
 
     def step(self, samples: Sequence[RankSample], now: float) -> Finding:
         """Take a sample of all ranks; `now` is monotonic seconds."""
@@ -299,7 +307,7 @@ class StallWatch:
             watch.begin(now)
 
     def _follow(self, samples: Sequence[RankSample], moved: Sequence[bool], now: float) -> None:
-        """Take the stall back if a rank that others wait for moves in two samples in a row."""
+        """Withdraw the stall if a rank that others wait for moves in two samples in a row."""
         assert self._stalled is not None
         moves = any(
             has_moved and self._stalled.get(sample.rank) != "waits"
@@ -326,7 +334,7 @@ class StallWatch:
         if not all(w.last.spins or w.main_idle_s(now) >= LOOK_AFTER_S for w in watches):
             return Finding(quiet_s=quiet_s)
         if not all(watch.idle_s(now) >= LOOK_AFTER_S for watch in watches):
-            # A rank moves that may wait for others meanwhile: other threads of it compute.
+            # The moving rank may itself wait for others, while other threads of it compute.
             wants_look = now - self._looked_at >= _LOOKS_APART_S[1] and self._may_look(now)
             self._pause_s = _LOOKS_APART_S[0]
             return Finding(wants_look=wants_look, quiet_s=quiet_s)
@@ -343,7 +351,7 @@ class StallWatch:
         return min([now - self._since, *spans])
 
     def _may_look(self, now: float) -> bool:
-        """Return whether it is time for a look, and note it."""
+        """Return whether it is time for a look; if so, record its time."""
         if now - self._looked_at < self._pause_s:
             return False
         if self._looked_at > float("-inf"):

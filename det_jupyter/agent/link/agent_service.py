@@ -4,10 +4,13 @@
     connected   one loop carries out commands,                     -> searching, when either loop
                 one sends batches from the outbox                     loses the connection
 
-A process with several agents has a connection for each. `serve` maintains them until the master
-orders an agent to leave, which ends the process, or until there is no gang and no agent has had a
-master for long; or when the master refuses the token of an agent, which it never accepts again.
-Gangs do not depend on the connection.
+A process with several agents has a connection for each. `serve` maintains them until one of these:
+
+    the master orders an agent to leave
+    the master refuses the token of an agent, which it never accepts again
+    no gang runs, and no agent has had a connection for long
+
+Then the process ends. Gangs do not depend on the connection.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ class AgentService:
         is_watched: Whether `note_devices` will be called; then registration waits for it.
         samples: The samples of this computer.
         credentials: If the master is on another computer.
-        remote: The same master, as the runner has it.
+        remote: What runs need of that master.
         address: This computer's address for other agents; "": the one that the master sees.
     """
 
@@ -104,7 +107,8 @@ class AgentService:
         self._credentials = credentials
         self._address = address
         self._listener = remote.listener if remote else None
-        self._checks: set[asyncio.Task[None]] = set()  # kept, or they could be collected
+        # Referenced, so that they are not garbage-collected
+        self._checks: set[asyncio.Task[None]] = set()
         self._leaving = asyncio.Event()
         self._must_register = False  # whether the master has yet to store that there are no slots
         self.dismissal = ""  # why the master will never accept this agent again
@@ -129,13 +133,13 @@ class AgentService:
         self._outbox.note_disks(seen)
 
     def leave(self) -> None:
-        """Register again without slots, if the master is elsewhere: it must start nothing here."""
+        """Register without slots if the master is elsewhere, so that it starts nothing here."""
         if self._credentials:
             self._must_register = self._is_linked
             self._leaving.set()
 
     def close(self) -> None:
-        """Connect no more; `keep_linked` is cancelled next."""
+        """Do not connect again. The caller cancels `keep_linked` next."""
         self._is_closed = True
 
     async def report_exits(self) -> None:
@@ -290,7 +294,7 @@ class AgentService:
                 await self._await_news(_REST_S)
 
     def _poll_s(self) -> float:
-        """Return how long to wait for an event; new lines in files set none."""
+        """Return how long to wait for an event: new lines in files set none and are polled for."""
         if any(run.is_alive for run in self._runs.values()):
             return _POLL_S
         return _WAIT_S if self._runs else BEAT_S
@@ -357,7 +361,7 @@ async def _until_not_needed(
 
 
 def _log_disconnect(group: ExceptionGroup[Exception], before: str) -> str:
-    """Log why there is no connection, unless it is the reason `before`; return the reason."""
+    """Log why there is no connection, unless `before` is the same reason; return the reason."""
     reason = str(group.exceptions[0])
     if reason == before:
         return reason

@@ -1,7 +1,7 @@
 """Measures the connections of this agent: to the master, and to other agents.
 
-Another agent is measured through the tunnel, which shows what a firewall closes between the two.
-At one time all agents measure different ones, so that two do not share the network of a third.
+The connection to another agent is measured through the tunnel, so that a firewall between the two
+is noticed. Each agent is measured by one other at a time, so that two do not share its network.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def measure(
     command: CheckConnections,
     agent: str,
 ) -> ConnectionsChecked:
-    """Return what was measured. This agent has to accept the others meanwhile.
+    """Return what was measured. The caller accepts connections of the other agents meanwhile.
 
     Args:
         http: The connection to the master.

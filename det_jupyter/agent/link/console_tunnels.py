@@ -38,7 +38,7 @@ async def announce_kernels(link: MasterLink, runs: Mapping[str, Run]) -> None:
     """Send the kernels of the runs' ranks to the master, each once; runs until cancelled.
 
     Args:
-        link: Of the agent.
+        link: The agent's link to the master.
         runs: Its runs by id (a live mapping).
     """
     done: set[Path] = set()
@@ -146,7 +146,7 @@ async def _copy_up(http: httpx.AsyncClient, url: str, reader: asyncio.StreamRead
 
 
 async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
-    """Run them until one is done, cancel the others, and raise its error."""
+    """Run coroutines until one is done, cancel the others, and raise the error of that one."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -219,11 +219,11 @@ class RunFiles:
         """Remove what is unused every hour, until cancelled.
 
         Args:
-            runs: The agent's open runs (live). They may map blobs, or wait for their uploads: what
-                was used since the oldest has begun stays.
+            runs: The agent's open runs (live). They may use blobs, or wait for uploads, so
+                whatever was used since the beginning of the oldest run is kept.
         """
         begun: dict[str, float] = {}  # by run: when it was not open yet
-        looked_at = 0.0  # what is open already is of an earlier agent process
+        looked_at = 0.0  # runs that are open by then belonged to an earlier agent process
         while True:
             begun = {run: begun.get(run, looked_at) for run in runs}
             looked_at = time.time()
@@ -282,7 +282,7 @@ async def _check_shared(agent: str, folder: Path, probe: str) -> None:
     """Check that the folder contains the file that the master has created, and remove the file.
 
     Raises:
-        LaunchError: It does not, or does not answer.
+        LaunchError: The folder does not contain the file, or does not answer.
     """
     try:
         async with asyncio.timeout(_FOLDER_S):

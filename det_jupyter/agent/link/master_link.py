@@ -176,9 +176,9 @@ def _raising_unreachable(verb: str) -> Iterator[None]:
 
 
 def _check_accepted(answer: httpx.Response, verb: str) -> None:
-    """Raise MasterUnreachable with the master's sentences if it refuses a request.
+    """Raise MasterUnreachable, with the master's message, if it refuses a request.
 
-    It is an AgentDismissed if the token is refused.
+    The error is an AgentDismissed if the master refuses the token.
     """
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise AgentDismissed(problems_in(answer.content))
@@ -187,7 +187,7 @@ def _check_accepted(answer: httpx.Response, verb: str) -> None:
 
 
 def refusal_text(status_code: int, content: bytes) -> str:
-    """Return what the master has answered to a request that it refuses."""
+    """Return the message in the master's answer to a request that it refuses."""
     return f"the master answered {status_code}: {problems_in(content)}"
 
 

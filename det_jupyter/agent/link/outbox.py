@@ -113,7 +113,7 @@ class Outbox:
         return Batch(reports=batch.reports, is_last=not batch.unfinished)
 
     def _rotated(self, runs: Iterable[Run], *, are_journals: bool) -> list[tuple[Run, Stream]]:
-        """Return the journals or the outputs of all runs, in each batch with another one first."""
+        """Return the journals or the outputs of all runs; each batch begins with another one."""
         files = [
             (run, stream)
             for run in runs

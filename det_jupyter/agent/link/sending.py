@@ -46,10 +46,10 @@ async def send_checkpoint(
 
     Args:
         http: The client.
-        url: Of the checkpoint.
-        folder: With the files.
-        share: Which of the agents that have files of it this is.
-        num_shares: How many have some.
+        url: Route of the checkpoint.
+        folder: Folder with the files.
+        share: Index of this agent among the agents that have files of the checkpoint.
+        num_shares: Number of these agents.
 
     Returns:
         None if the master has no such run any more, or if a rank has deleted the checkpoint before
@@ -96,11 +96,11 @@ async def send_file(
 
     Args:
         http: The client.
-        url: Of the route.
+        url: The route.
         path: The file.
         place: Its name, and other parameters of the route.
-        offset: Where to begin.
-        size: Where to end. A file that is empty is sent, too.
+        offset: Position of the first byte to send.
+        size: Position after the last byte. A request is also sent for an empty file.
 
     Raises:
         Refused: The master has answered with an error.
@@ -133,10 +133,10 @@ async def send_trace(http: httpx.AsyncClient, url: str, path: Path) -> str | Non
 
 
 def sizes_in(folder: Path) -> dict[str, int]:
-    """Return the files with their sizes; none if the folder does not exist.
+    """Return the size of each file by its relative path; {} if the folder does not exist.
 
-    Links are followed, to files and to folders. What cannot be uploaded is left out: links to
-    nothing or to a folder that they are in, sockets, and names that are not UTF-8.
+    Links to files and folders are followed. Files that cannot be uploaded are left out: broken
+    links, links to one of their own parent folders, sockets, and names that are not UTF-8.
     """
     sizes = {}
     for parent, inner, names in os.walk(folder, followlinks=True):

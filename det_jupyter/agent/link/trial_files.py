@@ -5,8 +5,8 @@
     names           that are not UTF-8 cannot be sent; these files are left out
 
 The master writes them into its own data folder, at the same path, so TensorBoard shows the curves
-while the trial trains. The end of a run is reported after its files were sent, or could not be for
-a limited time.
+while the trial trains. The end of a run is reported after its files were sent, or
+after a limited time in which that failed.
 """
 
 from __future__ import annotations

@@ -6,20 +6,20 @@
 
 So training does not wait for an upload, and records refer only to files that the master has
 stored. The end of a run is reported after its last checkpoint was uploaded. Of a run that the
-master has given up, nothing is uploaded: its records are skipped there.
+master has given up, nothing is uploaded: the master ignores its records.
 
-An upload that fails is tried again. If it fails for GIVE_UP_S, a trace is reported as failed; a
-checkpoint ends its run, as one does that a rank cannot save. What the run's journals contain after
-it is not sent. Failures do not count while the master answers no request at all: then the agent
-ends its gangs anyway.
+An upload that fails is tried again, for GIVE_UP_S. After that, a trace is reported as failed; for
+a checkpoint, the run is ended with an error, and no later records of its journals are sent.
+Failures do not count while the master answers no request at all: then the agent ends its gangs
+anyway.
 
 Ranks on several computers without a shared folder have each written a share of a checkpoint
 (core/sharded.py). Each agent uploads its shares, the agent on the master's computer too, and holds
 its journals back until the master has all of them.
 
-The copies on this computer stay until the run is closed, because its code may read and delete
-them. Then the latest stays, from which another run on this computer may start. Shares are of no
-use alone: they are removed when the master has the checkpoint.
+The copies on this computer are kept until the run is closed, because its code may read and delete
+them. After that only the latest is kept, from which another run on this computer may start. A
+share alone is useless, so it is removed when the master has the checkpoint.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from det_jupyter.errors import MasterUnreachable
 logger = logging.getLogger(__name__)
 
 GIVE_UP_S = 60.0  # how long an upload is tried again
-_LEAST_FAILURES = 3  # attempts at least; one of a large checkpoint may take longer than that
+_LEAST_FAILURES = 3  # before giving up: one attempt with a large checkpoint may take GIVE_UP_S
 _PAUSES_S = (0.2, 5.0)  # first and longest pause between two attempts
 _SHARES_POLL_S = 0.5
-# How long to wait for the shares of other agents while nothing of them arrives: their ranks may
-# still write them, unless the gang has ended.
+# How long to wait for the shares of other agents while none of their bytes arrive: ranks may still
+# be writing them, unless the gang has ended.
 _SHARES_S, _SHARES_AFTER_END_S = 600.0, 30.0
 _KINDS = ('"checkpoint"', '"checkpoint_share"', '"trace"')
 
@@ -95,12 +95,12 @@ class Uploads:
         self._break_off = break_off
         self._folder = paths.data_dir() / "checkpoints"
         self._traces = paths.data_dir() / "traces"
-        # By uuid of a checkpoint or path of a trace: the path at the master.
+        # By uuid of a checkpoint or path of a trace: its path on the master's computer.
         self._stored: dict[str, str] = {}
         self._trace_errors: dict[str, str] = {}  # by path
         self._failed: dict[str, str] = {}  # by run: a checkpoint that cannot be uploaded
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._keys: dict[str, set[str]] = {}  # of the former, by run
+        self._keys: dict[str, set[str]] = {}  # keys of `_tasks`, by run
         self._uploaded: dict[str, list[str]] = {}  # uuids by allocation
         self._notices: dict[str, str] = {}  # by uuid: a line that is sent after the record
         self._measured: set[int] = set()  # experiments of which an upload was measured
@@ -128,7 +128,9 @@ class Uploads:
         return chunk.model_copy(update={"text": "".join(lines), "size_bytes": num_bytes})
 
     def _text_before_failure(self, run: Run, text: str) -> str:
-        """Return what is before the record of the checkpoint that cannot be uploaded, to be sent.
+        """Return the records before that of the checkpoint which cannot be uploaded.
+
+        They are still to be sent.
 
         The master may not have stored it yet, for example because its disk was full, too.
         """
@@ -234,7 +236,7 @@ class Uploads:
         except _SharesMissing as error:
             if record.share == 0:
                 self._give_up(run, uuid, error)
-            path = None  # of others: the chief has not recorded the checkpoint, or fails too
+            path = None  # another agent's share is missing: the chief reports that
         except Exception as error:
             self._give_up(run, uuid, error)
             path = None
@@ -310,7 +312,7 @@ class Uploads:
             pause_s = min(2 * pause_s, longest_s)
 
     async def _is_answered(self) -> bool:
-        """Return whether the master answers a small request, with whatever status."""
+        """Return whether the master answers a small request, with any status."""
         try:
             async with open_http(self._credentials) as http:
                 await http.get(f"{agent_path(self._agent_id)}/clock")

@@ -1,4 +1,4 @@
-"""A run whose gang is not over, and the ways in which the gang is ended before its time."""
+"""A run whose gang is not over, and the ways to end the gang early."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ActiveRun:
     run: Run
     gang: Gang
     memory: MemoryEvidence = field(default_factory=MemoryEvidence)  # when the first rank failed
-    faults: dict[int, DeviceFault] = field(default_factory=dict)  # then, by rank
+    faults: dict[int, DeviceFault] = field(default_factory=dict)  # at that time, by rank
     started_at: float = 0.0  # UTC seconds
     end_ordered: asyncio.Event = field(default_factory=asyncio.Event)
     deadline: asyncio.TimerHandle | None = None
@@ -40,7 +40,7 @@ class ActiveRun:
         self.end_ordered.set()
 
     def cut_off(self, cut: Cut) -> None:
-        """End the gang because the computer of others cannot be reached."""
+        """End the gang because the computer of other ranks cannot be reached."""
         logger.error("allocation=%s: %s", self.run.id, cut.sentence)
         self.gang.cut_off(cut)
         self.end_ordered.set()

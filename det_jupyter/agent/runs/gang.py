@@ -145,7 +145,7 @@ class Gang:
             self._end()
 
     def cut_off(self, cut: Cut) -> None:
-        """Kill all ranks, because the computer of others cannot be reached."""
+        """Kill all ranks, because the computer of other ranks cannot be reached."""
         self.lose(Loss.CUT)
         if self.loss is Loss.CUT:
             self.cut = cut

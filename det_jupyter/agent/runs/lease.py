@@ -75,7 +75,8 @@ class Lease:
     async def hold(self) -> int:
         """Begin the lease before ranks are started; return its number for `has_expired_since`.
 
-        When it returns, the watcher has received the end of the lease and kills nothing before.
+        When it returns, the watcher has received the end of the lease, and kills nothing before
+        that time.
 
         Raises:
             StartFailed: There is no watcher, or the master does not answer.

@@ -1,16 +1,17 @@
-"""Finds whether the kernel killed a process because memory ran out, or another program did.
+"""Determines whether the kernel killed a process because memory ran out, or a program did.
 
-The kernel ends both by SIGKILL. What is evidence, the best first:
+The process gets SIGKILL in both cases. The evidence, best first:
 
     its log names the pid          /dev/kmsg, where it may be read
     its counter has grown          `oom_kill` of the control group: memory.events (version 2) or
                                    memory.oom_control (version 1). Ranks of one agent share a group
                                    in general, so each failure is compared with the one before
-    the computer's has not         `oom_kill` of /proc/vmstat
+    the computer's counter has     `oom_kill` of /proc/vmstat
+      not grown
 
-What held the memory is read from the sampler's last readings, or else from ranks that still run,
-so it is read before the others of the gang are killed. systemd-oomd and similar programs are no
-kernel: they are "another program" here.
+Which processes held the memory is taken from the sampler's last readings, or else read from ranks
+that still run; so it is read before the other ranks of the gang are killed. systemd-oomd and
+similar programs are not the kernel: they count as programs here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from det_jupyter.contract.messages import GangExited, MemoryHolder, MemoryShorta
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _LIMIT = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)
-_LEAST_SHARE = 0.02  # of the limit: what holds less is left out
+_LEAST_SHARE = 0.02  # of the limit; processes with less memory are left out
 _MOST_HOLDERS = 6
 _MOST_OTHERS = 2  # processes that are no ranks
 
@@ -51,7 +52,7 @@ class MemoryEvidence:
     had_memory: bool = False
 
     def added_to(self, exited: GangExited) -> GangExited:
-        """Return the report of a gang's end with it."""
+        """Return the report of a gang's end, with this evidence added."""
         found = {"memory": self.shortage, "had_memory": self.had_memory}
         return exited.model_copy(update=found)
 
@@ -103,7 +104,7 @@ def is_out_of_memory(
     """Return whether the kernel has killed for want of memory; None if that is not known.
 
     Args:
-        pid: The process that was killed; None: a process of it may have been.
+        pid: The process that was killed. None: its pid is unknown, so any killed process counts.
         kills: Kills in the kernel's log since `before`.
     """
     if any(pid in (kill.pid, None) for kill in kills):

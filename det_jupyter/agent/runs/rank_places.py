@@ -1,7 +1,7 @@
-"""Reads where the ranks of gangs are, and reports it of a gang that was asked to leave.
+"""Reads what each rank of a gang is doing, and reports it once the gang is asked to leave.
 
-It reads the control pages about once a second. What a rank is doing since when is known to that
-precision; writing times would cost the ranks more.
+It reads the control pages about once a second, so times are known to that precision. If ranks
+wrote the times themselves, that would slow them down.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from det_jupyter.contract.host.disk_space import room_of
 from det_jupyter.contract.messages import DiskReading, DisksSeen
 
 _WAITS_S = 1.0  # interval in which control pages are read
-_DISKS_EVERY = 10  # reads of the disk: one in so many of these intervals
+_DISKS_EVERY = 10  # the disk is read once in this number of intervals
 
 
 async def watch_room(runner: Runner, report: Callable[[DisksSeen], None] | None) -> None:
@@ -20,18 +20,19 @@ async def watch_room(runner: Runner, report: Callable[[DisksSeen], None] | None)
 
     Args:
         runner: The runs; its `news` is set when one has changed.
-        report: Called with the disk of the data folder now and then. None: the master is on this
-            computer and reads it itself.
+        report: Called with the disk of the data folder every few seconds. None: the master is on
+            this computer and reads the disk itself.
     """
     num = 0
     while True:
         now = time.time()
-        # All of them: each has to be noted.
+        # A list, so that `note_room` is called for each run.
         if any([run.note_room(now) for run in runner.runs()]):
             runner.news.set()
         if report is not None and num % _DISKS_EVERY == 0:
             folder = paths.data_dir()
-            room = await asyncio.to_thread(room_of, folder)  # its drive may not answer
+            # In a thread, as the drive may not answer
+            room = await asyncio.to_thread(room_of, folder)
             if room is not None:
                 reading = DiskReading(
                     folder=str(folder),

@@ -1,6 +1,6 @@
 """A run: the folder of one allocation, and its reports that the master has not confirmed.
 
-Of a gang on several computers it is the part of this process: the ranks on its agents.
+If the gang is on several computers, the run here has only the ranks on this process's agents.
 
 A run begins with StartGang, or is found in the data folder after an agent process was killed.
 CloseRun ends it. Processes of gangs are handled by gang.py and runner.py.
@@ -67,11 +67,11 @@ class Run:
     remote_agent: str = ""  # the agent, if the master is on another computer
     # On a remote agent: values of the variables that the configuration only names.
     environment: dict[str, str] | None = field(default=None, repr=False)
-    # Over which the ranks of a gang on several computers reach the others.
+    # Network interfaces over which the ranks of a gang on several computers reach the others.
     interfaces: Sequence[str] = ()
     streams: list[Stream] = field(init=False)  # the files to send, journals first
     started: GangStarted | None = None  # report of the start, until the master confirms it
-    # Where its ranks are, once they were asked to leave.
+    # Report of what its ranks are doing, once they were asked to leave.
     seen: RanksSeen | None = None
     is_seen_sent: bool = False
     # Report of the end, which is sent again until the master closes the run.
@@ -146,7 +146,8 @@ class Run:
     def variables(self) -> dict[str, str]:
         """Return the environment variables that the user gives the ranks here.
 
-        Without values that only a blob of this computer has.
+        Values of variables that are in none of the run's own data, but only in a blob of this
+        computer, are missing.
         """
         lines = variable_lines(self.plan.config, self.plan.slots[self.ranks[0]].kind)
         return variables_in(lines, self.environment or {})
@@ -223,7 +224,8 @@ class Run:
             return False
         wait = None
         if found is not None:
-            folder = paths.data_dir()  # of a checkpoint: the master has the storage's
+            # For a checkpoint, the master replaces it by the storage's folder
+            folder = paths.data_dir()
             wait = RoomWait(
                 writing=found.writing,
                 folder=str(folder / "checkpoints" if found.writing == "checkpoint" else folder),

@@ -1,8 +1,8 @@
 """How a run ended: the output of a crashed rank, and the end of a run of programs.
 
-A rank that ended without a record is reported with the end of its output: the stack of its crash,
-or the last lines that it printed. After the message of an uncaught C++ exception Python's
-faulthandler writes the stacks of all threads, innermost frame first:
+A rank that ended without a record in its journal is reported with the end of its output: the stack
+of its crash, or the last lines that it printed. After the message of an uncaught C++ exception,
+Python's faulthandler writes the stacks of all threads, innermost frame first:
 
     terminate called after throwing an instance of 'gloo::EnforceNotMet'
       what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1000 vs 4
@@ -24,7 +24,8 @@ journal:
     a rank left because it was asked to          RunEnded preempted
     else                                         TargetReached, and RunEnded completed
 
-A worker that a launcher restarts after a failure journals more, so its failure is not its end.
+A worker that a launcher restarts after a failure adds records, so its journal does not end with
+the failure.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _SIZES_DIFFER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)
 _COLLECTIVES_DIFFER = (
     "the ranks were in different collectives, or in one with tensors of different sizes"
 )
-# Where a model agrees with the other ranks on which parameters are trained: pytorch/parallel.
+# The function in pytorch/parallel in which the ranks compare which parameters they train.
 _AGREEMENT_FRAME = "in _agree_on_trained\n"
 _TRAINED_BY_SOME = (
     "requires_grad has changed on this rank and not on all the others; set it to the same on all"
@@ -190,7 +191,7 @@ def _error_text(before: str, stacks: str, entered: Mapping[int, tuple[int, str]]
 
 
 def describe_entered(entered: Mapping[int, tuple[int, str]]) -> str:
-    """Return which rank was in which collective, where the ranks were in different ones.
+    """Return the collective that each rank was in, if the ranks were in different ones.
 
     Those that torch begins itself, as DDP does, are not counted.
 

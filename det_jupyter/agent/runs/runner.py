@@ -2,7 +2,8 @@
 
 All agents of this process share the Runner. A run belongs to the agent that was ordered to start
 it, even if its ranks are on several agents: that agent gets its commands and sends its reports.
-Of a gang on several computers a run is the part of this process; the master ends the other parts.
+If a gang is on several computers, the run here has only the ranks of this process; the master ends
+the ranks elsewhere.
 
 Gangs do not depend on the master: without one they train on, and their files grow. A command that
 was carried out before is ignored, so the master may repeat any command.
@@ -171,7 +172,7 @@ class Runner:
                 assert_never(command)
 
     def break_off(self, run: Run, error: str, *, no_room: bool) -> None:
-        """End a run one of whose checkpoints cannot be stored.
+        """End a run because one of its checkpoints cannot be stored.
 
         Args:
             run: The run; its gang may have ended already.
@@ -279,7 +280,7 @@ class Runner:
                 processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
             except StartFailed:
                 if lease is not None and lease.has_expired_since(lease_number):
-                    active.lose(Loss.MASTER)  # its end has killed the fork server too
+                    active.lose(Loss.MASTER)  # the watcher has killed the fork server too
                 raise
             if processes is None:
                 gang.not_started()
@@ -290,7 +291,7 @@ class Runner:
             while not gang.is_over:
                 rank_exit = await processes.exits.get()
                 if lease is not None and lease.has_expired_since(lease_number):
-                    active.lose(Loss.MASTER)  # the ranks did not fail, they were killed
+                    active.lose(Loss.MASTER)  # the ranks did not fail, the watcher killed them
                 is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
                 if is_first_failure and await self._exits_too():
                     active.lose(Loss.LEAVING)

@@ -34,7 +34,7 @@ def make_specs(
     written to the store. On several computers these are the same for all attempts (launcher.py).
 
     Args:
-        network: Of a gang on several computers.
+        network: How the ranks reach each other, if the gang is on several computers.
     """
     assert run.sockets is not None
     if run.link is not None and network is not None:

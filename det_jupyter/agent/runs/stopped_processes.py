@@ -1,8 +1,9 @@
 """Reports processes of a run that are stopped (by SIGSTOP or a debugger).
 
 A stopped process keeps its connections, so the other ranks wait for it in their next collective:
-for half an hour in one of gloo or NCCL, for a day in one of the Core API. They cannot see the
-reason. So the agent checks every 10 s, and writes a notice into the journal of the stopped rank.
+for half an hour in a collective of gloo or NCCL, for a day in one of the Core API. They cannot
+find the reason. So the agent checks every 10 s, and writes a notice into the journal of the
+stopped rank.
 """
 
 from __future__ import annotations

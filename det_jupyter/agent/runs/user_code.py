@@ -1,4 +1,4 @@
-"""Which frames of a stack are of the user's code. Pure."""
+"""Tells which frames of a stack are of the user's code. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_users_file(file: str, labels: Collection[str], folders: Iterable[str]) ->
     home often has an environment in it.
 
     Args:
-        file: As a frame names it.
+        file: The file name in the frame.
         labels: The files of the captured code.
         folders: Folders of the user's modules.
     """

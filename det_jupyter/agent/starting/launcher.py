@@ -37,9 +37,10 @@ class Launcher:
         """Start all ranks; return None if the end was ordered before any rank existed.
 
         After a request to fork, the answer is awaited even if the end is ordered meanwhile:
-        otherwise ranks could exist that this agent has no record of. If it is refused, ranks may
-        have existed and used the store. On one computer the others start afresh with another
-        store; on several computers they share the store with ranks that go on, so this raises.
+        otherwise ranks could exist that this agent has no record of. If the request is refused,
+        some ranks may have run already and used the store of the rendezvous. So on one computer
+        new interpreters are started, with another store. On several computers the store is shared
+        with ranks elsewhere that still run, so StartFailed is raised.
 
         Args:
             make_specs: Returns the specs of the ranks, new ones for each attempt.

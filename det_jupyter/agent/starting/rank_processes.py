@@ -29,7 +29,7 @@ class StartFailed(Exception):
 
     Args:
         problem: Why.
-        loss: If that is no failure of the trial: with what its ranks were lost.
+        loss: Why the ranks were lost, if that is not a failure of the trial.
     """
 
     def __init__(self, problem: str, loss: Loss | None = None) -> None:

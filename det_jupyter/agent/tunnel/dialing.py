@@ -24,7 +24,7 @@ from det_jupyter.contract.messages import Cut, GangLink
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import LaunchError
 
-CUT_S = 25.0  # an agent that cannot be reached for so long is cut off
+CUT_S = 25.0  # an agent that cannot be reached for this time is cut off
 _BEGUN_S = 60.0  # within this time the other agent has to begin to start its part
 _ATTEMPT_S = 5.0  # for one connection, its handshake and the answer
 _PAUSES_S = (0.005, 0.5)  # first and longest pause between two attempts
@@ -34,7 +34,7 @@ class Unreached(LaunchError):
     """The computer of another agent of the gang cannot be reached.
 
     Args:
-        cut: Which, from which, and why.
+        cut: Which agent cannot be reached, from which one, and why.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -48,7 +48,7 @@ class Dialer:
 
     Args:
         gang: Its allocation id.
-        link: Of the gang.
+        link: The addresses, certificate and secret of the gang.
         here: The agents of this process.
         cut_s: For how long an agent that does not answer is tried.
     """
@@ -72,7 +72,7 @@ class Dialer:
         return f"{self.link.addresses[group]} port {self.link.ports[group]}"
 
     def cut_from(self, group: int, why: str) -> Cut:
-        """Return that an agent cannot be reached, for this reason."""
+        """Return the Cut that states that an agent cannot be reached, for this reason."""
         return Cut(from_agent=self.here[0], to_agent=self.link.agents[group], why=why)
 
     async def connect(self, group: int, want: Want) -> Connection:
@@ -160,7 +160,7 @@ def connect_problem(error: BaseException) -> str:
 
 
 def _keep_alive(writer: asyncio.StreamWriter) -> None:
-    """Let the system find out that the other computer is gone, and routers keep the connection."""
+    """Turn on TCP keepalive: it detects a lost computer, and routers keep the connection open."""
     sock = writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):

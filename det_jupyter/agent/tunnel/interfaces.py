@@ -16,8 +16,8 @@ _PORT = 9  # of no importance: nothing is sent
 def find_network(link: GangLink, groups: Sequence[int], *, master: str = "") -> GangNetwork:
     """Return the addresses of a gang's computers, and this computer's interface to the others.
 
-    It is that of the link, or else the interface with the route to the chief's computer; on that
-    one, with the route to the first other computer.
+    The interface is the one that the link names, or else the one with the route to the chief's
+    computer; on the chief's computer, the one with the route to the first other computer.
 
     Args:
         groups: The group ranks of this computer's agents.

@@ -103,7 +103,8 @@ class GangListener:
         self._contexts: dict[str, ssl.SSLContext] = {}  # by name, of the gangs that are carried
         self._certificate = ""
         self._gangs: dict[str, CarriedGang] = {}
-        # Strangers may finish the handshake, too. The oldest connections without a request go.
+        # Any program can finish the handshake. Too many connections without a request: the oldest
+        # are closed.
         self._pending: PendingConnections[asyncio.StreamWriter] = PendingConnections(
             lambda writer: writer.transport.abort(), most=_MOST_REQUESTS, head_s=_REQUEST_S
         )

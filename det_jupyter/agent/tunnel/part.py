@@ -53,7 +53,7 @@ from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 
-# When the chief's part has ended, the master has the reason, and ends this part within this time.
+# How long to wait for the master to end this part after the chief's part: it has the reason.
 _ENDED_S = 15.0
 
 

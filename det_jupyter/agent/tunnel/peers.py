@@ -1,4 +1,4 @@
-"""Whether the computers of a gang reach each other: before its ranks start, and while they train.
+"""Checks that the computers of a gang reach each other, before its ranks start and later.
 
 NCCL and gloo connect every two computers at ports of their choice, and wait for minutes or for
 ever if a firewall drops the packets. So each agent connects to a port that another one has just
@@ -120,7 +120,7 @@ async def measure(dialer: Dialer, group: int, num_bytes: int) -> PeerMeasured:
     """Measure the connection to another agent, through the tunnel.
 
     Args:
-        num_bytes: At most so many are sent; 0: the speed is not measured.
+        num_bytes: Largest number of bytes to send; 0: the speed is not measured.
 
     Raises:
         LaunchError, StartFailed: See `Dialer.connect` and `check_ports`.
