@@ -1,4 +1,4 @@
-"""Answers calls of handles that have a wrong argument with the right call."""
+"""Raises errors that contain the right call, for calls of handles with wrong arguments."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _call(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as it is written in a call; of a handle its number."""
+    """Return a value as it is written in a call; for a handle, its number."""
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return f"{{{', '.join(f'{json.dumps(key)}: {_shown(value[key])}' for key in value)}}}"
     if isinstance(value, type | FunctionType):

@@ -142,7 +142,8 @@ class Client:
 
         Args:
             config: Its settings, as in pools.yaml.
-            pool: The pool that gets them, made if it is absent; "": by the pools' patterns.
+            pool: The pool that gets them, created if necessary; "": the patterns of the pools
+                decide.
 
         Raises:
             ConfigError: The settings are not valid.
@@ -156,7 +157,7 @@ class Client:
         return self._get_all(ClusterStatus, "/clusters")
 
     def remove_cluster(self, name: str) -> RemovedCluster:
-        """End a cluster's agents, and connect to it no more. Trials there go on elsewhere."""
+        """End a cluster's agents, and disconnect from it. Trials there continue elsewhere."""
         answer = self.session.delete(f"/clusters/{_quoted(name)}")
         return RemovedCluster.model_validate(answer)
 
@@ -320,7 +321,7 @@ class Client:
         return self._get_all(PoolStatus, "/pools")
 
     def disk_usage(self) -> DiskUsage:
-        """Return the disks that are written to, and what takes the room of the master's."""
+        """Return the disks that are written to, and what uses the space on the master's."""
         return self._get(DiskUsage, "/disks")
 
     def free_room(self) -> FreedRoom:
@@ -328,7 +329,7 @@ class Client:
         return self._again(FreedRoom, "/disks/free")
 
     def room_forecast(self, experiment_id: int) -> RoomForecast:
-        """Return whether an experiment's checkpoints will fit, as far as earlier ones show it."""
+        """Return whether an experiment's checkpoints will fit, judging by an earlier one's."""
         return self._get(RoomForecast, f"/experiments/{experiment_id}/room")
 
     def problems(self) -> list[str]:
@@ -365,24 +366,24 @@ class Client:
         return TemplateView.model_validate(self.session.delete(_template_path(name)))
 
     def alerts(self) -> AlertsView:
-        """Return where alerts go, and the last ones."""
+        """Return the destinations of alerts, and the latest alerts."""
         return self._get(AlertsView, "/alerts")
 
     def test_alerts(
         self, name: str | None = None, experiment_id: int | None = None
     ) -> list[AlertTested]:
-        """Send a test to the destinations; return what became of it.
+        """Send a test alert to the destinations; return the result for each.
 
         Args:
-            name: Only to the destination of this name.
-            experiment_id: To those of an experiment too.
+            name: Send it only to the destination of this name.
+            experiment_id: Send it also to the destinations of this experiment.
         """
         request = TryAlerts(name=name, experiment_id=experiment_id)
         answer = self.session.post("/alerts/test", _body(request))
         return [AlertTested.model_validate(each) for each in answer]
 
     def send_to(self, experiment_id: int, request: SendTo) -> list[TrackerState]:
-        """Send an experiment to trackers; return how far each of them is.
+        """Send an experiment to trackers; return the progress for each of them.
 
         Raises:
             ConfigError: Everything that is wrong with the tracker.
@@ -394,19 +395,19 @@ class Client:
         return [TrackerState.model_validate(each) for each in answer]
 
     def trackers(self, experiment_id: int) -> list[TrackerState]:
-        """Return how far an experiment is sent to each of its trackers."""
+        """Return how much of an experiment was sent to each of its trackers."""
         return self._get_all(TrackerState, f"/experiments/{experiment_id}/trackers")
 
     def tracker_work(self, group: str) -> list[TrackerWork]:
         """Return what the process of a tracker is to send next.
 
         Raises:
-            NotFound: The master has started another one in its place.
+            NotFound: The master has started another process in place of this one.
         """
         return self._get_all(TrackerWork, f"/trackers/work/{group}")
 
     def advance_tracker(self, number: int, progress: TrackerProgress) -> None:
-        """Store how far a tracker is with an experiment, or why it could not be sent."""
+        """Store how much of an experiment was sent to a tracker, or why sending failed."""
         self.session.put(f"/trackers/{number}", _body(progress))
 
     def document(self, name: str, **args: Any) -> FollowedDocument:

@@ -2,9 +2,9 @@
 
     follow ──► document (the whole) ──► patch, patch ...    each is acknowledged once it is used
 
-A lost connection, as at a restart of the master, is opened again, and the document is followed
-with the version that is here: the reader sends what has changed, or the whole. A reader that
-stays silent is ended by its master, which starts another.
+A lost connection, for example at a restart of the master, is opened again. Then the document is
+requested with the version that was received last: the reader sends the changes since, or the whole
+document. If the reader stays silent, the master is requested to replace it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class FollowedDocument:
     """A document of the reader, and its versions.
 
     Args:
-        session: Of the master, whose reader is asked. A master that has ended is looked for again
-            by it.
+        session: The session with the master, which also finds the next master after a restart. The
+            document is requested from that master's reader.
         name: The document.
         args: Its arguments.
 
@@ -77,12 +77,12 @@ class FollowedDocument:
     def versions(self, tick_s: float) -> Generator[Document | None, None, None]:
         """Yield each version once it comes, and None after each `tick_s` without one.
 
-        The next one is asked for when the iteration goes on: one that is slow gets fewer.
+        The next version is requested when the iteration continues, so a slow one gets fewer.
 
         Raises:
             NotFound: There is no such document, or it was deleted.
             ProtocolMismatch: The master is of another version.
-            DetError: It cannot be made.
+            DetError: The reader cannot make the document.
         """
         self._heard_at = time.monotonic()
         while not self._is_closed:
@@ -91,7 +91,7 @@ class FollowedDocument:
                     yield from self._received(socket, tick_s)
             except _LOST as error:
                 logger.debug("%s is followed again: %s", self._name, error)
-                if not isinstance(error, _TIMEOUTS):  # it, or another one, has answered
+                if not isinstance(error, _TIMEOUTS):  # this reader, or another one, has answered
                     self._heard_at = time.monotonic()
             if not self._is_closed:
                 yield None

@@ -146,8 +146,8 @@ class Run:
     def variables(self) -> dict[str, str]:
         """Return the environment variables that the user gives the ranks here.
 
-        Values of variables that are in none of the run's own data, but only in a blob of this
-        computer, are missing.
+        Variables that the configuration only names are included on a remote agent. Elsewhere they
+        are left out: their values are in a blob, which the ranks read.
         """
         lines = variable_lines(self.plan.config, self.plan.slots[self.ranks[0]].kind)
         return variables_in(lines, self.environment or {})

@@ -52,9 +52,10 @@ from det_jupyter.view.model.status_looks import VERBS
 logger = logging.getLogger(__name__)
 
 Question = Mapping[str, Any]
-Answerer = Callable[[Client, int, Question], Wire | None]  # None: carried out
+Answerer = Callable[[Client, int, Question], Wire | None]  # None: there is nothing to answer
 
-QUEUE_FRONT = 8  # waiting trials of each pool, and of the experiment, whose remedies exist
+# Number of waiting trials, of each pool and of the experiment, that remedies are made for
+QUEUE_FRONT = 8
 _MAX_CHECKPOINTS = 500
 # Jupyter drops messages of more than 1 MB a second.
 _MAX_LOGS = 300_000  # characters
@@ -273,7 +274,7 @@ def answer(
 
 
 def carry_out_command(client: Client, experiment_id: int, command: str) -> None:
-    """Carry out a button: a verb, the end of ranks that do not leave, or a remedy by its id.
+    """Carry out a button's command: a verb, the end of ranks that do not leave, or a remedy.
 
     Raises:
         Conflict: The remedy is not offered any more.

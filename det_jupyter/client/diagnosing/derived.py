@@ -21,7 +21,7 @@ _LAUNCHERS = ("det_jupyter.launch.", "determined.launch.")
 
 
 class TemporaryExperiment(Protocol):
-    """What these functions need of a handle on an experiment."""
+    """The part of a handle on an experiment that the functions here need."""
 
     id: int
 
@@ -42,8 +42,8 @@ class TemporaryExperiment(Protocol):
 def check_class(view: ExperimentView, verb: str, why: str) -> None:
     """Raise a ConfigError unless the entrypoint is a PyTorchTrial class, or may be one.
 
-    Functions and commands have training loops of their own. An imported name passes, also after a
-    launcher's --trial: whether it is a class is only found out in the ranks.
+    Functions and commands have training loops of their own. An imported name is accepted, also
+    after a launcher's --trial: only the ranks find out whether it is a class.
 
     Args:
         verb: The method that needs a class.

@@ -27,7 +27,7 @@ from det_jupyter.view import ViewState, WaitingNews
 
 _GROUP = "rehearsal"  # group of the metrics that a run reports
 _LEAST_TIMED_S = 1.0  # the ranks flush their timings about twice a second
-_TRIES = 3  # runs of a recipe that more urgent work preempts
+_TRIES = 3  # most runs of a recipe, if more urgent work preempts them
 
 
 class DiagnosisRuns:

@@ -2,8 +2,8 @@
 
 The experiment's own code and configuration are submitted twice with the same seed: once
 uninterrupted ("straight"), once with interruptions at given batches. The two last checkpoints are
-compared bit by bit in a process of the ranks' interpreter: handles import no torch. So is every
-number that the two have reported.
+compared bit by bit in a process of the ranks' interpreter: handles import no torch. Every number
+that the two have reported is compared, too.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _find_missing_agents(view: ExperimentView, machines: int, pools: Sequence[Po
     )
     if any(size >= slots for size in sizes):
         can_run = sum(size >= slots for size in sizes) >= machines
-    else:  # on several at once: it leaves that of rank 0
+    else:  # on several agents at once: each interruption excludes the one of rank 0
         can_run = sum(sizes[machines - 1 :]) >= slots
     if can_run:
         return ""
@@ -306,7 +306,7 @@ def compare_curves(
 
 
 def _at(values: Mapping[int, float | None], step: int) -> str:
-    """Return a value as it can be compared: JSON has none for NaN."""
+    """Return the value of a step as text, which can be compared also if it is NaN."""
     return repr(values[step]) if step in values else "nothing"
 
 
@@ -337,7 +337,7 @@ class Verification:
         differences: Name and problem of each, in the checkpoint's order; then those of metrics.
         unsaved: Notices on what changes while the trial trains and is in no checkpoint.
         straight_id, interrupted_id: The experiments, which are deleted if nothing differs.
-        agents: That of rank 0 in each run of the interrupted one.
+        agents: The agent of rank 0 in each run of the interrupted experiment.
     """
 
     interruptions: tuple[tuple[str, int], ...]

@@ -47,8 +47,8 @@ def follow_until(
 ) -> None:
     """Block until an experiment has ended, or `timeout` seconds have passed.
 
-    Views are a moment old: a first one may be of before it was activated or continued. So the
-    master is asked whether it is over.
+    A view is a moment old: the first one may show the state before the experiment was activated or
+    continued. So the master is queried, too, before this returns.
 
     Args:
         or_paused: Whether to return also when it is paused, so that its slots are free.
@@ -74,7 +74,7 @@ def follow_until(
 
 
 def _is_over(client: Client, experiment_id: int, *, or_paused: bool) -> bool:
-    """Ask the master."""
+    """Return whether the master has the experiment as ended."""
     try:
         state = client.experiment(experiment_id).state
     except MasterUnreachable:
@@ -128,7 +128,7 @@ def pause_and_wait(
 def _rank_failed(view: ExperimentView) -> RankFailed:
     failures = [trial.failure for trial in view.trials if trial.failure is not None]
     first = failures[0] if failures else None
-    # A traceback contains the place.
+    # A traceback contains the place of the error.
     place = f" (at {first.where})" if first and first.where and not first.traceback else ""
     return RankFailed(
         f"{view.message}{place}",

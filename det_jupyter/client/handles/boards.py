@@ -40,7 +40,9 @@ _starting: dict[int, threading.Lock] = {}  # by experiment
 
 
 def board_of(experiment_id: int) -> Board:
-    """Return the TensorBoard of an experiment that runs here; start one that ends with us.
+    """Return the running TensorBoard of an experiment; start one if none runs.
+
+    It ends with this process.
 
     Raises:
         DetError: The package tensorboard is not installed, or it does not serve.
@@ -67,7 +69,8 @@ def start_board(
         experiments, trials: Ids of what it shows; one of them is empty.
         logdir: Where its files go; by default a folder that is removed with it.
         port: Of its page; by default a free one.
-        parent: This process's id, if it ends with it; else it runs until it is killed.
+        parent: Id of this process, if the TensorBoard ends with it; else it runs until it is
+            killed.
 
     Raises:
         DetError: It has exited, or does not serve in time; with the end of its log.

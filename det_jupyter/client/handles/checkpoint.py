@@ -116,7 +116,7 @@ class Checkpoint:
 
     @contextmanager
     def _reading(self, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
-        """Yield a folder with its files (those that `takes`); see CheckpointStorage.reading."""
+        """Yield a folder with the files that `takes` selects; see CheckpointStorage.reading."""
         if self.view.state == "DELETED":
             raise CheckpointError(
                 f"checkpoint {self.uuid} is deleted, on request or by the policy of experiment "
@@ -137,7 +137,7 @@ class Checkpoint:
 
 @explains_arguments
 def load_checkpoint(path: str | Path, **kwargs: Any) -> Any:
-    """Return the trained model of the library that has trained; of a `PyTorchTrial`, the trial.
+    """Return the trained model, as an object of its library; for a `PyTorchTrial`, the trial.
 
     The class is loaded from the code captured at submission, a copy of which the checkpoint
     contains, so it need not be defined here. Only load what you trust: that code is run. Neither a

@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def hyperparameters(self) -> dict[str, list[Any]]:
-        """The hyperparameters that differ, by dotted key; of a search, its best trial's."""
+        """The hyperparameters that differ, by dotted key; for a search, its best trial's."""
         return hyperparameters(self._compared)
 
     @property
@@ -215,7 +215,7 @@ def numbers_to_compare(
         own: Numbers that are compared with the given ones.
 
     Raises:
-        UsageError: One is a list: the message has the call with what is in all of them.
+        UsageError: One is a list; the message has the call with the elements as arguments.
     """
     numbers: list[Any] = []
     for each in given:

@@ -139,7 +139,7 @@ class Experiment:
         """Return the trial with the best value of the searcher's metric.
 
         Raises:
-            NotFound: None has reported it yet.
+            NotFound: No trial has reported it yet.
         """
         view = self.view
         best = next(iter(ranked(view)), None)
@@ -164,7 +164,7 @@ class Experiment:
 
     @property
     def verdict(self) -> ShownVerdict:
-        """What limits its trial's training; of a search, the best trial's that has a verdict.
+        """What limits its trial's training; for a search, that of the best trial with a verdict.
 
         Raises:
             NotFound: It has no trial yet.

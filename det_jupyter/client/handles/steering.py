@@ -1,4 +1,4 @@
-"""Changes of an experiment that take more than one request, or a request that is put together."""
+"""Changes of an experiment that need several requests, or a request made of several arguments."""
 
 from __future__ import annotations
 

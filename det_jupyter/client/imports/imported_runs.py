@@ -7,8 +7,7 @@
 
 TensorBoard's `add_hparams` makes a folder within that of its run, named by the time, which has the
 hyperparameters: they are those of the run. Two event files of a run are read in the order of their
-names, which begin with the time; a writer that begins anew from a step takes back what was after
-it.
+names, which begin with the time; a writer that restarts from a step discards the values after it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class ImportedRun:
 
     Args:
         name: Its name there, which no other run of the set has.
-        notices: What a reader of its metrics should have in mind.
+        notices: Remarks on its metrics, for users.
     """
 
     name: str
@@ -75,8 +74,8 @@ class RunSet:
 
     Args:
         name: Of the experiment.
-        source: Where they are, for readers.
-        identity: The same for another import of the same set.
+        source: Where they are, as text for users.
+        identity: A key that is equal for each import of the same set.
         remarks: What was not read.
     """
 
@@ -111,7 +110,7 @@ def find_runs(given: str) -> list[RunSet]:
                                f"{_EVENTS!r}, an SQLite file of MLflow, or a folder"])  # fmt: skip
     elif _is_file_store(path):
         if irregular := _irregular_files(path):
-            # MLflow would wait for what a pipe never gets, or read what has no end.
+            # MLflow would wait for ever for the content of a pipe, or read a device without end.
             raise ConfigError([f"{each}: it is no regular file; move it away and import again"
                                for each in irregular])  # fmt: skip
         return _of_mlflow(path.as_uri(), str(path))
@@ -237,10 +236,10 @@ def _of_mlflow(uri: str, source: str) -> list[RunSet]:
 
 
 def _check_credentials(uri: str, source: str) -> None:
-    """Check that MLflow's library sends no credentials that can be read on the way.
+    """Check that MLflow's library sends no credentials over an unencrypted connection.
 
     Raises:
-        DetError: It would: those of the URI, or of variables or a file that it reads.
+        DetError: It would send those of the URI, of variables, or of a file that it reads.
     """
     if not is_in_the_clear(uri):
         return
@@ -257,7 +256,7 @@ def _check_credentials(uri: str, source: str) -> None:
 def _mlflow_variables(uri: str) -> Iterator[None]:
     """Within the block, set variables of MLflow that the user has not set.
 
-    Its library looks for passwords in .netrc, too: not for a URI that is in the clear.
+    Its library also looks for passwords in .netrc; that is prevented for an unencrypted URI.
     """
     before = {name: os.environ.get(name) for name in (*_VARIABLES, "NETRC")}
     hidden = {"NETRC": os.devnull} if is_in_the_clear(uri) else {}

@@ -177,7 +177,7 @@ def _trial(run: ImportedRun, records: Sequence[MetricsReported], metric: str) ->
 
 
 def _plain(value: Any) -> Any:
-    """Return a hyperparameter as JSON can hold it."""
+    """Return a hyperparameter as a value of JSON."""
     return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 

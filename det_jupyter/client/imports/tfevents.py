@@ -4,9 +4,9 @@ A file is a sequence of records, and a record is an Event (a protocol buffer) in
 
     uint64 length, uint32 masked CRC-32C of it, the bytes, uint32 masked CRC-32C of them
 
-TensorBoard's own loader ends at a damaged record without a word, opens the file by its name again
-and again, and reads a record of any length into memory. So the frames are read here, and the
-package has the checksum and the protocol buffers.
+TensorBoard's own loader ends at a damaged record without an error, opens the file by its name
+again and again, and reads a record of any length into memory. So the frames are read here; the
+checksum and the protocol buffers are those of the package.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class EventFile:
     """What was read of an event file.
 
     Args:
-        scalars: In the order of the file, without those that its writer has taken back.
+        scalars: In the order of the file, without those that its writer has discarded.
         hparams: Hyperparameters by name.
         num_events: How many events were read.
-        restarts_at: The step from which on its writer has taken back what was written before;
-            None: it has not.
+        restarts_at: The step from which on its writer has discarded earlier values, by a restart;
+            None: there was no restart.
         problem: Why not all of it was read; "": it was.
     """
 
@@ -108,7 +108,7 @@ def read_event_file(path: Path) -> EventFile:
 def _record(file: BinaryIO, left: int) -> tuple[int, bytes | None]:
     """Return the length of the next record of a file that has so many bytes left, and the record.
 
-    One that is too long is passed over: None.
+    A record that is too long is skipped, and None is returned for it.
 
     Raises:
         ValueError: It is not whole, or damaged.

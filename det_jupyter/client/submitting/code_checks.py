@@ -1,6 +1,6 @@
 """Checks, without importing it, that the code which an entrypoint names exists and parses.
 
-Checked are the files that would be sent: those of the context directory.
+It checks the files that would be sent: those of the context directory.
 """
 
 from __future__ import annotations

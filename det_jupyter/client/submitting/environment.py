@@ -1,12 +1,14 @@
-"""What a trial gets of the process that submits it: its umask, and variables without a value.
+"""Captures what a trial gets from the process that submits it: the umask, and variables.
+
+These are the variables that the configuration names without a value:
 
     environment: {environment_variables: [HF_TOKEN]}
     alerts: [{slack: "${SLACK_WEBHOOK}"}]
     trackers: [{type: mlflow, tracking_uri: "${MLFLOW_TRACKING_URI}"}]
 
-Their values are in no configuration, view, log or checkpoint: only in a blob of the data folder,
-those of `det e sync` in the database, both of which only their owner can read, and in the ranks:
-there, only those of environment_variables.
+Their values are in no configuration, view, log or checkpoint. They are stored in a blob of the
+data folder (for `det e sync`, in the database), which only its owner can read. Ranks get only
+those of environment_variables.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def prepare(
         is_quiet: Send no notification when it ends.
 
     Raises:
-        ConfigError: Everything that is wrong with text, template, configuration, context and
-            code, those of the text with their lines.
+        ConfigError: All problems of text, template, configuration, context and code; those of the
+            text have their lines.
     """
     folder = _folder(context)
     draft = read_draft(client, text, template, changes, checkpoint_storage)

@@ -1,13 +1,14 @@
 """The changes from one version of a document to the next, as a JSON Patch (RFC 6902).
 
-A document is an object of JSON whose numbers are finite. Parts that are the same objects as before
-are not looked into.
+A document is an object of JSON whose numbers are finite. Parts that are the same Python objects as
+before are not compared.
 
     >>> changes({"loss": [0.5]}, {"loss": [0.5, 0.4]})
     [{'op': 'add', 'path': '/loss/-', 'value': 0.4}]
 
-jsonpatch applies them, and labextension/src/model/documents.ts in pages. What jsonpatch has to
-make them compares numbers of a list one by one ([m] 52 ms for 8 curves of 500 points, here 0.4).
+Patches are applied by the package jsonpatch, and in pages by labextension/src/model/documents.ts.
+They are made here, because jsonpatch compares the numbers of a list one by one ([m] 52 ms for 8
+curves of 500 points, here 0.4 ms).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pydantic import BaseModel
 
 Document = dict[str, Any]
 
-_MOST_ADDED = 32  # to the end of a list; it is sent whole with more
+_MOST_ADDED = 32  # elements added to the end of a list; with more, the list is sent whole
 _SHORT = 2000  # characters of operations: to compare them with a whole list would cost more
 _CONTAINERS = frozenset((dict, list))
 

@@ -58,10 +58,10 @@ class BlobStore:
 
     @contextmanager
     def receiving(self, digest: str) -> Iterator[Callable[[bytes], object]]:
-        """Give a function that takes the blob's bytes, part by part; store them at the end.
+        """Yield a function that receives the blob's bytes, part by part; store the blob at the end.
 
-        The function writes them to the disk now and then, so the end takes no longer for a large
-        blob than for a small one.
+        The function syncs the bytes to the disk at intervals, so that the end takes no longer for
+        a large blob than for a small one.
 
         Raises:
             DetError: They are not the bytes of this blob; nothing is stored.
@@ -113,7 +113,7 @@ class BlobStore:
 
 @contextmanager
 def _written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write; it gets its name when the block ends without an error."""
+    """Yield a file to write; it gets its name when the block ends without an error."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     try:

@@ -22,7 +22,7 @@ def since_boot() -> float:
 def booted_at(
     wall: Callable[[], float] = time.time, steady: Callable[[], float] = since_boot
 ) -> float | None:
-    """Return when the system booted, in UTC seconds of its clock: it changes when that is set.
+    """Return when the system booted, in UTC seconds; the value changes if the clock is set.
 
     Args:
         wall: Returns the system clock, in seconds.

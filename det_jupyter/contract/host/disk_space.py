@@ -5,7 +5,8 @@
     master      has also its reserve, half a floor (master/service/committing/reserve.py)
 
 Ranks stop writing while less than a floor is free, so that the master can store what they have
-written, and what users request. The distance to 1.5 floor keeps them from starting and stopping.
+written, and what users request. Because of the distance to 1.5 floor they do not alternate between
+waiting and writing.
 A quota that the file system does not show is only noticed by the error of a write.
 
 Standard library only, as ranks and launchers use it.

@@ -1,9 +1,10 @@
-"""What master and agent keep of the process that starts them: nothing that belonged to it alone.
+"""Resets what master and agent inherit from the process that starts them, such as limits.
 
-They serve all notebooks of a user, and whichever comes first starts them. `start_clean` is the
-first call of both.
+They serve all notebooks of a user, and the first notebook or command that needs them starts them.
+So they keep nothing that was meant for that process alone. `start_clean` is the first call of
+both.
 
-    of the starter                 master and agent                     `det agent run`
+    inherited                      master and agent                     `det agent run`
     CPU affinity                   all cores of their control group     kept: these it offers
     nice value, scheduling class,  0 and the usual, where allowed       kept
       out-of-memory score
@@ -19,9 +20,9 @@ first call of both.
       how Python runs
     other variables                kept: they say where things are      the same
 
-A job of Slurm whose cores no control group bounds does it by the affinity, so that stays in a job.
-A trial gets the umask of the process that submits it, and the variables that its configuration
-names. What cannot be undone is in `find_remains`, for the agent's slots.
+Slurm limits the cores of a job by the affinity if it uses no control groups, so in a job the
+affinity is kept. A trial gets the umask of the process that submits it, and the variables that its
+configuration names. `find_remains` returns what could not be reset; the agent reports it.
 
 Standard library only, as the master imports it before it takes its lock.
 """
@@ -41,9 +42,10 @@ from det_jupyter.contract.host import paths
 
 JOB_CORES_VARIABLE = "SLURM_CPUS_ON_NODE"  # stays: no library takes it for a job's task
 UMASK = 0o022
-_MOST_CORES = 8192  # the kernel passes over those that the computer does not have
+_MOST_CORES = 8192  # the kernel ignores those that the computer does not have
 
-# By these a library takes a process for a task of a launcher or job, and waits for the others.
+# Variables by which a library takes a process for a task of a launcher or job, and then waits for
+# the other tasks.
 _OF_LAUNCHERS = (
     "ACCELERATE_", "ALPS_APP_", "COBALT_", "CROSS_", "FLUX_", "FSDP_", "GROUP_RANK",
     "GROUP_WORLD_SIZE", "HOROVOD_", "HYDI_", "HYDRA_", "JAX_COORDINATOR_ADDRESS",
@@ -72,7 +74,7 @@ _OF_PYTHON = (
     "PYTHONHASHSEED", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONMALLOCSTATS", "PYTHONOPTIMIZE",
     "PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC", "PYTHONVERBOSE", "PYTHONWARNINGS",
 )  # fmt: skip
-# The notebook, kernel or run of a tracker that it was.
+# The notebook, kernel or tracker run that the process belonged to.
 _OF_ONE_RUN = (
     "CLEARML_PROC_MASTER_ID", "CLEARML_TASK_ID", "COMET_EXPERIMENT_KEY", "JPY_",
     "MLFLOW_NESTED_RUN", "MLFLOW_PARENT_RUN_ID", "MLFLOW_RUN_ID", "MLFLOW_RUN_NAME", "MPLBACKEND",
@@ -86,7 +88,7 @@ _AGAIN = (
     "; `python -m det_jupyter.master stop --everything`, and start it from a shell that is not "
     "limited so"
 )
-_FEW = 4096  # files or processes, which training may need
+_FEW = 4096  # files or processes; training may need this many
 _SCORE = "/proc/{}/oom_score_adj"
 _MUCH = 300  # of 1000; desktops give programs up to 200
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
@@ -94,7 +96,7 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """A limit that training can reach, with its name for the kernel, readers and shells."""
+    """A limit that training can reach, with its names in the kernel, messages and `ulimit`."""
 
     kind: int
     kernels: str
@@ -129,8 +131,8 @@ def start_clean(*, keeps_share: bool = False) -> None:
     To be called before any thread is started.
 
     Args:
-        keeps_share: Whether to keep cores, priority and signals: of an agent that a user starts
-            by hand or in a job, they are what it was given.
+        keeps_share: Whether to keep cores, priority and signals: to an agent that a user starts by
+            hand or in a job, they were given on purpose.
     """
     _open_streams()
     os.umask(UMASK)
@@ -179,7 +181,7 @@ def find_remains() -> list[str]:
 
 
 def _open_streams() -> None:
-    """Open those that are closed: the next files would have their numbers, which forks keep."""
+    """Open closed standard streams: other files must not get their numbers, which forks keep."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -204,7 +206,7 @@ def _use_usual_priority() -> None:
 
 
 def _out_of_memory_score(pid: str) -> int:
-    """Return by how much, of 1000, a process is likelier to be ended where memory runs out."""
+    """Return the `oom_score_adj` of a process: at most 1000, which is killed first."""
     return int(next(iter(_lines(_SCORE.format(pid))), "0"))
 
 
@@ -266,7 +268,7 @@ def _limit_remains() -> Iterator[str]:
 def _highest_limits() -> dict[str, int]:
     """Return the highest hard limits of this user's processes, by the kernel's words.
 
-    They are those that a login gives."""
+    These are the limits that a login gives."""
     found: dict[str, int] = {}
     for pid in _own_pids():
         limits = _limits_of(pid)

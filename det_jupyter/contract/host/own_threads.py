@@ -1,4 +1,4 @@
-"""Threads in a process of the user's: ours are marked; what another executes can be looked at."""
+"""Marks the threads of this package in a rank, and reads the frames of any thread."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _looking = threading.Lock()
 
 
 def start_own(thread: threading.Thread) -> None:
-    """Start a daemon thread of a rank that is no thread of the user's.
+    """Start a daemon thread of this package in a rank.
 
-    It is marked as ipykernel marks those that debuggers leave alone.
+    It has the mark by which ipykernel tells debuggers to ignore a thread.
     """
     thread.daemon = True
     setattr(thread, _IS_OWN, True)

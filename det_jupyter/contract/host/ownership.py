@@ -75,7 +75,7 @@ def _state(folder: Path) -> tuple[int, ...]:
 
 
 def find_problem_above(folder: Path) -> str:
-    """Return how another user could replace the folder; "" if none can. It need not exist."""
+    """Return how another user could replace the folder, which need not exist; "" if none can."""
     trusted = {0, os.geteuid()}
     with suppress(OSError):  # some services have no home
         trusted.add(_home().stat().st_uid)

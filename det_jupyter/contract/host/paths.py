@@ -125,7 +125,7 @@ def pools_file() -> Path:
 
 
 def alerts_file() -> Path:
-    """Return the file in which the user says where alerts of all experiments go."""
+    """Return the file in which the user lists the destinations of all experiments' alerts."""
     return data_dir() / ALERTS_FILE
 
 

@@ -156,7 +156,7 @@ def exit_status_of(pid: int) -> int | None:
 
 
 def rename_own(name: str) -> None:
-    """Have this process, a fork, seen under another name than its parent's: Linux only.
+    """Give this forked process another name than its parent's in process lists. Linux only.
 
     The name replaces all arguments after the interpreter's, by which our programs are found
     (`run_processes.py`). `top` shows its last part.

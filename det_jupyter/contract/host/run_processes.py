@@ -1,7 +1,8 @@
 """Finds the processes of a run or of a home, whatever their parents and process groups are by now.
 
     master, agent, fork server,
-    TensorBoard                           what they run, and their working folder: the home's data
+    TensorBoard                           their command line, and their working folder: the data
+                                          folder
     a program that was started            its environment has the run's folder (RUN_VARIABLE)
     a fork of a rank, without exec        it has mapped the rank's control page
 
@@ -101,8 +102,8 @@ def kill_until_gone(
 def programs_of(data: Path) -> list[tuple[str, Process]]:
     """Return masters, then agents, then fork servers of a folder of data, each with its name.
 
-    They are found even if the folder was removed, with the locks that they hold, and was made
-    anew since: their working folder was the one of this path.
+    They are found even if the folder was removed, with its lock files, and created again: the path
+    of their working folder is compared.
     """
     return _running_in(data, _PROGRAMS)
 

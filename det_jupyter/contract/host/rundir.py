@@ -37,8 +37,9 @@ from pathlib import Path
 
 from det_jupyter.contract.host.paths import private_opener
 
-# By these a process finds its run, even if a script or a launcher has started it: the run's
-# folder, the data folder, and how the ranks find each other (`store` and `secret` of GangSpec).
+# Variables by which a process finds its run, even if a script or a launcher has started it: the
+# run's folder, the data folder, and how the ranks find each other (`store` and `secret` of
+# GangSpec).
 RUN_VARIABLE = "DET_JUPYTER_RUN_DIR"
 DATA_VARIABLE = "DET_JUPYTER_DATA_DIR"
 STORE_VARIABLE = "DET_JUPYTER_STORE"

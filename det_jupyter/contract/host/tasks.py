@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run them side by side; if one raises, cancel the others, and raise its error."""
+    """Run coroutines concurrently; if one raises, cancel the others, and raise its error."""
     try:
         async with asyncio.TaskGroup() as group:
             for coroutine in coroutines:
@@ -55,7 +55,7 @@ class BlockingCalls(Generic[Key, Result]):
         """Make the calls that do not run yet; return the results that came within `limit_s`.
 
         Raises:
-            Exception: As the first of the calls that raised.
+            Exception: That of the first call that raised.
         """
         for key, call in calls.items():
             if key not in self._running:

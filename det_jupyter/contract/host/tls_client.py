@@ -1,4 +1,4 @@
-"""TLS to a program with a self-signed certificate that is given: the master, or another agent."""
+"""TLS connections to a program whose self-signed certificate is known: the master, or an agent."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class TlsListener(socket.socket):
         return connection, address
 
     def note_handshake(self, transport: BaseTransport) -> None:
-        """Count a connection no more: its handshake is over."""
+        """Stop counting a connection as pending: its handshake is over."""
         self._forget(transport.get_extra_info("socket").fileno())
 
     def _forget(self, file: int) -> None:

@@ -17,7 +17,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def find_difference(agent_id: str, theirs: Mapping[str, str]) -> str:
-    """Return why an agent's environment cannot run what is captured here, and what to do.
+    """Return why an agent's environment cannot run code captured here, and what to do.
 
     Pickled code needs the same minor version of Python. torch has to be of the same version,
     whichever devices it was built for: `2.13.0+cpu` and `2.13.0+cu130` are.

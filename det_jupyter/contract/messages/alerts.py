@@ -1,4 +1,4 @@
-"""Alerts: what is sent, where it goes, and what has become of it."""
+"""Messages about alerts: their content, their destinations, and the results of sending."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from det_jupyter.errors import Problem
 
 
 class AlertNews(Wire):
-    """What has happened, as a webhook or a command gets it; `id` is the same in repetitions."""
+    """An alert, as a webhook or a command gets it; a repeated delivery has the same `id`."""
 
     id: str
     event: AlertKind
     is_test: bool = False
     at: float  # UTC seconds
     title: str  # in a line: which experiment, and what
-    text: str  # what has happened, as a sentence; "": the title says it
+    text: str  # what has happened, as a sentence; "": the title is enough
     experiment_id: int
     name: str  # of the experiment
     state: str
@@ -31,7 +31,7 @@ class AlertNews(Wire):
 
 
 class AlertDestination(Wire):
-    """Where alerts go. Its address is shown without what is secret."""
+    """A destination of alerts. Its address is shown without secrets."""
 
     name: str
     way: str  # slack, ntfy, webhook, command
@@ -56,7 +56,7 @@ class AlertDelivery(Wire):
 
 
 class AlertsView(Wire):
-    """Where alerts go, and the last ones."""
+    """The destinations of alerts, and the latest deliveries."""
 
     file: str  # the user's alerts.yaml
     problems: list[Problem]  # of that file
@@ -72,7 +72,7 @@ class TryAlerts(Wire):
 
 
 class AlertTested(Wire):
-    """What became of a test."""
+    """The result of a test at one destination."""
 
     destination: str
     problem: str  # "": it was sent

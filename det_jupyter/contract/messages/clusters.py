@@ -25,14 +25,14 @@ class StartHost(Wire):
 
 
 class EndHost(Wire):
-    """End the agent on a node in order, and release what it holds of the cluster."""
+    """End the agent on a node gracefully, and release its resources in the cluster."""
 
     kind: Literal["end_host"] = "end_host"
     node_id: str
 
 
 class AskForNodes(Wire):
-    """Ask the cluster for so many nodes more, of this size at least; 0 withdraws it."""
+    """Request this number of additional nodes, of at least this size; 0 withdraws the request."""
 
     kind: Literal["ask_for_nodes"] = "ask_for_nodes"
     num: Count
@@ -41,7 +41,7 @@ class AskForNodes(Wire):
 
 
 class EndBridge(Wire):
-    """End all agents in order, then exit."""
+    """End all agents gracefully, then exit."""
 
     kind: Literal["end_bridge"] = "end_bridge"
 
@@ -66,7 +66,7 @@ class ClusterNode(Wire):
 
 
 class BridgeReport(Wire):
-    """All nodes of a cluster, as they are; sent every second, and when something changes."""
+    """The present state of all nodes of a cluster; sent every second, and after each change."""
 
     nodes: list[ClusterNode] = []
     num_asked: Count = 0  # nodes that the cluster has been asked for
@@ -102,4 +102,4 @@ class RemovedCluster(Wire):
 
     num_agents: int
     trial_ids: list[int]  # the trials that run on them
-    problem: str = ""  # why the agents cannot be ended in order
+    problem: str = ""  # why the agents cannot be ended gracefully

@@ -43,7 +43,7 @@ class Curve(Wire):
     def put(self, step: int, value: float | None, at: float) -> None:
         """Add a point, or replace the one that the curve has at this step.
 
-        Any other step before the last one is left out: it was thinned out.
+        A point at any other step before the last one is dropped: the curve was thinned there.
         """
         if not self.steps or step > self.steps[-1]:
             self.steps.append(step)
@@ -164,8 +164,9 @@ def landmarks(
     Args:
         values: Of the curve.
         limit: At least 5.
-        steps: Where the stretches are to be equal in steps; else they are equal in points.
-        extremes_of: What a stretch keeps; for values in another form than a list.
+        steps: The steps of the points, for stretches of equal numbers of steps; else the stretches
+            have equal numbers of points.
+        extremes_of: Returns the indices that a stretch keeps; needed if `values` is no list.
     """
     if len(values) <= limit:
         return range(len(values))

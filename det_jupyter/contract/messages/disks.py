@@ -149,7 +149,7 @@ UseKind = Literal[
 
 
 class DiskUse(Wire):
-    """What a kind of our files takes, and how much of it can be freed without loss."""
+    """The disk space that one kind of our files uses, and how much can be freed without loss."""
 
     kind: UseKind
     folder: str
@@ -161,7 +161,7 @@ class DiskUse(Wire):
 
 
 class DiskUsage(Wire):
-    """What takes the room of the master's disks: largest first."""
+    """The disks that are written to, and what uses the space on the master's, largest first."""
 
     disks: list[DiskStatus]
     uses: list[DiskUse]

@@ -166,7 +166,7 @@ class StoredFiles(Wire):
     """An agent's files of a checkpoint, by their paths in it, with sizes in bytes."""
 
     files: dict[str, Count]
-    share: Count = 0  # which agent's they are
+    share: Count = 0  # index of the agent among those with files of it
     num_shares: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1  # agents with files of it
 
 

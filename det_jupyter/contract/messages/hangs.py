@@ -1,4 +1,4 @@
-"""Ranks that do not move, and the hang of a gang that they are: data, and its one sentence."""
+"""Reports on ranks that make no progress and on gangs that hang: as data, and as a sentence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HangReport(Wire):
         return [rank for rank in self.ranks if rank.kind != "waits"]
 
     def sentence(self, now: float | None = None) -> str:
-        """Return which ranks do not move, where they are, and who waits for them.
+        """Return which ranks do not move, where they are, and which ranks wait for them.
 
         Args:
             now: UTC seconds, for "for 14 s"; None: the sentence says "since 15:40:12".
@@ -125,7 +125,7 @@ def _position(rank: RankStall) -> str:
 
 
 def stopped_text(pid: int) -> str:
-    """Return what is said of a process that does not run, as a predicate."""
+    """Return that a process is stopped, as a predicate, with what continues it."""
     return f"stopped by a signal or a debugger (`kill -CONT {pid}` lets it continue)"
 
 

@@ -1,4 +1,4 @@
-"""A gang that leaves: which ranks it waits for, and what happens when."""
+"""The state of a gang that was asked to leave: which ranks it waits for, and what follows."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Leaving(Wire):
         experiment_id: The trial's experiment.
         then: What the trial does when they have left.
         asked_at: When they were asked; None: they are being killed.
-        unreached: Why neither has reached them, as an agent of them is not connected, and what
-            happens then; "": it has.
+        unreached: Why neither the request nor the kill has reached them (an agent is not
+            connected), and what follows; "": it has reached them.
         killed_at: When they are killed if they have not left.
         num_slots: Number of slots that they hold.
         num_ranks: Number of ranks.
         num_trials: Number of trials of the experiment.
         preempted_by: The experiment that gets the slots, if there is one.
-        behind: The ranks that have come least far: the others wait for them. (): not known.
+        behind: The ranks with the least progress: the others wait for them. (): not known.
         batch: The batch that these are in; None: they have begun none.
-        since: How long that has been so.
+        since: Since when they have been there.
         checked_at: When the trial's code last checked for requests; None: not in this run.
         saving_since: Since when they have been saving their state; None: they are not.
         hang: Why it makes no progress, if it hangs.

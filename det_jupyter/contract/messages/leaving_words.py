@@ -20,7 +20,7 @@ _UNHEEDED_S = 5.0  # a request that was not read for longer may never be
 
 
 def leaving_sentence(leaving: Leaving, now: float, zone: tzinfo | None = None) -> str:
-    """Return what a gang that leaves is doing, whom it waits for, and what happens when.
+    """Return what a gang that leaves is doing, which ranks it waits for, and what follows.
 
     Args:
         leaving: The gang.
@@ -92,7 +92,8 @@ def _behind(leaving: Leaving) -> str:
 def end_now(leaving: Leaving) -> list[Remedy]:
     """Return the remedy that ends the ranks at once, with what is lost by it, if there is one.
 
-    A pause ends the ranks of all trials: one of several that makes room is left to its deadline.
+    The remedy would end the ranks of all trials of the experiment. So there is none if only one of
+    several trials is preempted: its ranks are killed at their deadline.
     """
     if leaving.asked_at is None or leaving.unreached or leaving.then == "rests":
         return []

@@ -24,11 +24,11 @@ same as before: a restarted reader has a new one. At most `MOST_UNACKED` version
 are unacknowledged; later ones are merged until an `ack` arrives, so a slow page gets fewer
 patches, and never outdated ones.
 
-Jupyter Server relays the frames, and says what a reader cannot: a frame `master` when the state of
-the master has changed. The reader is the master's, so without a master there is none. Then the
-server greets a page itself, with an empty `instance`; it answers pings, and questions with an
-error. Other frames it drops: when there is a reader, its `hello` comes in the same socket, and a
-page follows its documents again.
+Jupyter Server relays the frames, and sends a frame `master` when the state of the master has
+changed. The reader is a process of the master, so without a master there is none. Then the server
+sends the `hello` itself, with an empty `instance`; it answers pings, answers questions with an
+error, and drops other frames. When there is a reader again, its `hello` comes in the same socket,
+and a page follows its documents again.
 
 A frame with long lists of numbers is binary, and contains them as float64 columns. Other frames
 are text (contract/documents/codec.py; tests/fixtures/frames.json has frames of both kinds):

@@ -1,7 +1,7 @@
 """Messages by which programs on the master's computer reach kernels of ranks on other computers.
 
-An agent sends a RankKernel when the kernel of a rank has started. Of each connection to it the
-master makes a tunnel (agent/link/console_tunnels.py).
+An agent sends a RankKernel when the kernel of a rank has started. For each connection to that
+kernel, the master makes a tunnel (agent/link/console_tunnels.py).
 """
 
 from __future__ import annotations

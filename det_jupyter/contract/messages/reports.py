@@ -111,12 +111,12 @@ class MemoryShortage(Wire):
 
 
 class Loss(StrEnum):
-    """What ranks were lost with, none of which is a failure of their trial."""
+    """Why ranks were lost. None of these reasons is a failure of their trial."""
 
     UNKNOWN = ""  # in ends that older versions have stored
     AGENT = "agent"  # its process has died
     FORK_SERVER = "fork server"  # it has died
-    SILENCE = "silence"  # the master heard their agent, and then no more
+    SILENCE = "silence"  # their agent has sent no more requests to the master
     LEAVING = "leaving"  # their agent was ordered to exit: by a user, a cluster, the master
     MASTER = (
         "master"  # it was away, or their agent was suspended, for so long that they were ended
@@ -142,10 +142,11 @@ class GangExited(Wire):
     last_words: CrashOutput | None = None  # the end of this rank's output
     memory: MemoryShortage | None = None  # the kernel has killed a process for want of memory
     had_memory: bool = False  # the kernel has killed none: a SIGKILL had another sender
-    faults: dict[Rank, DeviceFault] = {}  # of the ranks' GPUs; of each the one that says most
+    # Of the ranks' GPUs; for each, the error that best explains a crash
+    faults: dict[Rank, DeviceFault] = {}
     # Killed by the agent, on the master's command or at the deadline of a preemption.
     killed: bool = False
-    lost: bool = False  # not the trial's fault: `loss` says with what
+    lost: bool = False  # not the trial's fault: `loss` has the reason
     loss: Loss = Loss.UNKNOWN
     error: PrintableText = ""  # why it could not be started at all
     error_is_final: bool = True  # trying again cannot help: something has to be changed first
@@ -157,7 +158,7 @@ class GangExited(Wire):
 
 
 class DevicesSeen(Wire):
-    """What keeps this agent's devices from being given out, by slot id; sent when it changes."""
+    """Why devices of this agent cannot be given to trials, by slot id; sent when it changes."""
 
     kind: Literal["devices_seen"] = "devices_seen"
     at: Timestamp
@@ -166,7 +167,7 @@ class DevicesSeen(Wire):
 
 
 class RoomReported(Wire):
-    """The ranks of a run wait for room on a disk, or do so no more; sent when it changes."""
+    """Whether the ranks of a run wait for room on a disk; sent when that changes."""
 
     kind: Literal["room_reported"] = "room_reported"
     allocation_id: str

@@ -1,4 +1,4 @@
-"""Trackers: where an experiment is sent, how far that is, and what their process is given."""
+"""Messages about trackers: services that experiments are sent to, and the process that sends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_OF_PROBLEM = 1000  # characters
 
 
 class TrackerState(Wire):
-    """How far an experiment is sent to one tracker."""
+    """How much of an experiment was sent to one tracker."""
 
     id: int
     label: str  # its name, or its type and place; without secrets
@@ -24,7 +24,7 @@ class TrackerState(Wire):
     last_seq: int = 0  # number of the experiment's last item
     since: float | None = None  # when the oldest of them was reported; UTC seconds
     problem: str = ""  # why the last attempt failed
-    remark: str = ""  # what else there is to say of it
+    remark: str = ""  # another notice for users
     next_at: float | None = None  # of the next attempt, after one that failed
 
     @property
@@ -49,7 +49,7 @@ class TrackerState(Wire):
 
 
 class TrackerWork(Wire):
-    """An experiment of which a tracker has not got everything."""
+    """An experiment that was not sent completely to a tracker yet."""
 
     id: int
     experiment_id: int
@@ -59,7 +59,7 @@ class TrackerWork(Wire):
 
 
 class TrackerProgress(Wire):
-    """What a tracker has got, or why it could not."""
+    """How much of an experiment a tracker has received, or why sending failed."""
 
     seq: Whole | None = None  # number of the last item of the feed that it has; None: unchanged
     after: Whole | None = None  # that number before; if it is another one now, `seq` is void
@@ -70,14 +70,14 @@ class TrackerProgress(Wire):
 
 
 class TrackerOrder(Wire):
-    """What the process of a tracker gets on its standard input, in a line. It has secrets."""
+    """What the process of a tracker reads from its standard input, as one line. It has secrets."""
 
-    group: str  # names what it asks for
+    group: str  # identifies its work in requests to the master
     tracker: dict[str, Any]  # a Tracker of the configuration, without references
     folder: str  # for files of its own
     credentials: dict[str, str]  # variables that its library reads
-    is_users: bool  # whether the library may look for more
-    is_named: bool = True  # whether the user has named the address, so that it may be any
+    is_users: bool  # whether the library may also use credentials of the user's files
+    is_named: bool = True  # whether the user has chosen the address; then any host is allowed
 
 
 class SendTo(Wire):
@@ -86,5 +86,5 @@ class SendTo(Wire):
     # A Tracker of the configuration; None: those of the experiment, and of trackers.yaml.
     tracker: dict[str, Any] | None = None
     name: str | None = None  # only the one of this name
-    is_over: bool = False  # send it there no more, instead
-    variables: dict[str, str] = {}  # where the user asks: those that MLflow's library reads
+    is_over: bool = False  # instead, stop sending the experiment there
+    variables: dict[str, str] = {}  # of the user's process: those that MLflow's library reads

@@ -132,9 +132,9 @@ class Alarm(NamedTuple):
 def alarm_of(
     room: RoomWait | None, hang: HangReport | None, divergence: Divergence | None
 ) -> Alarm:
-    """Return the alarm of an active trial: first what nothing else happens during.
+    """Return the alarm of an active trial; of several, the one that explains the others.
 
-    Ranks that wait for room make no progress either: that is no hang.
+    Ranks that wait for room make no progress, but do not hang.
     """
     if room is not None:
         return Alarm("waits for room", room.sentence)
@@ -144,7 +144,7 @@ def alarm_of(
 
 
 class StoredTrial(Kept):
-    """The fields of a trial that the master stores, and its view has unchanged."""
+    """The fields that are equal in the stored state of a trial and in its view."""
 
     id: int
     experiment_id: int
@@ -243,7 +243,7 @@ class ExperimentFields(Wire):
 
 
 class StoredExperiment(ExperimentFields, Submission):
-    """The fields of an experiment that the master stores, and its view has unchanged."""
+    """The fields that are equal in the stored state of an experiment and in its view."""
 
     state: State = State.ACTIVE
     message: str = ""  # why it is in this state

@@ -59,7 +59,7 @@ class RankEvidence:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """What grows while the rank makes progress with others."""
+        """The counts of collectives, which grow while the rank makes progress with others."""
         return self.sequence, self.exchanges, self.entered
 
 

@@ -268,7 +268,8 @@ class Notice:
 
     Args:
         is_alarm: The training is probably useless.
-        trainer: It is that this trainer was called without DetCallback (plain_trainers.py).
+        trainer: The trainer that was called without DetCallback, if the notice is about that
+            (plain_trainers.py).
     """
 
     at: Timestamp

@@ -92,7 +92,7 @@ class RoomGate:
         """Return the result of `write`; again if a disk was full, when there is room.
 
         Args:
-            folder: The storage, if it is a folder; others have no room that is known.
+            folder: The storage, if it is a folder; of other storages the room is unknown.
             needs_bytes: How much is written, about.
             write: Writes the files.
             undo: Removes what was written of them.
@@ -123,7 +123,7 @@ class RoomGate:
         since = time.time()
         try:
             while not page.is_raised("preempt"):
-                # Again each time: another rank that waited for the same may have cleared it.
+                # In each turn: another rank, whose wait has ended, may have cleared the note.
                 page.note_wait(writing, since, needs_bytes)
                 self._sleep(_POLL_S)
                 if is_enough_room(folder, needs_bytes):

@@ -91,7 +91,7 @@ def is_metric(name: str) -> bool:
 
 
 def records_of(scalars: Iterable[Scalar], searcher_metric: str) -> list[MetricsReported]:
-    """Return the records of scalars; what follows of one group and step is one record."""
+    """Return scalars as records; consecutive ones of one group and step are one record."""
     records: list[MetricsReported] = []
     last: dict[tuple[str, int], MetricsReported] = {}
     for tag, step, value, at in scalars:

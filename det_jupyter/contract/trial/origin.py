@@ -41,7 +41,8 @@ class Origin:
     Args:
         trial_class: `module:qualname`; of a captured class, the entrypoint. If another library has
             trained, the class of the model; "" if its state says nothing about that.
-        library: Which has trained and saved: `TRIALS`, or a module of det_jupyter.integrations.
+        library: The library that trained and saved: `TRIALS`, or a module of
+            det_jupyter.integrations.
         hparams: The hyperparameters; None if there are none.
         config: The experiment's configuration; None if there is none.
         seed: The trial's.
@@ -132,7 +133,7 @@ class Origin:
 def changed_hparams(path: Path, hparams: Mapping[str, Any] | None) -> list[str]:
     """Return the hyperparameters that differ from those in the folder of a checkpoint.
 
-    A checkpoint that does not say its own, or a training without any, has none that differ.
+    [] if the checkpoint contains no hyperparameters, or the training has none.
     """
     with suppress(CheckpointError):
         saved = Origin.read(path).hparams

@@ -6,8 +6,8 @@ so is known for sure only if its source shows it:
     trainer = Trainer(model, arguments, train_dataset=data)      the library's class, without an
     trainer.train()                                              object that could be a callback
 
-and neither the context nor anything of det_jupyter is used. Else the run finds it out
-(core/plain_runs.py).
+and neither the context nor anything of det_jupyter is used. Otherwise it is found out during the
+run (core/plain_runs.py).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Found:
     trained: list[ast.Call]
 
     def can_be_changed(self, source: str) -> bool:
-        """Return whether the statement has lines of its own, and no call the resumed state."""
+        """Return whether the statement begins its line, and no call passes a state to resume."""
         before = source.splitlines()[self.statement.lineno - 1].encode()
         is_alone = not before[: self.statement.col_offset].strip()
         return is_alone and not (

@@ -1,6 +1,6 @@
 """What the code of an entrypoint needs of a configuration, as far as its source shows.
 
-Nothing is run. Read, also by the names that the code gives to them:
+Nothing is run. It recognises these expressions, also by other names that the code assigns to them:
 
     context.get_hparam("lr"), hparams["lr"], hparams.get("drop", 0.1), self.hparams.lr
 """
@@ -64,7 +64,8 @@ def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> st
             return ""  # the code checks whether there is one
         if any(_reads_batch_size(node) for node in nodes):
             return name
-        called = [node.func.attr for node in nodes if _is_own_call(node)]  # type: ignore[attr-defined]
+        # Type: ignore[attr-defined]
+        called = [node.func.attr for node in nodes if _is_own_call(node)]
         queued += [each for each in dict.fromkeys(called) if each not in seen]
         seen.update(called)
     return ""

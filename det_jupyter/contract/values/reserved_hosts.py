@@ -1,6 +1,7 @@
 """Hosts that an address in somebody else's configuration must not lead to: metadata of clouds.
 
-They answer whoever asks from this computer, also with keys to the account that it belongs to.
+They answer any request from this computer, also with credentials of the cloud account that it
+belongs to.
 
     any provider    169.254.0.0/16, fe80::/10 (link-local)
     AWS             fd00:ec2::/32
@@ -73,7 +74,7 @@ def why_reserved(host: str, resolved: Iterable[str], *, unless: str) -> str:
 
     Args:
         resolved: The IP addresses of the host, as far as they are known.
-        unless: Where a user can name it, so that it may be any.
+        unless: The setting in which a user can allow any host, for the message.
     """
     address = next(filter(is_reserved, resolved), "")
     if not address and not names_reserved(host):

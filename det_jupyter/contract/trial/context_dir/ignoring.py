@@ -4,9 +4,9 @@
 has limits: a regular file in its folder, of 64 KiB at most, whose patterns may take 10 s for all
 paths. How long one takes on a path of n characters depends on its stars (`**` counts as one):
 
-    none or one    n              the time is looked at after each path
+    none or one    n              the limit is checked after each path
     two            n * n          after each pattern: 1,000 of them would take a minute for a path
-    more           n * n * n ...  within a pattern: by `regex`, which has a limit; `re` has none
+    more           n * n * n ...  within a pattern: `regex` is used, which has a time limit
 
 Stars in a row mean what one means (as a whole name: two), and are written so before anything is
 compiled: 40 of them are 40 loops within each other.
@@ -113,8 +113,8 @@ class _Timed:
 
     Args:
         compiled: The pattern.
-        rules: Know the time that is left.
-        is_few: Whether it has so few stars that the time need not be looked at within it.
+        rules: The rules, which have the time limit.
+        is_few: Whether it has so few stars that the limit need not be checked within it.
     """
 
     def __init__(self, compiled: re.Pattern[str], rules: IgnoreRules, *, is_few: bool) -> None:
