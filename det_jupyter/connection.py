@@ -63,10 +63,11 @@ class Session:
 
     Args:
         info: Address and token of the master.
-        locate: Returns those of the present master; called when the former one does not answer.
-            None: such requests fail.
+        locate: Returns address and token of the present master; called when the former one does
+            not answer. None: requests then fail.
         transport: For tests: an httpx transport instead of the network.
-        is_users: Whether a user asks: a master without such requests ends after some hours.
+        is_users: Whether requests are made for a user: without such, a master ends after some
+            hours.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class Session:
 def _unreachable(
     error: Exception, asked: MasterInfo, *, may_be_carried_out: bool = False
 ) -> MasterUnreachable:
-    """Return the error for a master that was asked and did not answer."""
+    """Return the error for a request that the master has not answered."""
     advice = "see `python -m det_jupyter.master status`"
     if may_be_carried_out:
         advice = "what was asked may be done or not: look, and ask again if it is not"
@@ -343,11 +344,11 @@ def holder_of_lock() -> int:
 def waiting_for(what: str) -> Iterator[Callable[[int], None]]:
     """Yield a function to call in each turn of a loop that waits for a master to start or end.
 
-    It takes the pid of the master (0: not known), pauses for a moment, and says once what is
-    waited for if that takes long.
+    The function takes the pid of the master (0: not known) and pauses for a moment. If the wait
+    takes long, it prints `what` once.
 
     Raises:
-        MasterUnreachable: The process is stopped (SIGSTOP), so that it does neither.
+        MasterUnreachable: The process is stopped (SIGSTOP), so that it neither starts nor ends.
     """
     say_at = time.monotonic() + _SAY_AFTER_S
 

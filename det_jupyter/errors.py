@@ -7,9 +7,9 @@
     ├── NotFound                  no such experiment, trial, checkpoint, slot
     ├── Conflict                  the request does not fit the present state
     │   └── InvalidTransition     an edge that the transition tables do not have
-    ├── WaitTimeout               it has not ended in the time that was given (a TimeoutError too)
+    ├── WaitTimeout               the experiment has not ended in time (a TimeoutError too)
     ├── MasterUnreachable         no master answers, or it cannot be started
-    │   └── AgentDismissed        it accepts this agent's token no more
+    │   └── AgentDismissed        the master does not accept this agent's token any more
     ├── ProtocolMismatch          programs, or what they stored, are of incompatible versions
     ├── LaunchError               a gang of ranks could not be started
     ├── PeerRefused               data that a rank received does not come from its gang
@@ -127,7 +127,7 @@ class InvalidTransition(Conflict):
 
 
 class WaitTimeout(DetError, TimeoutError):
-    """The experiment has not ended in the time that was given; it goes on."""
+    """The experiment has not ended within the given time; it continues."""
 
 
 class MasterUnreachable(DetError):
@@ -135,7 +135,7 @@ class MasterUnreachable(DetError):
 
 
 class AgentDismissed(MasterUnreachable):
-    """The master accepts an agent's token no more, and never will."""
+    """The master does not accept an agent's token any more. Retrying does not help."""
 
 
 class ProtocolMismatch(DetError):
@@ -199,7 +199,7 @@ _STATUS: list[tuple[type[DetError], int]] = [
     (ProtocolMismatch, 409),
     (ConfigError, 422),
     (CaptureError, 422),
-    (MasterUnreachable, 503),  # of a master that is ending: the client asks the next one
+    (MasterUnreachable, 503),  # the master is ending: the client retries with the next one
 ]
 
 

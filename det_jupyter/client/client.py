@@ -147,7 +147,7 @@ class Client:
 
         Raises:
             ConfigError: The settings are not valid.
-            Conflict: The cluster cannot be connected to; the message says why and what to do.
+            Conflict: The cluster cannot be reached; the message has the reason and the remedy.
         """
         request = make_request(AddCluster, config=dict(config), pool=pool)
         return ClusterStatus.model_validate(self.session.post("/clusters", _body(request)))

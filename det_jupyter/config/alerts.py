@@ -43,7 +43,7 @@ class AlertsFile(Section):
     """The whole file."""
 
     alerts: Annotated[list[UserAlert], Field(max_length=_MOST)] = []
-    """Where alerts go, and about what."""
+    """The destinations of alerts, and the subjects that each gets."""
 
 
 def read_alerts(text: str) -> AlertsFile:
@@ -79,10 +79,10 @@ def _find_without_address(document: Mapping[str, Any]) -> Iterator[Problem]:
 def destinations(
     kind: AlertKind | None, own: Sequence[UserAlert], of_experiment: Sequence[Alert], pool: str
 ) -> tuple[list[UserAlert], list[UserAlert]]:
-    """Return where an alert goes, each place once: of the user's, and of the experiment's.
+    """Return the destinations of an alert, each once: the user's, and the experiment's.
 
     Args:
-        kind: What it is about; None: all places.
+        kind: The subject of the alert; None: all destinations are returned.
         own: The user's, from alerts.yaml.
         of_experiment: The experiment's own.
         pool: The pool of the experiment.

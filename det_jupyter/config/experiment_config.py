@@ -73,9 +73,9 @@ class ExperimentConfig(Section):
     # By default Determined validates only at the end. With a length in epochs we validate after
     # each epoch, since a curve of one point shows nothing. `{batches: 0}`: only at the end.
     min_validation_period: Length
-    """How often a trial validates at least; 0: only when the search asks."""
+    """How often a trial validates at least; 0: only when the search requires it."""
     min_checkpoint_period: Length = Length("batches", 0)
-    """How often a trial saves its state at least; 0: only when it has to."""
+    """How often a trial saves its state at least; 0: only when that is necessary."""
     perform_initial_validation: Bool = False
     """Validate before the first batch too."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
@@ -87,7 +87,7 @@ class ExperimentConfig(Section):
     max_restarts: Count = 5
     """How often a trial that failed is tried again."""
     preemption_timeout: PositiveInt = 3600
-    """Seconds that a trial has to save its state and leave when it is asked to."""
+    """Seconds that a trial has to save its state and leave, after it was requested to leave."""
     optimizations: Optimizations = Optimizations.model_construct()
     """How gradients and metrics are exchanged among the ranks."""
     profiling: Profiling = Profiling.model_construct()
@@ -95,15 +95,15 @@ class ExperimentConfig(Section):
     hang: Hang = Hang.model_construct()
     """What happens when a trial's ranks make no progress."""
     environment: Environment = Environment.model_construct()
-    """What the ranks find around them."""
+    """The environment of the ranks: its variables."""
     log_policies: Annotated[list[LogPolicy], Field(max_length=100)] | None = None
-    """What to do when a rank prints something."""
+    """What to do when a rank prints a line that matches a pattern."""
     alerts: Annotated[list[Alert], Field(max_length=20)] | None = None
-    """Messages to people who are elsewhere, besides those in alerts.yaml."""
+    """Destinations of alerts, in addition to those in alerts.yaml."""
     trackers: Annotated[list[Tracker], Field(max_length=20)] | None = None
-    """Services that get parameters, metrics and results, besides those in trackers.yaml."""
+    """Services that get parameters, metrics and results, in addition to those in trackers.yaml."""
     retention_policy: RetentionPolicy | None = None
-    """How long things are kept."""
+    """How long logs are kept."""
     workspace: Ignored = None
     project: Ignored = None
     bind_mounts: Ignored = None

@@ -76,7 +76,7 @@ _TRACKER = re.compile(r"trackers(\[\d+\](\..*)?)?")
 
 
 def masked(path: str, value: Any) -> Any:
-    """Return a value as it may be shown: of secrets, that there is one."""
+    """Return a value as it may be shown: secrets are masked."""
     if value is None:
         return value
     if _ADDRESS.fullmatch(path):  # also where a text is in the place of a list or mapping

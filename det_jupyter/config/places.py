@@ -70,7 +70,7 @@ def find_homes(key: str, written: Mapping[str, Any], above: Sequence[str] = ()) 
 
 
 def path_of_change(name: str) -> tuple[str, bool]:
-    """Return the dotted key that is meant by the name of a change; "" if none is like it.
+    """Return the dotted key that the name of a change stands for; "" if no key is similar.
 
     Returns:
         The key, and whether it has exactly this name.
@@ -151,8 +151,8 @@ def find_lost_kind(written: Mapping[str, Any]) -> list[Problem]:
 def find_swallowed(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a notice about each hyperparameter with the name of a key that is not given.
 
-    Only of names that are hardly one of a hyperparameter too: of several words, or of a section
-    with keys of that section in it.
+    Only for names that a hyperparameter is unlikely to have: those of several words, or that of a
+    section with keys of that section in it.
     """
     for name, value in section(document, "hyperparameters").items():
         homes = [path for path in paths_by_name().get(name, ()) if not is_in_list(path)]

@@ -52,7 +52,7 @@ class SchedulerConfig(Section):
     type: Literal["priority", "fair_share", "round_robin"] = "priority"
     """By priority, by shares, or each experiment in turn."""
     preemption: Bool = False
-    """Whether running trials may be asked to save their state and make room."""
+    """Whether running trials may be preempted: they save their state and release their slots."""
     default_priority: Annotated[Int, Field(ge=1, le=99)] = DEFAULT_PRIORITY
     """The priority of experiments that give none."""
     fitting_policy: Literal["best", "worst"] = "best"
@@ -64,7 +64,7 @@ class SchedulerConfig(Section):
 
 
 class TaskDefaults(Section):
-    """What holds for all trials of a pool."""
+    """Settings of all trials of a pool."""
 
     dtrain_network_interface: Text = ""
     """The network interface of trials on several agents; empty: that of the route between them."""

@@ -54,7 +54,7 @@ class Resources(Section):
     max_slots: Annotated[Int, Field(ge=0, le=MAX_SLOTS)] | None = None
     """The most slots that all trials of the experiment hold together."""
     weight: Annotated[Number, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)] = 1
-    """The experiment's share of the slots, beside others', in pools with fair share."""
+    """The weight of the experiment's share of the slots, in pools with fair share."""
     native_parallel: Ignored = None
     shm_size: Ignored = None
     devices: Ignored = None
@@ -191,7 +191,7 @@ Variable = Annotated[str, BeforeValidator(_variable)]
 
 
 class Environment(Section):
-    """What the ranks find around them."""
+    """The environment of the ranks: its variables."""
 
     environment_variables: Annotated[
         Annotated[list[Variable], Tag("list")]
@@ -223,18 +223,18 @@ def _pattern(value: str) -> str:
 
 
 class LogPolicy(Section):
-    """What to do when a rank prints something."""
+    """What to do when a rank prints a line that matches a pattern."""
 
     name: Text | None = None
     """Name of the policy; an entry with nothing else disables that policy of the template."""
     pattern: Annotated[Text, Field(max_length=10_000), AfterValidator(_pattern)] | None = None
     """Regular expression that the lines of the log are compared with."""
     action: Literal["cancel_retries", "exclude_node"] | None = None
-    """What follows when a line fits."""
+    """What to do when a line matches."""
 
 
 class RetentionPolicy(Section):
-    """How long things are kept."""
+    """How long logs are kept."""
 
     log_retention_days: Annotated[Int, Field(ge=-1, le=32767)] | None = None
     """Days that logs are kept; -1: for ever."""
@@ -269,10 +269,10 @@ Subject = Literal["failed", "hang", "nan", "disk", "ended"]  # AlertKind's value
 
 
 class Alert(Section):
-    """Where alerts go, and about what."""
+    """A destination of alerts, and the subjects that it gets."""
 
     name: Annotated[Title, AfterValidator(_name)] | None = None
-    """A name of your own; one in alerts.yaml, without an address here: that one."""
+    """A name that you choose. Without an address here, the entry of this name in alerts.yaml."""
     slack: Address | None = None
     """Address of a webhook that accepts Slack's form, as Mattermost's do."""
     ntfy: Annotated[Address, AfterValidator(_topic)] | None = None
@@ -280,7 +280,7 @@ class Alert(Section):
     webhook: Address | None = None
     """Address that gets the alert as JSON."""
     on: list[Subject] | None = None
-    """What it is about: all if not given, nothing if empty."""
+    """The subjects: all if not given, none if empty."""
 
     WAYS: ClassVar[tuple[str, ...]] = ("slack", "ntfy", "webhook")
 

@@ -52,7 +52,7 @@ def _mode(value: Any) -> Any:
 def is_tracking_uri(address: str) -> bool:
     """Return whether it can be the address of an MLflow server or database.
 
-    MLflow appends paths to the address of a server, so that has neither query nor fragment.
+    MLflow appends paths to the address of a server, so the address has no query and no fragment.
     """
     return is_database(address) or (is_url(address) and not set("?#") & set(address))
 
@@ -95,7 +95,7 @@ class Tracker(Section):
 
     @property
     def place(self) -> tuple[str | None, ...]:
-        """Where runs arrive: equal for entries that are only written in another way."""
+        """Where runs are sent: equal for entries that name the same place in different ways."""
         return self.type, self.address, self.group, self.entity, self.folder
 
     @property

@@ -30,7 +30,7 @@ class UserTracker(Tracker):
 
     @property
     def tracker(self) -> Tracker:
-        """The tracker, of any experiment."""
+        """The tracker, without the pools."""
         return Tracker.model_validate(self.model_dump(exclude={"pools"}))
 
 
@@ -63,7 +63,7 @@ def parse_trackers(document: Mapping[str, Any]) -> TrackersFile:
 def trackers_of(
     own: Sequence[UserTracker], of_experiment: Sequence[Tracker], pool: str
 ) -> tuple[list[Tracker], list[Tracker]]:
-    """Return where an experiment is sent, each place once: of the user's, and of its own.
+    """Return the trackers of an experiment, each once: the user's, and its own.
 
     Args:
         own: The user's, from trackers.yaml.

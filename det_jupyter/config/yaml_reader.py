@@ -1,4 +1,4 @@
-"""Makes values of the nodes of a YAML text, and problems of nodes that have no value.
+"""Converts the nodes of a YAML text to values, and reports problems of nodes without a value.
 
 Plain scalars are read as in YAML 1.2: 1e-3 and 0o17 are numbers; 1:30 and 2024-01-31 are text;
 keys are always text. If versions of YAML differ (off, 010), the type of the field decides; without

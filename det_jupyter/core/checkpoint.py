@@ -52,7 +52,7 @@ class CheckpointContext(ContextPart):
         belongs_to: Ids of experiment and trial, for the metadata of each checkpoint.
         wanted: The folder for requests to the agent (wanted.py); it may not exist.
         gate: Holds up the writing of checkpoints while the disk is full.
-        latest: Uuid of the trial's last checkpoint: the next is taken to be as large.
+        latest: Uuid of the trial's last checkpoint, whose size is the estimate for the next.
         hparams: The trial's hyperparameters; None: they are not compared with a checkpoint's.
     """
 
@@ -87,7 +87,7 @@ class CheckpointContext(ContextPart):
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
-            origin: Is written into it at last.
+            origin: The origin, which is written into the draft before it is committed.
         """
         if not self._distributed.is_chief:
             raise RuntimeError(
@@ -206,7 +206,7 @@ class CheckpointContext(ContextPart):
             yield path
 
     def _note_other_hparams(self, storage_id: str, path: Path) -> None:
-        """Say on the chief, once, that the trial continues with other hyperparameters."""
+        """Write a notice, once and on the chief, if the checkpoint has other hyperparameters."""
         hparams, self._hparams = self._hparams, None
         if not self._distributed.is_chief or storage_id != self._latest:
             return
@@ -296,7 +296,7 @@ class CheckpointContext(ContextPart):
             self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
             return
         if not self._storage.files(storage_id):
-            return  # not in this storage: another experiment's stays
+            return  # not in this storage: a checkpoint elsewhere is not deleted
         try:
             self._storage.delete(storage_id)
         except CheckpointError:

@@ -74,7 +74,7 @@ class Context:
     def warn_of_an_early_end(self) -> None:
         """Warn if the script ends within an operation, or is preempted without a checkpoint.
 
-        Or if it has trained to its end without the searcher metric.
+        Also warn if it has trained to its end without reporting the searcher metric.
         """
         self.searcher.warn_if_left()
         if not self.preempt.is_acknowledged:

@@ -1,4 +1,4 @@
-"""What a CUDA error says beyond its message: what held the memory, and which GPU has failed.
+"""Adds to a CUDA error what its message lacks: what held the memory, and which GPU has failed.
 
 `device_shortage` reads torch's and the driver's numbers in the failed rank. A device that has
 failed answers no queries: then the message alone is what is known.

@@ -3,7 +3,7 @@
 `SummaryWriter.add_scalar` of torch and of tensorboardX, Lightning's TensorBoardLogger and the
 TensorBoard callback of transformers all end in `EventFileWriter.add_event`. That method is wrapped
 when its module is first imported: the training only appends the event to a list, and a thread
-makes records of it. No file is read, so neither where it is nor what it had before matters.
+makes records of it. No file is read, so the file's path and earlier content do not matter.
 
 `CSVLogger.log_metrics` is wrapped too: Lightning logs to that where TensorBoard is not installed.
 It is not read once there are events, since a script with both loggers gives them the same metrics.
@@ -124,7 +124,7 @@ class EventReading:
         self._write(len(self._events))
 
     def end(self) -> None:
-        """Write what there is, and that the last validation lacks the searcher metric."""
+        """Write the remaining records; add a notice if the last validation lacks the metric."""
         self.flush()
         if self._is_on:
             self._give_notice(self._validated.end(has_validated=True))
@@ -138,7 +138,7 @@ class EventReading:
             self._write(num)
 
     def _write(self, num: int) -> None:
-        """Write the records of the first `num` events; one that cannot be read ends it."""
+        """Write records of the first `num` events; stop reading at one that cannot be read."""
         try:
             self._write_records(num)
         except Exception as error:  # the training goes on, and the list must not grow

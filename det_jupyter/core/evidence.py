@@ -7,10 +7,10 @@
       by multiprocessing
     a hook of torch's process groups     the last collective that Python code has begun
 
-No signal asks for stacks: it would end waits of C libraries. The threads import nothing, since a
-process that is forked during an import waits for it for ever.
-[m] A beat takes 0.15 ms, and the hook 4 µs for each collective that is begun from Python; DDP
-begins its own in C++.
+Stacks are not requested by a signal, which would interrupt waits of C libraries. The threads
+import nothing: a process that is forked during an import would wait for its lock for ever. [m] A
+beat takes 0.15 ms, and the hook 4 µs for each collective that is begun from Python; DDP begins its
+own in C++.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def failure_of(
 
 
 def batch_size_of(plan: GangPlan, rank: int) -> int | None:
-    """Return the records of a batch on a rank; None if its hyperparameters do not say it."""
+    """Return the records of a batch on a rank; None if its hyperparameters lack it."""
     total, num_ranks = plan.hparams.get("global_batch_size"), len(plan.slots)
     if not isinstance(total, int) or not num_ranks:
         return None

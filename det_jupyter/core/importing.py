@@ -1,4 +1,4 @@
-"""`import_from_path`: code of a checkpoint beside code of the same name."""
+"""`import_from_path`: imports a checkpoint's code beside loaded code of the same name."""
 
 from __future__ import annotations
 

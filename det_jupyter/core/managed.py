@@ -86,7 +86,7 @@ _loop: LoopTimings | None = None
 
 
 def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
-    """Time the training loop of this process from now on, unless it is timed or shall not be.
+    """Time the training loop of this process from now on, unless it is timed or that is off.
 
     Args:
         run: Its run.
@@ -113,7 +113,7 @@ def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
 def read_written_events(run: Run, sink: RecordSink, on_steps: Callable[[int], None]) -> None:
     """Take what the chief writes for TensorBoard as metrics, until it reports some itself.
 
-    And write a notice if it calls a trainer without DetCallback.
+    Also write a notice if it calls a trainer without DetCallback.
     """
     watch_trainers(sink, run.plan.capsule.entrypoint)
     searcher = run.config.searcher

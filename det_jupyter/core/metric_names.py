@@ -1,4 +1,4 @@
-"""Whether validations have the searcher metric, by the names that are reported."""
+"""Checks by the reported names whether validations have the searcher metric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PHASES = {"val", "valid", "validation", "eval"}
 
 
 class MetricNames:
-    """The names of reported metrics, and whether the searcher metric is one of validations.
+    """The names of reported metrics, and whether validations report the searcher metric.
 
     A validation may be reported in parts, one for each of its data sets. It is complete when
     something of another step is reported.
@@ -68,7 +68,7 @@ class MetricNames:
 
 
 def _nearest(metric: str, names: Iterable[str]) -> str:
-    """Return the name that is meant by a metric; "" if none is like it.
+    """Return the reported name that a metric probably stands for; "" if none is similar.
 
     >>> _nearest("val_loss", {"Loss", "acc"}), _nearest("accuracy", {"Accuracy/top1", "Loss"})
     ('Loss', 'Accuracy/top1')

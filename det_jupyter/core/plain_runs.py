@@ -1,8 +1,8 @@
 """Finds trainers of other libraries that this process calls without DetCallback.
 
-Nothing is saved then, so the user is to know it while the training lasts. Where something else may
-save (a callback that is not the library's own, another trainer with DetCallback), the notice is
-written when the training is over. It is shown only if there is no checkpoint.
+Nothing is saved then, so the user gets a notice during the training. If something else may save (a
+callback that is not the library's own, another trainer with DetCallback), the notice is written
+when the training is over. It is shown only if there is no checkpoint.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def watch_trainers(sink: RecordSink, entrypoint: str) -> None:
     """Write a notice if a trainer is called without DetCallback from now on. Call it once.
 
     Args:
-        sink: Gets it.
-        entrypoint: What calls the trainer: the text of the configuration.
+        sink: Stores the notice.
+        entrypoint: The entrypoint that calls the trainer, as text of the configuration.
     """
     noted: list[str] = []
 

@@ -116,9 +116,9 @@ class ProfilerContext:
     def step(self) -> None:
         """End a batch in the timings; call it after each step of the training.
 
-        Only for loops whose steps are not seen: several optimizers that step in turn with data of
-        their own, a compiled step, or no optimizer of torch. Steps that optimizers take are no
-        longer counted then. Not collective, but all ranks have to call it.
+        Only for loops whose steps are not detected: several optimizers that step in turn with data
+        of their own, a compiled step, or no optimizer of torch. Steps of optimizers are not
+        counted any more after the first call. Not collective, but all ranks have to call it.
         """
         if self._loop is not None:
             self._loop.end_own_batch()
@@ -129,7 +129,7 @@ class ProfilerContext:
         loop.connect(self)
 
     def lead(self, mark: Callable[[], int] | None) -> None:
-        """Write no records any more: the loop calls `take` now. `mark` is as in `driven`."""
+        """Stop writing records: the loop calls `take` from now on. `mark` is as in `driven`."""
         self._is_driven, self._mark, self._thread = True, mark, get_ident()
 
     def took(self, name: str, began_at: int, began: int) -> None:

@@ -1,4 +1,4 @@
-"""Computations of all ranks after which every rank raises if one of them has failed.
+"""Computations of all ranks that raise an error on every rank if one of them has failed.
 
 A rank that raises before a collective would leave the others waiting in it. The functions here
 send the failure in place of the rank's value, and every rank raises after the collective: its own

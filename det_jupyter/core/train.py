@@ -52,7 +52,7 @@ _METADATA = "metadata"  # the group of metrics that `set_metadata` reports
 
 
 class BestValidation:
-    """The best value of the searcher metric so far, as far as this process has it.
+    """The best value of the searcher metric so far, as far as this process knows.
 
     Args:
         metric: Name of the searcher metric.

@@ -6,7 +6,8 @@ On another computer than the master's, a rank requests them from the agent of it
     wanted/X.done    written by the agent: why the checkpoint could not be fetched, or nothing
 
 The folder exists only in runs on other computers than the master's. On the master's own computer
-a checkpoint of several computers comes by itself, when all agents have uploaded their shares.
+no request is needed: a checkpoint of several computers appears when all agents have uploaded their
+shares.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ So the noise is the variation of ratios, not that of rates.
     unclear    neither, and the interval contains gains or losses of more than 20 %
     none       otherwise
 
-Of changes without effect, at most 5 % are called a gain and 5 % a loss, however noisy the machine
-is (tests/unit/diagnosis/test_gains.py has the simulation, and the power).
+Of changes without effect, at most 5 % are reported as a gain and 5 % as a loss, however noisy the
+machine is (tests/unit/diagnosis/test_gains.py has the simulation, and the power).
 
 Prior art: the t-interval for few runs of Georges et al., "Statistically rigorous Java performance
 evaluation" (OOPSLA 2007), of the ratio itself as in Kalibera and Jones, "Rigorous benchmarking in

@@ -1,4 +1,4 @@
-"""Finds memory that creeps: that grows steadily, until none is free.
+"""Finds memory use that creeps: it grows steadily until no memory is free.
 
 The start is ignored (a minute, or a quarter of a shorter time), in which caches fill and
 allocators settle. The rest is divided into quarters. Each must have a larger median than the one

@@ -16,13 +16,13 @@ class Engine(Protocol):
     """Starts agents, and ends those that do not end by themselves.
 
     An agent connects to the master by itself, outlives it, and connects to the next one. So an
-    engine may find agents that were started by an engine of an earlier master, and each method
-    may be called again. Used by one thread at a time. All methods except `end_all` return at once.
-    No method raises because an agent cannot be started, reached or ended; an OSError is a failure
-    of this computer.
+    engine may find agents that were started by an engine of an earlier master, and each method is
+    idempotent. Used by one thread at a time. All methods except `end_all` return at once. No
+    method raises an error if an agent cannot be started, reached or ended. An OSError means a
+    failure of this computer.
 
     Attributes:
-        problem: Why no agent can be started, since the last call of `keep`; "": it can.
+        problem: Why the last call of `keep` could start no agent; "": it could.
     """
 
     problem: str

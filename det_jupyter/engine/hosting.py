@@ -1,12 +1,12 @@
-"""Which nodes of a cluster get agents, and how many more nodes it is asked for. Pure.
+"""Decides which nodes of a cluster get agents, and how many more nodes are requested. Pure.
 
 node                              host       then
-offers too little                 none       it gets none, and `why_unsuitable` says why
+offers too little                 none       it gets none, and `why_unsuitable` returns why
 new                               none       an agent is started
 its agent has failed              ended      the host is ended; another starts after a pause
 idle for idle_s                   running    the host is ended: the node is given back
 given back, and trials wait       none       an agent is started
-exists not, and trials wait       -          the cluster is asked for a node
+does not exist, and trials wait   -          a node is requested from the cluster
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from det_jupyter.contract.values.text import count
 
 _PAUSES_S = (1.0, 300.0)  # first and longest pause after an agent that has failed
 _CONNECT_S = 60.0  # how long an agent may take to connect
-_MOST_ASKED = 8  # nodes that are asked for at a time
+_MOST_ASKED = 8  # nodes that are requested at a time
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a node."""
+    """The state of a node between two decisions."""
 
     pause_s: float = _PAUSES_S[0]
     not_before: float = 0.0  # when another agent may be started
@@ -46,10 +46,10 @@ class Demand:
 
 @dataclass(slots=True, kw_only=True)
 class Hosting:
-    """Decides for one cluster; remembers what it needs of each node.
+    """Decides for one cluster, and keeps the state of each node.
 
     Args:
-        slots: What a node offers: its GPUs, or so many CPU places.
+        slots: What a node offers: "gpu" for its GPUs, or a number of CPU places.
         idle_s: After this time without a trial a node is given back; None: never.
     """
 
@@ -89,7 +89,7 @@ class Hosting:
             nodes: All nodes of the cluster.
             connected: The agents that are connected to the master.
             busy: Those of them that run trials.
-            demand: What waits.
+            demand: The waiting trials.
             now: Monotonic time.
         """
         live = [node for node in nodes if node.is_alive and self.slots_of(node) > 0]
@@ -120,7 +120,7 @@ class Hosting:
         return starts, orders
 
     def forget_requests(self) -> None:
-        """Forget what the cluster was asked for: its bridge is a new one."""
+        """Forget which nodes were requested: the cluster's bridge was restarted."""
         self._asked = AskForNodes(num=0)
 
     def _must_end(
@@ -154,16 +154,17 @@ class Hosting:
     def _nodes_to_ask_for(
         self, live: Collection[ClusterNode], missing: int, demand: Demand
     ) -> AskForNodes:
-        """Return how many nodes are missing, of the size of the largest that there is.
+        """Return the request for the missing nodes, of the size of the largest present one.
 
-        A request is as large as a whole node, so that it fits on none that has an agent. When no
-        node has come yet, it is as small as it may be: one that no node meets would never be met.
+        A request is as large as a whole node, so that no node with an agent can fulfil it. Before
+        the first node exists, it is as small as possible: the cluster could not fulfil one that is
+        larger than its nodes.
         """
         if (most := max((self.slots_of(node) for node in live), default=0)) > 0:
             self._size = most
         largest = self._size or (demand.largest if self.slots == "gpu" else self.slots)
         if not self._size and self.slots == "gpu":
-            missing = min(missing, max(1, largest))  # the first to come shows the size
+            missing = min(missing, max(1, largest))  # the first node shows the size
         largest = max(1, largest)
         num = min(math.ceil(max(0, missing) / largest), _MOST_ASKED)
         if self.slots == "gpu":
@@ -175,7 +176,7 @@ class Hosting:
 def departed(
     before: Mapping[str, ClusterNode], after: Mapping[str, ClusterNode]
 ) -> list[ClusterNode]:
-    """Return the nodes that were alive before and are not now, as far as they are listed now."""
+    """Return the nodes that were alive before and are listed as dead, or not at all, now."""
     gone = [id for id, node in before.items() if node.is_alive]
     return [
         after.get(id, before[id].model_copy(update={"is_alive": False}))

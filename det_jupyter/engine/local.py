@@ -103,7 +103,7 @@ class LocalEngine:
 
 
 def _why_ended(status: int) -> str:
-    """Return why agents end at their start, with the last line that the last one has logged."""
+    """Return why agents end at their start, with the last line of the last one's log."""
     text = paths.agent_log().read_text(encoding="utf-8", errors="replace")
     last = next(iter(text.splitlines()[-1:]), "")
     return f"the agent ends at its start (exit status {status}: {last[:_MOST_SHOWN]}); {_REMEDY}"

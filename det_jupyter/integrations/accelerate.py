@@ -14,11 +14,11 @@
             if det.leaves(step):
                 return
 
-A run that goes on has the same data order and metrics as one that was never paused, since the
-order of an epoch is drawn from a seed, and the states of the random generators are restored when
-the first batch has come: that draws from them too. Where `accelerator.accumulate` sums gradients
+A run that continues has the same data order and metrics as one that was never paused: the order of
+an epoch is drawn from a seed, and the states of the random generators are restored after the first
+batch was fetched, since fetching draws from them too. If `accelerator.accumulate` sums gradients
 over several batches, a trial leaves when the optimizer has stepped; a state that is saved before
-has the gradients so far.
+that contains the gradients so far.
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ class DetTracker(GeneralTracker):
         return self._restored_at
 
     def batches(self, loader: Any) -> Iterator[Any]:
-        """Yield the batches of an epoch; in a run that goes on, first those that are left of one.
+        """Yield the batches of an epoch; in a run that continues, first the rest of its epoch.
 
         Args:
             loader: The DataLoader that `accelerator.prepare` has returned.
 
         Raises:
-            DetError: A run that goes on could not draw the same order again.
+            DetError: A run that continues could not draw the same order again.
         """
         if type(get_sampler(loader)) is RandomSampler:
             raise DetError(
@@ -166,7 +166,7 @@ class DetTracker(GeneralTracker):
             steps_completed: Batches since the beginning of the trial.
 
         Raises:
-            DetError: Gradients are accumulated that cannot be saved: they are in parts.
+            DetError: Accumulated gradients cannot be saved, because they are sharded.
         """
         accelerator, distributed = self._accelerator, self._context.distributed
         if not accelerator.sync_gradients and accelerator.distributed_type in _IN_PARTS:
@@ -187,7 +187,7 @@ class DetTracker(GeneralTracker):
         return uuid
 
     def leaves(self, steps_completed: int) -> bool:
-        """Return whether the trial is to leave now; then its state is saved. Collective.
+        """Return whether the trial must leave now; if so, its state was saved. Collective.
 
         Within `accelerator.accumulate` it leaves when the optimizer has stepped.
         """

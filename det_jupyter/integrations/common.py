@@ -1,6 +1,6 @@
-"""What several integrations need: the context, operations of a search, origins, generators.
+"""Functions that several integrations use: for contexts, searches, origins and generators.
 
-And what a Keras model has of its own, for saving and loading.
+Also for classes and functions of a Keras model that are not Keras' own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def current_context(context: core.Context | None, who: str) -> core.Context:
 
 
 def reporting_context(context: core.Context | None, who: str) -> core.Context:
-    """Return the context of a callback, whose reports replace what else is read of the training.
+    """Return the context of a callback, whose reports replace metrics that are read from events.
 
     Args and errors are those of `current_context`.
     """
@@ -52,14 +52,14 @@ def reporting_context(context: core.Context | None, who: str) -> core.Context:
 def find_size_problem(
     what: str, num_processes: int, size: int, device: torch.device, for_cpu: str
 ) -> str:
-    """Return why a trainer with so many processes cannot train a trial; "" if it can.
+    """Return why a trainer with `num_processes` cannot train a trial; "" if it can.
 
     Args:
-        what: Its name.
-        num_processes: Its processes.
-        size: The trial's ranks.
+        what: Name of the trainer.
+        num_processes: Its number of processes.
+        size: The number of the trial's ranks.
         device: The device of this process.
-        for_cpu: What to write so that ranks without GPUs train together.
+        for_cpu: The code with which ranks without GPUs train together, for the message.
     """
     if num_processes == size:
         return ""
@@ -71,15 +71,15 @@ def find_size_problem(
 
 
 class Operations:
-    """How far a trial trains: the operations of a search that compares it on its way, or its end.
+    """How far a trial trains: to the end of each operation of its search, or only to its own end.
 
     A trial that no search compares any more (`single`, `random`, `grid`; a last rung, in a new
-    process) has its end only, which is the target of its run.
+    process) has no operations. It trains to the target of its run.
 
     Args:
         context: The Core API's.
         who: Name of the callback, for messages.
-        source: What evaluates the model, for messages.
+        source: The code that evaluates the model, for messages.
     """
 
     def __init__(self, context: core.Context, who: str, source: str) -> None:
@@ -113,11 +113,11 @@ class Operations:
         return self._has_end and length >= self._searcher.target.amount
 
     def go_on(self, length: float, metrics: Mapping[str, Any]) -> bool:
-        """Return whether the trial trains on. It may wait for others first. Collective.
+        """Return whether the trial trains on; it may wait for other trials first. Collective.
 
         Args:
             length: How far it has trained, in the unit of the operations.
-            metrics: Those of the last validation; read on the chief.
+            metrics: The metrics of the last validation; read on the chief.
 
         Raises:
             DetError: The searcher metric is not among them.
@@ -140,10 +140,10 @@ class Operations:
         Args:
             length: How far it trains, in the unit of the operations.
             trainer: Its name, for the message.
-            setting: What to write.
+            setting: The setting to change, for the message.
 
         Raises:
-            DetError: It ends before.
+            DetError: The trainer ends before the operation does.
         """
         if self._operation is not None and length < self._operation.length:
             unit = self._operation.unit.value
@@ -156,10 +156,10 @@ class Operations:
     def check_metric(self, metrics: Mapping[str, Any]) -> None:
         """Check that an evaluation has the searcher metric, if trials are compared by it.
 
-        Where they are not, the Core API gives a notice.
+        If they are not compared, the Core API writes a notice instead.
 
         Args:
-            metrics: Those of the evaluation.
+            metrics: The metrics of the evaluation.
 
         Raises:
             DetError: The metric is not among them.
@@ -181,12 +181,12 @@ class Operations:
 def origin_of(
     context: core.Context, library: str, model: object = None, *, needs_code: bool | None = None
 ) -> Origin:
-    """Return the origin of a checkpoint: how `Checkpoint.load` builds the model again.
+    """Return the origin of a checkpoint, by which `Checkpoint.load` builds the model again.
 
     Args:
         context: The Core API's.
         library: The module of det_jupyter.integrations.
-        model: The model; None: its class is of no use for loading.
+        model: The model; None: its class is not needed for loading.
         needs_code: Whether the captured code is needed to load it; by default if the class of the
             model is not the library's own.
     """
@@ -202,10 +202,10 @@ def origin_of(
 
 
 def own_names(config: Any) -> dict[str, str]:
-    """Return what a serialized Keras model has that is not Keras' own.
+    """Return the classes and functions in a serialized Keras model that are not Keras' own.
 
-    Its classes and functions, as `module:name`, by the names that they are registered by. Keras
-    does not store the module of a function.
+    They are returned as `module:name`, by their registered names. Keras does not store the module
+    of a function.
 
     >>> own_names({"module": "nets", "class_name": "Net", "registered_name": "mine>Net"})
     {'mine>Net': 'nets:Net'}

@@ -48,9 +48,9 @@ def save_engine(
     Its `steps_completed` are the engine's `global_steps`.
 
     Args:
-        engine: What `deepspeed.initialize` has returned.
-        client_state: What `load_engine` returns in a run that goes on. DeepSpeed stores that of
-            rank 0, for all.
+        engine: The engine that `deepspeed.initialize` has returned.
+        client_state: A dict that `load_engine` returns in a run that continues. DeepSpeed stores
+            only that of rank 0.
         context: The Core API's; by default the current one.
 
     Raises:
@@ -81,11 +81,12 @@ def load_engine(
     """Restore the engine from the trial's checkpoint. All ranks must call it.
 
     Args:
-        engine: What `deepspeed.initialize` has returned, with as many ranks as it was saved by.
+        engine: The engine that `deepspeed.initialize` has returned, with as many ranks as when it
+            was saved.
         context: The Core API's; by default the current one.
 
     Returns:
-        The `client_state`; None if the trial begins.
+        The `client_state`; None if the trial has no checkpoint yet.
 
     Raises:
         DetError: There is no context.

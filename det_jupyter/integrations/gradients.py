@@ -1,8 +1,9 @@
-"""Gradients that no optimizer has used yet: those of a window that is open when a state is saved.
+"""Saves and restores accumulated gradients that no optimizer has used yet.
 
-A trainer that accumulates gradients over several batches keeps the sum in the parameters. Without
-it a run that continues within such a window would step with the gradients of its other batches
-only. Each rank saves its own, since ranks exchange them at the end of a window.
+A trainer that accumulates gradients over several batches (a window) keeps the sum in the
+parameters. If a state is saved within a window, the sum must be saved, too: otherwise the run that
+continues would step with the gradients of the remaining batches only. Each rank saves its own,
+since ranks exchange them at the end of a window.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _USED = "_det_used"  # an attribute of a gradient: its version when an optimizer
 
 
 def mark_used(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Mark gradients from now on when these optimizers have stepped with them.
+    """From now on, mark gradients with which these optimizers have stepped.
 
-    Loops that zero gradients only before the next batch leave them there, to no use.
+    Loops that zero gradients only before the next batch leave used gradients in the parameters.
     """
     for optimizer in optimizers:
         optimizer.register_step_post_hook(_mark)
@@ -33,7 +34,7 @@ def save_gradients(models: Sequence[torch.nn.Module], folder: Path, rank: int) -
 
 
 def restore_gradients(models: Sequence[torch.nn.Module], folder: Path, rank: int) -> None:
-    """Restore what `save_gradients` has saved, if it has."""
+    """Restore the gradients that `save_gradients` has saved, if there are any."""
     if not (file := _file(folder, rank)).exists():
         return
     for model, gradients in zip(models, torch.load(file, map_location="cpu"), strict=True):

@@ -8,7 +8,7 @@ after an epoch      its metrics are reported, and the state is saved; then the t
                     is requested to, or if the search has stopped it here, or if its length is
                     reached
 
-A run that goes on has the same order of data and metrics as one that was never paused: beside
+A run that continues has the same order of data and metrics as one that was never paused: besides
 weights and optimizer, a checkpoint has the random generators of Python, NumPy, torch and Keras'
 layers, and the metrics of the epochs.
 """
@@ -51,14 +51,14 @@ _OWN = {"_model", "params"}  # of every callback: what `fit` gives it
 class DetCallback(keras.callbacks.Callback):
     """Makes a model's training by `fit` a trial: metrics, progress, checkpoints, pauses, search.
 
-    It comes last among the callbacks, so that it saves what the others have done, and a pause
-    does not undo that another one has ended the training.
+    It must be the last of the callbacks, so that it saves what the others have done, and a pause
+    does not cancel an end of the training that another one has set.
 
     Args:
         context: The Core API's; by default the current one.
         report_every: Batches between reports within an epoch; 0: only epochs are reported.
-        keep: Callbacks whose attributes a checkpoint has too, because they compare epochs:
-            EarlyStopping, ReduceLROnPlateau, ModelCheckpoint. They come before it.
+        keep: Callbacks whose attributes are saved in checkpoints, because they compare epochs:
+            EarlyStopping, ReduceLROnPlateau, ModelCheckpoint. They must come before this one.
 
     Raises:
         DetError: There is no context, Keras' backend is not torch, or the trial has several ranks.
@@ -131,7 +131,7 @@ class DetCallback(keras.callbacks.Callback):
             self.model._initial_epoch = self.params["epochs"]
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Give the callbacks what they remembered, after they have begun anew."""
+        """Restore the state of the callbacks in `keep`, which Keras has reset."""
         self._remember()
         if self._epochs and epoch != self._next_epoch:
             raise DetError(
@@ -140,7 +140,7 @@ class DetCallback(keras.callbacks.Callback):
             )
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Count the batch before, and report the metrics of the epoch so far if that is due."""
+        """Count the previous batch, and report the metrics of the epoch so far if that is due."""
         self._end_batch()
         if batch and self._report_every and self._steps % self._report_every == 0:
             self._report("training", self.model.get_metrics_result())
@@ -160,7 +160,7 @@ class DetCallback(keras.callbacks.Callback):
         if self._is_within:
             self._is_within = False
             self._steps += 1
-            self._context.profiler.step()  # Keras' optimizers are none of torch
+            self._context.profiler.step()  # Keras' optimizers are no optimizers of torch
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report the epoch and save; then leave if that is requested, or if the search ends."""
@@ -242,7 +242,7 @@ class DetCallback(keras.callbacks.Callback):
         self.model._initial_epoch = self._next_epoch  # as Keras' BackupAndRestore does
 
     def _remember(self) -> None:
-        """Restore Keras' history and the callbacks of `keep`, which have begun anew."""
+        """Restore Keras' history and the callbacks of `keep`, which Keras has reset."""
         if self._remembered is None:
             return
         for callback, attributes in zip(self._keep, self._remembered, strict=True):
@@ -292,10 +292,10 @@ _last: WeakKeyDictionary[keras.Model, DetCallback] = WeakKeyDictionary()  # of e
 def make_deterministic(seed: int | None = None) -> int:
     """Make training a function of its seed, bit for bit; return the seed.
 
-    It seeds Python, NumPy, torch and Keras, lets torch use deterministic algorithms only, and one
-    thread on CPUs: sums of several threads depend on their number. Call it before the model is
-    made. It holds for Keras on torch on CPUs; on GPUs as far as torch's algorithms go, which raise
-    an error where there is no deterministic one.
+    It seeds Python, NumPy, torch and Keras, and lets torch use only deterministic algorithms and,
+    on CPUs, one thread: sums of several threads depend on their number. Call it before the model
+    is made. On CPUs training with Keras on torch is then deterministic. On GPUs torch raises an
+    error for an operation without a deterministic algorithm.
 
     Args:
         seed: By default the trial's; outside of experiments 0.

@@ -1,7 +1,8 @@
-"""The step at which a trial of transformers leaves: where its Trainer logs, if that is soon.
+"""The step at which a trial of transformers leaves: its Trainer's next log, if that is soon.
 
 A request to leave reaches the chief at any time. All ranks have to leave at the same step, so they
-exchange it; and not at each step, but after as many as take a fraction of a second.
+exchange that step. They do so not at each step, but after a number of steps that take a fraction
+of a second.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Leaving:
         if state.global_step < self._due:
             return False
         distributed = self._context.distributed
-        found = state.global_step, self.step  # of other ranks nobody reads it
+        found = state.global_step, self.step  # only the chief's value is used
         if distributed.is_chief:
             step_s, num = self._measure(state.global_step)
             # For about _EXCHANGE_S, but steps may become slower.

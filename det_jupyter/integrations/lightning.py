@@ -10,8 +10,8 @@ before an epoch, and after the last     the state is saved; then the trial leave
 log_metrics, of a logger that is added  metrics of training; of a validation while Lightning
                                         validates
 
-A run that goes on has the same data order and metrics as one that was never paused: Lightning
-continues exactly only from the beginning of an epoch, so nothing is saved within one.
+A run that continues has the same data order and metrics as one that was never paused: Lightning
+continues exactly only from the beginning of an epoch, so nothing is saved within an epoch.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class DetCallback(Checkpoint):
         self._open = ExitStack()
         self._folder: Path | None = None
         self._followed: Operations | None = None
-        self._is_read = False  # whether the checkpoint was asked for, also where there is none
+        self._is_read = False  # whether `ckpt_path` was read, even if there is no checkpoint
         self._validated: dict[str, Any] = {}  # by the run before
         self._saved_at: int | None = None  # steps
         self._total: float = 0
@@ -236,9 +236,9 @@ class DetCallback(Checkpoint):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Take an epoch that only begins as not begun, which Lightning continues exactly.
+        """Save an epoch that has only begun as not begun, since Lightning continues that exactly.
 
-        The last validation's metrics are saved too: the search may ask for them afterwards.
+        The last validation's metrics are saved too: the search may need them afterwards.
         """
         checkpoint[_VALIDATED] = self._last_validated()
         if self._begins_epoch:
@@ -343,7 +343,7 @@ class DetEnvironment(ClusterEnvironment):
 
 
 class _OnRanks:
-    """What strategies on the trial's ranks share."""
+    """The common part of the strategies on the trial's ranks."""
 
     _context: core.Context
 

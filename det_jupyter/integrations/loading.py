@@ -7,7 +7,7 @@
     accelerate     model.safetensors, model_1.safetensors: into models that are given
     deepspeed      mp_rank_00_model_states.pt: into a model that is given
 
-No pickle in these files is run unasked: weights are read as safetensors, by `weights_only=True`
+By default no pickle in these files is run: weights are read as safetensors, by `weights_only=True`
 or by Keras' safe mode. The class of a model may be in captured code, which is run
 (origin_code.py).
 """
@@ -69,12 +69,12 @@ def load_model(
 
     Args:
         path: Folder of the checkpoint.
-        model: Into which the weights are loaded, for accelerate, DeepSpeed, and models that
+        model: The model to load the weights into, for accelerate, DeepSpeed, and models that
             Lightning and transformers cannot build; for accelerate a sequence if several models
             were prepared.
-        model_class: Its class. By default the one that was captured or is imported.
-        device: To which it is moved. By default a given model stays where it is, Keras chooses,
-            and others are on the CPU, unless `options` have another place.
+        model_class: The model's class. By default the one that was captured or is imported.
+        device: The device to move the model to. By default a given model stays on its device,
+            Keras chooses, and others are on the CPU, unless `options` name another device.
         data_dir: Folder into which captured local modules are unpacked; by default a folder that
             is removed when this process ends.
         options: For `load_from_checkpoint`, `keras.saving.load_model` or `from_pretrained`.
@@ -196,7 +196,7 @@ class _Saved:
             ) from error
 
     def _find_own(self, names: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]:
-        """Return the classes and functions with these `own_names`, and what is given."""
+        """Return the classes and functions with these `own_names`, and the given ones."""
         remedy = "give custom_objects="
         if names.keys() <= given.keys():
             return given
@@ -241,7 +241,7 @@ class _Saved:
             return None
 
     def _fill(self, model: Any, options: Mapping[str, Any]) -> Any:
-        """Load the weights into the given models, and return what was given."""
+        """Load the weights into the given models, and return these models."""
         if other := ", ".join(sorted(options.keys() - {"weights_only"})):
             raise CheckpointError(f"load: got {other}, which load(model=) has not")
         states = list(_STATES[self.origin.library](self))
@@ -271,7 +271,7 @@ class _Saved:
             raise self._in_parts(_JOINS_ZERO)
 
     def _read(self, file: Path) -> dict[str, Any]:
-        """Return what torch has saved; only if `runs_pickles`, what needs pickles to be read.
+        """Return what torch has saved in a file; pickles are run only if `runs_pickles` is set.
 
         Raises:
             CheckpointError: It is damaged, or needs pickles.

@@ -9,10 +9,11 @@ on_step_end, on_epoch_end   whether the trial leaves here, or is compared with o
 on_log, on_evaluate         metrics
 on_save                     what the Trainer has saved becomes a checkpoint of the trial
 
-A run that goes on has the same order of data and log history as one that was never paused, since
+A run that continues has the same order of data and log history as one that was never paused, since
 
-- a trial leaves where the Trainer logs: the logged loss is an average since the log before, which
-  no checkpoint contains. Where that would take too long it logs and leaves at once;
+- a trial leaves where the Trainer logs: the logged loss is an average since the previous log,
+which
+  no checkpoint contains. If the next log would take too long, it logs and leaves at once;
 - at the last step of an epoch the Trainer saves after it has evaluated the epoch.
 """
 
@@ -71,7 +72,7 @@ class DetCallback(TrainerCallback):
         self._metadata = dict(metadata or {})
         self._open = ExitStack()
         self._folder: Path | None = None  # of the checkpoint that training continues from
-        self._is_read = False  # whether the checkpoint was asked for, also where there is none
+        self._is_read = False  # whether `resume_from_checkpoint` was read
         self._is_prepared = False
         self._followed: Operations | None = None
         self._leaving = Leaving(self._context, 0)
@@ -119,7 +120,7 @@ class DetCallback(TrainerCallback):
         model: Any = None,
         **_: Any,
     ) -> TrainerControl:
-        """Begin to follow the search; a trial that has left where it is compared is compared now.
+        """Begin to follow the search. A trial that left at a comparison is compared now.
 
         Raises:
             DetError: As in `on_init_end`; or `train` was called without the checkpoint.
@@ -135,7 +136,7 @@ class DetCallback(TrainerCallback):
         self._leaving = Leaving(self._context, state.global_step)
         self._check_length(state)
         if state.global_step and self._operations.is_reached(self._length(state)):
-            self._evaluated = _evaluated_at(state)  # by the run before, which left here
+            self._evaluated = _evaluated_at(state)  # by the previous run, which left here
             if not self._followed.go_on(self._length(state), self._evaluated):
                 self._is_leaving = control.should_training_stop = True
                 self._weights = {name: each.clone() for name, each in model.state_dict().items()}

@@ -5,9 +5,9 @@
     horovod, mpi                     by horovodrun and mpirun
     wrap_rank                        one rank, for launchers that are not ours
 
-An entrypoint of an experiment that is `torch_distributed` or `deepspeed` without options is not
-run at all: the agent does what it would do (det_jupyter/contract/values/entrypoints.py).
+If the entrypoint of an experiment is `torch_distributed` or `deepspeed` without options, the
+launcher is not run: the agent starts the ranks itself (contract/values/entrypoints.py).
 
-They import neither torch nor the rest of the training library (`trial` does, which is a rank), so
-they start in a moment.
+Launchers import neither torch nor the rest of the training library, so they start fast. `trial`
+does, but that is a rank.
 """

@@ -3,9 +3,10 @@
     python -m det_jupyter.launch.deepspeed [[OPTION ...] --] SCRIPT [ARGUMENT ...]
 
 In an experiment it starts a rank for each slot of this computer; elsewhere one for each GPU, or
-one. `--num_gpus`, `--num_nodes`, `--node_rank`, `--master_addr` and `--master_port` are done here;
-with any other option of `deepspeed` that program starts the ranks of each computer. Neither needs
-ssh: each computer of an experiment runs this launcher.
+one without GPUs. It handles the options `--num_gpus`, `--num_nodes`, `--node_rank`,
+`--master_addr` and `--master_port` itself. With any other option of `deepspeed`, that program
+starts the ranks of each computer. Neither needs ssh: each computer of an experiment runs this
+launcher.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def deepspeed_command(
     hostfile: Path,
 ) -> tuple[str, ...]:
     """Return the command line of `deepspeed`, which starts each rank through wrap_rank."""
-    # It numbers the devices that it shows to its ranks from 0 on, though ours may be others.
+    # `deepspeed` numbers the devices of its ranks from 0 on, but those of this run may be others.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     shown = ("env", f"CUDA_VISIBLE_DEVICES={devices}") if devices is not None else ()
     return (

@@ -2,9 +2,9 @@
 
     python -m det_jupyter.launch.horovod [[OPTION ...] --] SCRIPT [ARGUMENT ...]
 
-In an experiment there is a rank for each slot; elsewhere `-np N` says how many, or there is one
-for each GPU, or one. `--autohorovod` starts a single rank without Horovod. All other options are
-horovodrun's.
+In an experiment there is a rank for each slot. Elsewhere there are N ranks with `-np N`; by
+default one for each GPU, or one without GPUs. `--autohorovod` starts a single rank without
+Horovod. All other options are horovodrun's.
 """
 
 from __future__ import annotations

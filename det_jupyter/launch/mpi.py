@@ -2,9 +2,10 @@
 
     python -m det_jupyter.launch.mpi [[OPTION ...] --] PROGRAM [ARGUMENT ...]
 
-PROGRAM is a script, `-m MODULE`, or any program. In an experiment there is a rank for each slot;
-elsewhere `-np N` says how many, or there is one for each GPU, or one. All other options are
-mpirun's. Its ranks are not bound to cores unless an option says so: they have threads.
+PROGRAM is a script, `-m MODULE`, or any program. In an experiment there is a rank for each slot.
+Elsewhere there are N ranks with `-np N`; by default one for each GPU, or one without GPUs. All
+other options are mpirun's. Unless an option requests it, ranks are not bound to cores, since they
+have threads.
 
 Python is run through mpi4py, where that is installed: a rank that fails then aborts the others.
 Without it the rank waits in MPI_Finalize for the others, which wait for it.
@@ -49,7 +50,7 @@ def mpirun_command(
     """Return the command line of mpirun, which starts each rank through wrap_rank.
 
     Args:
-        is_open: Whether it is Open MPI's; else it is one with MPICH's options.
+        is_open: Whether mpirun is Open MPI's; else it has MPICH's options.
     """
     own = ["-np" if is_open else "-n", str(job.num_ranks)]
     if is_open and not any(part in word for word in options for part in _BINDS):
@@ -57,14 +58,15 @@ def mpirun_command(
     if is_open and "--oversubscribe" not in options:
         own += ["--oversubscribe"]  # the number of ranks is checked here, not by mpirun
     if is_open and "--prefix" not in options:
-        # Called by its path, mpirun puts its own folder first into PATH: `python3` would be the
-        # system's, not that of this environment. As `mpirun` in a shell it does not.
+        # If mpirun is called by its path, it puts its own folder first into PATH, and `python3`
+        # would be the system's, not that of this environment. Called as `mpirun` from PATH it does
+        # not.
         own += ["--noprefix"]
     return (program, *own, *options, *wrapped(_RANKS), *command)
 
 
 def aborting(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command of a rank that ends all others when it fails, if it is our Python's."""
+    """Return the command of a rank; if it is Python, its failure ends all other ranks."""
     python, *rest = command
     found = shutil.which(python)
     is_ours = found is not None and Path(found).parent == Path(sys.executable).parent
@@ -81,7 +83,7 @@ def _is_open_mpi(program: str) -> bool:
 
 
 def _root_variables() -> dict[str, str]:
-    """Return the variables that Open MPI requires from root, who is usual in containers."""
+    """Return the variables that Open MPI requires to run as root, as is usual in containers."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 

@@ -5,9 +5,9 @@
     python -m det_jupyter.launch.torch_distributed [[OPTION ...] --] --trial MODULE:CLASS
 
 In an experiment it starts a rank for each slot of this computer; elsewhere one for each GPU, or
-one. Options of torchrun: `--nproc_per_node`, `--nnodes`, `--node_rank`, `--master_addr`,
-`--master_port`, `--standalone` and `--max_restarts 0` are done here. With any other option the
-ranks are started by torchrun itself, which costs its start.
+one without GPUs. It handles these options of torchrun itself: `--nproc_per_node`, `--nnodes`,
+`--node_rank`, `--master_addr`, `--master_port`, `--standalone` and `--max_restarts 0`. With any
+other option torchrun starts the ranks, which takes longer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def start_ranks(
     """Start this computer's ranks, wait for them, and return the exit code.
 
     Args:
-        variables: For each rank, in addition to torchrun's.
+        variables: Variables of each rank, in addition to torchrun's.
     """
     port, run = computers.port(), computers.run
     workers = []

@@ -158,7 +158,7 @@ class _Started:
     tail: Tail | None
 
     def signal_group(self, number: int) -> None:
-        # EPERM is how macOS says that only a zombie is left
+        # macOS returns EPERM if only a zombie is left
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 

@@ -76,7 +76,7 @@ def _message(record: bytes) -> str:
 
 
 def parse_kills(messages: Iterable[str]) -> list[KernelKill]:
-    """Return the processes that were killed, as these messages say.
+    """Return the processes that were killed, according to these messages.
 
     >>> killed = "Out of memory: Killed process 7 (python) total-vm:9kB, anon-rss:2kB"
     >>> [(kill.pid, kill.name, kill.num_bytes) for kill in parse_kills(["usb 1-1", killed])]

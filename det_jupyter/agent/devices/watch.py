@@ -230,7 +230,7 @@ async def watch(
             if read is None:
                 read = await in_thread(plan.open)
             reading = asyncio.ensure_future(in_thread(partial(read, now, list(held()))))
-            # NVML may hang for long when a device falls off its bus; the kernel's log says so.
+            # NVML may hang for long when a device falls off its bus; the kernel's log reports it.
             while not (await asyncio.wait({reading}, timeout=plan.interval_s))[0]:
                 if reported is not None:
                     report_changes()

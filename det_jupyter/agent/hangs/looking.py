@@ -67,8 +67,7 @@ class Seen:
         open_one = pending(self.recorded) if spins else None
         # On CUDA the main thread is in the backward pass while another compiles or computes it.
         is_of_stack = bool(collective_of(self.frames)) and not (spins and is_backward(self.frames))
-        # A polling loop is found at varying lines of libraries, called from one line of the
-        # user's.
+        # A polling loop is found at varying lines of libraries, below one line of the user's code.
         users = [n for n, frame in enumerate(self.frames) if is_users(frame)]
         frames = tuple(self.frames[users[0] if users else 0 :])
         return Look(
@@ -166,7 +165,7 @@ def waits_for_loader(frames: Sequence[Frame]) -> bool:
 
 
 class Code:
-    """The user's code of a run: tells its frames from others, and names places in it."""
+    """The user's code of a run: distinguishes its frames from others, and names its places."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

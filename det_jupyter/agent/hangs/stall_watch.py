@@ -43,7 +43,7 @@ LOOK_AFTER_S = 3.0
 _LOOKS_APART_S = (2.0, 30.0)  # between looks: at first, and after many, or while a rank moves
 _ALONE_S = 60.0  # the limit if no rank waits for others
 _FIRST = 3.0  # factor of the limit until the first batch is over
-_GAP_S = 5.0  # a longer interval between samples says nothing about the ranks
+_GAP_S = 5.0  # after a longer interval between samples, the watch begins anew
 _DISK_S = 60.0  # a wait for a disk that takes longer is no movement
 _BEAT_S = 4.0  # without a beat for so long, the interpreter's lock is held
 _LOOKS = 4  # two of so many at the same place are enough: a loop that polls may have several lines
@@ -158,7 +158,7 @@ class _RankWatch:
         self.begin(now)
 
     def begin(self, now: float) -> None:
-        """Forget what was seen before."""
+        """Discard the earlier samples and looks."""
         self._main_idle_since = self._idle_since = self._beat_at = now
         self._not_at_disk_at = now
         self.looks: list[Look] = []  # the last _LOOKS
@@ -269,7 +269,7 @@ class StallWatch:
         self._pause_s = _LOOKS_APART_S[0]
         self._stalled: dict[int, Kind] | None = None
         self._moved = 0  # samples in a row in which a stalled rank has moved
-        # By place: how long the ranks stood still before they went on
+        # By place: how long the ranks stood still before they went on.
         self._survived: dict[Hashable, float] = {}
 
     def step(self, samples: Sequence[RankSample], now: float) -> Finding:

@@ -107,7 +107,7 @@ class AgentService:
         self._credentials = credentials
         self._address = address
         self._listener = remote.listener if remote else None
-        # Referenced, so that they are not garbage-collected
+        # Referenced, so that they are not garbage-collected.
         self._checks: set[asyncio.Task[None]] = set()
         self._leaving = asyncio.Event()
         self._must_register = False  # whether the master has yet to store that there are no slots

@@ -31,7 +31,7 @@ async def watch_room(runner: Runner, report: Callable[[DisksSeen], None] | None)
             runner.news.set()
         if report is not None and num % _DISKS_EVERY == 0:
             folder = paths.data_dir()
-            # In a thread, as the drive may not answer
+            # In a thread, as the drive may not answer.
             room = await asyncio.to_thread(room_of, folder)
             if room is not None:
                 reading = DiskReading(

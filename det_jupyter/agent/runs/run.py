@@ -224,7 +224,7 @@ class Run:
             return False
         wait = None
         if found is not None:
-            # For a checkpoint, the master replaces it by the storage's folder
+            # For a checkpoint, the master replaces it by the storage's folder.
             folder = paths.data_dir()
             wait = RoomWait(
                 writing=found.writing,

@@ -1,4 +1,4 @@
-"""Tells which frames of a stack are of the user's code. Pure."""
+"""Determines which frames of a stack are of the user's code. Pure."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 Question = Mapping[str, Any]
 Answerer = Callable[[Client, int, Question], Wire | None]  # None: there is nothing to answer
 
-# Number of waiting trials, of each pool and of the experiment, that remedies are made for
+# Number of waiting trials, of each pool and of the experiment, that remedies are made for.
 QUEUE_FRONT = 8
 _MAX_CHECKPOINTS = 500
 # Jupyter drops messages of more than 1 MB a second.

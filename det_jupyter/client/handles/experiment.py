@@ -238,8 +238,8 @@ class Experiment:
                 have trained since the last checkpoint is lost.
 
         Returns:
-            PAUSED if its slots are free, and PAUSING if not: `why()` says which ranks it waits
-            for, and when they are killed. It can have ended meanwhile.
+            PAUSED if its slots are free, and PAUSING if not: `why()` returns which ranks it waits
+            for, and when they are killed. Or a final state, if it has ended meanwhile.
 
         Raises:
             Conflict: It has ended, or is stopping.
@@ -277,7 +277,7 @@ class Experiment:
             ask: Whether to ask first, on standard input; the default in a notebook.
 
         Raises:
-            UsageError: It has to ask, and no question can be asked here.
+            UsageError: A confirmation is needed, and this front end takes no input.
             Conflict: It has not ended, or another experiment still needs one of its checkpoints.
         """
         if not ask or self._is_confirmed():
@@ -556,8 +556,8 @@ class Experiment:
     def importance(self) -> ShownImportance:
         """Return how important each hyperparameter is for being among the best quarter of trials.
 
-        Evaluated by Optuna's PED-ANOVA, from 20 ended trials on; before that, `sentence` says
-        why there is no result.
+        Evaluated by Optuna's PED-ANOVA, if at least 20 trials have ended; otherwise `sentence` has
+        the reason why there is no result.
         """
         return ShownImportance(**dict(self._client.importance(self.id)))
 

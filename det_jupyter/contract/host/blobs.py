@@ -58,7 +58,7 @@ class BlobStore:
 
     @contextmanager
     def receiving(self, digest: str) -> Iterator[Callable[[bytes], object]]:
-        """Yield a function that receives the blob's bytes, part by part; store the blob at the end.
+        """Yield a function that receives the blob's bytes in parts; store the blob at the end.
 
         The function syncs the bytes to the disk at intervals, so that the end takes no longer for
         a large blob than for a small one.

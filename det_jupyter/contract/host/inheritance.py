@@ -18,7 +18,7 @@ both.
     launchers' variables, numbers  removed                              the same
       of threads, marks of a run,
       how Python runs
-    other variables                kept: they say where things are      the same
+    other variables                kept: they have paths and addresses  the same
 
 Slurm limits the cores of a job by the affinity if it uses no control groups, so in a job the
 affinity is kept. A trial gets the umask of the process that submits it, and the variables that its

@@ -14,7 +14,7 @@ _looking = threading.Lock()
 def start_own(thread: threading.Thread) -> None:
     """Start a daemon thread of this package in a rank.
 
-    It has the mark by which ipykernel tells debuggers to ignore a thread.
+    It has the mark with which ipykernel makes debuggers ignore a thread.
     """
     thread.daemon = True
     setattr(thread, _IS_OWN, True)

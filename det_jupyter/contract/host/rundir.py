@@ -8,9 +8,9 @@ runs/<allocation id>/
     orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
     output-<rank>        what the rank prints
-    stacks-<rank>        stacks of its threads, written when the agent wants them
+    stacks-<rank>        stacks of its threads, written when the agent requests them
     stacks-<rank>.<pid>  the same of a process that the rank has forked
-    recorder-<rank>      torch's flight recorder as JSON, written when the agent wants it
+    recorder-<rank>      torch's flight recorder as JSON, written when the agent requests it
     wanted/              requests for checkpoints, on a computer that is not the master's
     work/                copy of the context directory: the working directory of the ranks
     kernel-<rank>.json   Jupyter connection file of the rank's kernel

@@ -69,7 +69,7 @@ class BridgeReport(Wire):
     """The present state of all nodes of a cluster; sent every second, and after each change."""
 
     nodes: list[ClusterNode] = []
-    num_asked: Count = 0  # nodes that the cluster has been asked for
+    num_asked: Count = 0  # nodes that are requested from the cluster
     is_connected: bool = False
     problem: PrintableText = ""  # why the bridge cannot connect, and what to do; then it exits
 
@@ -93,7 +93,7 @@ class ClusterStatus(Wire):
     num_nodes: int = 0  # live nodes
     num_agents: int = 0  # connected ones
     num_slots: int = 0  # of these agents
-    num_asked: int = 0  # nodes that the cluster has been asked for
+    num_asked: int = 0  # nodes that are requested from the cluster
     problems: list[str] = []  # sentences, the most important first
 
 

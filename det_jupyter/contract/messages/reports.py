@@ -142,7 +142,7 @@ class GangExited(Wire):
     last_words: CrashOutput | None = None  # the end of this rank's output
     memory: MemoryShortage | None = None  # the kernel has killed a process for want of memory
     had_memory: bool = False  # the kernel has killed none: a SIGKILL had another sender
-    # Of the ranks' GPUs; for each, the error that best explains a crash
+    # Of the ranks' GPUs; for each, the error that best explains a crash.
     faults: dict[Rank, DeviceFault] = {}
     # Killed by the agent, on the master's command or at the deadline of a preemption.
     killed: bool = False

@@ -40,7 +40,7 @@ class Origin:
 
     Args:
         trial_class: `module:qualname`; of a captured class, the entrypoint. If another library has
-            trained, the class of the model; "" if its state says nothing about that.
+            trained, the class of the model; "" if its class is unknown.
         library: The library that trained and saved: `TRIALS`, or a module of
             det_jupyter.integrations.
         hparams: The hyperparameters; None if there are none.

@@ -64,8 +64,7 @@ def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> st
             return ""  # the code checks whether there is one
         if any(_reads_batch_size(node) for node in nodes):
             return name
-        # Type: ignore[attr-defined]
-        called = [node.func.attr for node in nodes if _is_own_call(node)]
+        called = [node.func.attr for node in nodes if _is_own_call(node)]  # type: ignore[attr-defined]
         queued += [each for each in dict.fromkeys(called) if each not in seen]
         seen.update(called)
     return ""

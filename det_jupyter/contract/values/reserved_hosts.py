@@ -1,4 +1,4 @@
-"""Hosts that an address in somebody else's configuration must not lead to: metadata of clouds.
+"""Hosts to which an address in a configuration must not lead: metadata services of clouds.
 
 They answer any request from this computer, also with credentials of the cloud account that it
 belongs to.
@@ -54,7 +54,7 @@ def is_reserved(address: str) -> bool:
 
 
 def names_reserved(host: str) -> bool:
-    """Return whether the host of a URL is reserved, as far as it says so without being resolved.
+    """Return whether the host of a URL is reserved, judging by its text; it is not resolved.
 
     >>> names_reserved("2852039166"), names_reserved("metadata.google.internal.")
     (True, True)

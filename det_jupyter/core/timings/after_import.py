@@ -42,7 +42,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                if self in sys.meta_path:  # the spec may be asked for without an import
+                if self in sys.meta_path:  # the spec may be requested without an import
                     sys.meta_path.remove(self)
                     self._do()
 

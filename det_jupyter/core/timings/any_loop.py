@@ -61,7 +61,7 @@ class LoopTimings:
 
     Attributes:
         thread: The thread that is timed; 0 before the first step, -1 if nothing is timed.
-        armed: Torch's global hooks of modules, which call `before_module` if it is in there.
+        armed: Torch's dict of global module hooks; torch calls `before_module` while it is in it.
         is_compiling: Returns whether torch traces this call.
         has_gradients: Returns whether gradients are computed.
         meet: Called with a module that is trained, unless it is the last one.
@@ -167,11 +167,11 @@ class LoopTimings:
         return None if self._clock is None or self._clock.is_host else self._clock.mark
 
     def leave(self) -> None:
-        """Time nothing any more: this is a copy of the process."""
+        """Stop timing for ever: this process is a fork of the one that is timed."""
         self.thread = -1
 
     def close(self) -> None:
-        """Write what there is and time nothing any more, until the next `resume`."""
+        """Write the remaining records, and stop timing until `resume`."""
         if self.thread > 0 and os.getpid() == self._process:
             self.flush()
             assert self._timings is not None
@@ -210,7 +210,7 @@ class LoopTimings:
             if self._calls.is_validating or len(self._at) > _MOST_MARKS:
                 self.flush()
 
-    # What torch calls.
+    # The methods that torch calls.
 
     def timed_next(self, following: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the `__next__` of a DataLoader's iterators with marks around it."""
@@ -340,7 +340,7 @@ class LoopTimings:
             self._codes.append(RESUMED_BACKWARD)
 
     def end_own_batch(self) -> None:
-        """The loop says that a batch is over (`profiler.step()`)."""
+        """End a batch, because the loop has called `profiler.step()`."""
         is_timed = self.thread == get_ident()
         if self.thread == 0 or (is_timed and not self._has_own_steps):
             self._has_own_steps = True  # steps of optimizers that were counted are no batches

@@ -11,7 +11,7 @@
 Every nanosecond of an interval is in one part, so the parts sum to it. A part has one duration in
 each row: if it occurs twice in a batch, these are summed.
 
-Raw rows, which a user can ask for, have the parts of each batch under Determined's names:
+Raw rows, which a user can request, have the parts of each batch under Determined's names:
 
     batch:       dataloader_next | to_device | train_batch                   | step_lr_schedulers
                                              |   .backward .sync_optimizers  |

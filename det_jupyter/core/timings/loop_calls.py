@@ -45,14 +45,15 @@ BEGAN_BACKWARD = END + 9
 ENDED_BACKWARD = END + 10
 BEGAN_STEP = END + 11
 RESUMED_BACKWARD = END + 12  # an optimizer has stepped within the backward pass
-ENDED_BATCH = END + 13  # the loop says so
+ENDED_BATCH = END + 13  # the loop has called `profiler.step()`
 
 
 class LoopCalls:
     """Reads the calls of one loop.
 
     Args:
-        has_own_batches: The loop says when a batch ends, so steps of optimizers end none.
+        has_own_batches: Whether the loop ends batches by `profiler.step()`; then steps of
+            optimizers end none.
 
     Attributes:
         part: The part that is running after the last call that was read.
@@ -97,7 +98,7 @@ class LoopCalls:
         self.forget(0)
 
     def forget(self, num: int) -> None:
-        """Go on after `num` codes; those before cannot be replaced any more."""
+        """Forget the first `num` codes, which cannot be replaced any more."""
         self._num_read = num
         self._end_at = _NOWHERE  # index of the code that ends the last batch
         self._data_at = _NOWHERE  # index of that after the last next()
@@ -133,13 +134,13 @@ class LoopCalls:
         )  # fmt: skip
 
     def _repeat(self, calls: list[int], codes: list[int], index: int) -> int:
-        """Give all batches from `index` on that are equal to the last one its parts.
+        """Replace the calls of the batches from `index` on that equal the last one by its parts.
 
         Args:
-            calls: Of the last batch.
+            calls: The calls of the last batch.
 
         Returns:
-            The index of the first batch that is another one.
+            The index at which the first different batch begins.
         """
         num = len(calls)
         parts = codes[index - num : index]
@@ -203,7 +204,7 @@ class LoopCalls:
         return not self.is_validating and (self._is_called or not self._is_seen)
 
     def _rename(self, end: int, codes: list[int]) -> None:
-        """The data since the last backward pass are those of a validation."""
+        """Replace the parts since the last backward pass: their data are those of a validation."""
         self.is_validating = True
         self.part = _VALIDATION
         if self._begun_at != _NOWHERE:
@@ -226,7 +227,7 @@ class LoopCalls:
     def _begin_backward(self, codes: list[int]) -> None:
         if self._num_next:
             self._is_seen = self.part == _FORWARD and not self._is_late
-        if self._renamed:  # it is none
+        if self._renamed:  # it is no validation
             codes[self._begun_at : self._begun_at + len(self._renamed)] = self._renamed
         elif self.part in (_REST, _OPTIMIZER):
             self._begin_forward(codes)
@@ -235,7 +236,7 @@ class LoopCalls:
         self.part = _BACKWARD
 
     def _begin_forward(self, codes: list[int]) -> None:
-        """The forward pass has begun unseen, when its data were there."""
+        """Let a forward pass that no hook has seen begin where its data arrived."""
         if self._data_at != _NOWHERE and not self._renamed:
             codes[self._data_at] = _FORWARD
 
@@ -246,7 +247,7 @@ class LoopCalls:
             self.part = _OPTIMIZER
 
     def _end_step(self, optimizer: int, index: int, codes: list[int]) -> int:
-        """The batch ends, unless another optimizer steps for it too."""
+        """End the batch, unless another optimizer steps for it too; return the next part."""
         self._is_stepping = False
         if self._has_own_batches:
             self.part = self._outer

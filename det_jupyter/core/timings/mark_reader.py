@@ -1,4 +1,4 @@
-"""Makes records of a rank's marks.
+"""Converts a rank's marks to records.
 
 Marks of the host are read at once, and so are the times at which other ranks arrived at an
 exchange. Marks of a GPU have times only once the GPU has reached them; only then does each rank
@@ -33,7 +33,7 @@ _NEXT, _EXCHANGE = CODES["dataloader_next"], CODES["exchange"]
 
 
 class OwnTimes(Protocol):
-    """Has the trial's own sections and counters: a ProfilerContext."""
+    """The source of the trial's own sections and counters: a ProfilerContext."""
 
     def take(self) -> tuple[list[Taken], dict[str, float]]:
         """Return and clear the recorded sections, and the sums of counters."""
@@ -63,12 +63,12 @@ class Marks:
 
 
 class MarkReader:
-    """Makes records of one rank's marks.
+    """Converts one rank's marks to records.
 
     Args:
-        clock: Made the marks.
+        clock: The clock that has made the marks.
         arrivals: When ranks arrived at exchanges; None if that is not shared.
-        profiler: Has the trial's own sections and counters.
+        profiler: The source of the trial's own sections and counters.
         steps: Batches that earlier runs have trained.
         window: First and last index of the batches that get raw rows; None for none.
         begins: The code that begins a batch.
@@ -95,10 +95,10 @@ class MarkReader:
         self._pending: Callable[[], StepTimes] | None = None
 
     def read(self, marks: Marks, samples: list[int]) -> list[StepTimes | BatchTimings]:
-        """Return the records of the marks that have times, and remove these but for the last.
+        """Return the records of the marks that have times, and remove all but the last of these.
 
         Args:
-            marks: Of this rank, between batches.
+            marks: The marks of this rank; called between batches.
             samples: Records that all ranks trained, by batch; those of batches read are removed.
         """
         # An interrupt that the trial catches may come between a time and its code; later marks

@@ -9,10 +9,11 @@ A part costs two marks; everything is computed at a flush:
     exchange   a part in which ranks wait for each other: this rank's arrival is shared with them
                (arrivals.py)
 
-The exchange of gradients overlaps with the backward pass. Measured is its end, which does not:
-from the moment at which this rank's own gradients are computed until `backward` returns. Autograd
-calls back at that moment, before DDP's callback waits for the exchange; the callback has to be
-queued within the backward pass, which a parameter's hook does. Only the loop's thread is timed.
+The exchange of gradients overlaps with the backward pass. Only its end, which does not overlap, is
+measured: from the moment at which this rank's own gradients are computed until `backward` returns.
+Autograd calls a callback of ours at that moment, before DDP's callback waits for the exchange. A
+parameter's hook queues the callback, since that is possible only within the backward pass. Only
+the loop's thread is timed.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class Timings:
             context.stepping.set_timer(None)
 
     def start(self) -> None:
-        """Begin now: discard the marks, sections and counters so far."""
+        """Begin to time now: discard the marks, sections and counters so far."""
         self.marks.cut(0, 0)
         self._profiler.take()
         self._mark(self.part)

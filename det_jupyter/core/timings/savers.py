@@ -1,7 +1,7 @@
-"""Times what libraries save: torch.save and the savers of trainers are the part `checkpoint`.
+"""Times the functions by which libraries save, such as torch.save, as the part `checkpoint`.
 
-A saver that calls another one is timed as a whole. What a library saves in a thread or process of
-its own holds the training only while it is handed over, and only that is timed.
+A saver that calls another one is timed as a whole. If a library saves in a thread or process of
+its own, only the time in which the training waits is measured.
 """
 
 from __future__ import annotations

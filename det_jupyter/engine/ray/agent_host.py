@@ -3,9 +3,9 @@
 Its source travels to the node by value, so Ray's workers need no det_jupyter: only the standard
 library is imported. It takes and returns plain values for the same reason.
 
-The agent is in the actor's process group, so Ray ends it with the actor. It gets SIGTERM, and so
-leaves in order, when the actor's process ends by itself, and when the raylet has ended: Ray may
-let the actor go on then, but another raylet there would start another agent.
+The agent is in the actor's process group, so Ray kills it with the actor. It gets SIGTERM, and so
+exits gracefully, when the actor's process ends by itself, and when the raylet has ended: Ray may
+let the actor continue then, but another raylet there would start another agent.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-LINGER_S = 60.0  # how long an actor without an agent stays, to be asked why
-_LEAVE_S = 20.0  # how long an agent may take to end in order
+# How long an actor without an agent stays, so that the bridge can request the reason.
+LINGER_S = 60.0
+_LEAVE_S = 20.0  # how long an agent may take to end gracefully
 _TAIL_BYTES = 2000
 _LOG_BYTES = 5_000_000
 
-# A process between actor and agent: an actor whose raylet has ended kills its own children, before
-# they could leave in order. It passes SIGTERM on, and gets it from the kernel when the thread that
-# started it ends; the agent gets it when this process ends. (A function between fork and exec of
-# the actor could wait forever for a lock of one of its threads.)
+# A process between actor and agent: an actor whose raylet has ended kills its own children before
+# they can exit gracefully. This process passes SIGTERM on. The kernel sends it SIGTERM when the
+# thread that has started it ends, and sends it to the agent when this process ends. (A function
+# that the actor runs between fork and exec could wait for ever for a lock of one of its threads.)
 _STARTER = """
 import ctypes, os, signal, sys
 
@@ -126,7 +127,7 @@ class AgentHost:
         return {"agent": self._agent, "code": code, "output": "" if code is None else self._tail()}
 
     def end(self) -> None:
-        """Have the agent end in order; `state` shows when it has ended."""
+        """Send the agent SIGTERM; `state` shows when it has ended."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
@@ -153,10 +154,10 @@ class AgentHost:
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder, unless it is there.
+    """Make the folder, unless it exists.
 
     Raises:
-        OSError: It cannot be made, or another user has made it, and could put links into it.
+        OSError: It cannot be made; or another user has made it, who could put links into it.
     """
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -1,8 +1,8 @@
 """Connects the bridge to a Ray cluster, or finds out in seconds why it cannot.
 
 `ray.init` waits for minutes for an address that does not answer, and honours no signal meanwhile.
-So each cause is looked for before, the fastest first: the name, the port, the token, the versions,
-and whether this computer is a node. A thread ends the process if Ray waits all the same.
+So each cause is checked before, the fastest first: the name, the port, the token, the versions,
+and whether this computer is a node. If Ray waits nevertheless, a thread ends the process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_port(config: ClusterConfig) -> None:
     """Check that a server of gRPC, which Ray uses, listens at the cluster's address.
 
     Raises:
-        DetError: None does.
+        DetError: No such server answers there.
     """
     host, port = config.host_and_port
     try:
@@ -83,12 +83,12 @@ def connect(config: ClusterConfig, namespace: str, give_up: Callable[[str], None
 
     Args:
         config: The cluster.
-        namespace: Of the actors.
+        namespace: The namespace of the actors.
         give_up: Called in another thread with a sentence, if Ray does not answer; must end the
             process.
 
     Raises:
-        DetError: It is not possible; the message says what to do.
+        DetError: The connection is not possible; the message has the remedy.
     """
     check_port(config)
     # Ray reads the mode once, when it is imported.
@@ -156,13 +156,14 @@ def _has_token(config: ClusterConfig) -> bool:
 
 
 def _check_need_of_token(config: ClusterConfig) -> None:
-    """Check that the cluster admits only those with its token, and that there is one here.
+    """Check that the cluster requires its token, and that there is a token on this computer.
 
-    The first request has a wrong token: so the right one is not sent to a cluster that needs none.
-    Ray keeps the first token of a process, so a fork sends it; to load Ray again takes seconds.
+    The first request has a wrong token, so that the right one is not sent to a cluster that needs
+    none. A forked process sends it, because Ray keeps the first token of a process, and loading
+    Ray in a new process would take seconds.
 
     Raises:
-        DetError: It admits everyone, or there is no token here.
+        DetError: The cluster accepts any token, or there is no token here.
     """
     if not (child := os.fork()):
         try:

@@ -16,10 +16,11 @@ from det_jupyter.contract.schema.clusters import ClusterConfig
 from det_jupyter.engine.ray import agent_host
 
 _ASK_S = 1.0  # pause between two requests to a host
-_END_S = 20.0  # how long an agent may take to end in order
-# Ray's reasons of a node's death when its raylet has exited in order: it was stopped, or the
-# autoscaler has drained it because it was idle. Other nodes may only be unreachable, also one that
-# counts as preempted (3): Ray infers that when a node does not answer after its notice's time.
+_END_S = 20.0  # how long an agent may take to end gracefully
+# Ray's reasons for a node's death if its raylet has exited gracefully: it was stopped, or the
+# autoscaler has drained it because it was idle. With other reasons a node may only be unreachable,
+# also with "preempted" (3): Ray infers that if a node does not answer after the time in its
+# notice.
 _EXITED = (1, 4)
 
 
@@ -41,7 +42,7 @@ class Hosts:
         ray: The module, connected to the cluster.
         config: The cluster.
         master: The master's id, for the names of folders.
-        namespace: Of the actors.
+        namespace: The namespace of the actors.
     """
 
     def __init__(self, ray: Any, config: ClusterConfig, master: str, namespace: str) -> None:
@@ -89,7 +90,7 @@ class Hosts:
         self._hosts[order.node_id] = _Host(actor)
 
     def end(self, node_id: str) -> None:
-        """Have a host's agent end in order, and kill the host when it has, or after a while."""
+        """End a host's agent gracefully; kill the host when the agent has ended, or in 20 s."""
         host = self._hosts.get(node_id)
         if host is not None and host.killed_at is None:
             host.killed_at = monotonic() + (_END_S if host.state == "running" else 0.0)
@@ -107,7 +108,7 @@ class Hosts:
         return not self._hosts
 
     def ask(self, order: AskForNodes) -> None:
-        """Have so many actors wait for a node of this size: Ray's autoscaler starts nodes then."""
+        """Let actors wait for nodes of the order's size, so that Ray's autoscaler starts nodes."""
         while len(self._requests) > order.num:
             self._ray.kill(self._requests.pop()[0])
         while len(self._requests) < order.num:
@@ -116,11 +117,11 @@ class Hosts:
 
     @property
     def num_asked(self) -> int:
-        """How many nodes the cluster has been asked for."""
+        """Number of nodes that are requested from the cluster."""
         return len(self._requests)
 
     def poll(self) -> None:
-        """Take the answers of hosts, and ask again. Does not wait."""
+        """Take the answers of hosts, and send the next requests. Does not wait."""
         for node_id, host in list(self._hosts.items()):
             if self._is_done(host):
                 self._ray.kill(host.actor)
@@ -131,7 +132,7 @@ class Hosts:
                 self._ray.kill(request[0])
 
     def _is_done(self, host: _Host) -> bool:
-        """Ask a host for its state, if it is time; return whether it has ended, or must."""
+        """Request a host's state, if that is due; return whether it has ended, or must end."""
         if host.answer is None and monotonic() - host.asked_at > _ASK_S:
             host.asked_at = monotonic()
             host.answer = host.actor.state.remote()

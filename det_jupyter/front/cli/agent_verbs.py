@@ -57,13 +57,13 @@ def run(call: Call) -> NoReturn:
 def find_problem(
     credentials: AgentCredentials, transport: httpx.BaseTransport | None = None
 ) -> str:
-    """Send the master a request, before fork servers are started; that takes some seconds.
+    """Send the master a request before fork servers are started, as that takes some seconds.
 
     Returns:
         Why the master does not answer now; the agent tries again. "" if it does.
 
     Raises:
-        DetError: The master refuses the agent, or it is another one.
+        DetError: The master refuses the agent, or another master answers.
     """
     where = f"agent {credentials.agent}: {credentials.url}"
     try:
@@ -100,7 +100,7 @@ def own_credentials(source: str, node: int | None, environ: Mapping[str, str]) -
         node: Its number among the agents there, from 0. None: the number of this node in its job.
 
     Raises:
-        UsageError: There are several agents, and which one this is was not given.
+        UsageError: There are several agents, and the number of this one is unknown.
         DetError: There are no credentials, none for this node, or others can read the file.
     """
     where = "stdin" if source == "-" else source

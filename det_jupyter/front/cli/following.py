@@ -4,8 +4,8 @@
     det-follow-experiment   prints states, reasons for waiting and hangs, and updates the bar
     det-follow-curves       prints validations
 
-The bar is drawn only on a terminal. Ctrl-C ends the following, not the experiment. Where no reader
-answers, the master is asked for the first trial and for the end, twice a minute.
+The bar is drawn only on a terminal. Ctrl-C ends the following, not the experiment. If no reader
+answers, the first trial and the end are requested from the master, twice a minute.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from det_jupyter.view.forms.news import first_wait
 
 _TICK_S = 0.1
 _END_S = 2.0  # for a thread to end
-_SILENT_S = 30.0  # of what runs there is a version every 10 s
+_SILENT_S = 30.0  # the document of a running experiment changes every 10 s
 _BAR = "{desc}: {percentage:3.0f}% |{bar}| [{elapsed}]{postfix}"
 _BAR_TOTAL = 1000
 _QUIET_S = 1.0  # before reasons are printed: each trial waits for some milliseconds
@@ -93,7 +93,7 @@ def follow(client: Client, experiment_id: int) -> int:
 class _Following(threading.Thread):
     """A started thread that follows a document until `use` of a version returns True.
 
-    `error` is why it ended before.
+    `error` is the error that has ended it before.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class _Following(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Follow it."""
+        """Follow the document."""
         try:
             with closing(self._document.versions(_TICK_S)) as versions:
                 for version in versions:
@@ -128,7 +128,7 @@ class _Following(threading.Thread):
             self.error = error
 
     def view_if_silent(self) -> ExperimentView | None:
-        """Ask the master if the reader says nothing for long, once in each such time."""
+        """Return the master's view once the reader was silent for `_SILENT_S`; else None."""
         now = time.monotonic()
         if now < self._heard_at + _SILENT_S:
             return None
@@ -139,7 +139,7 @@ class _Following(threading.Thread):
             return None
 
     def end(self) -> None:
-        """End it, and wait for that unless it takes long."""
+        """End the thread, and wait up to `_END_S` for it."""
         self._document.close()
         self.join(_END_S)
 

@@ -1,7 +1,7 @@
 """Removes secrets from texts and JSON-like documents. Pure.
 
-Removed are the given secrets wherever they occur, also encoded; values whose name is that of a
-secret (`api_key`); and texts in the format of one (`ghp_...`). Doubtful texts are removed too: a
+It removes the given secrets wherever they occur, also encoded; values with the name of a secret
+(`api_key`); and texts in the format of a secret (`ghp_...`). Doubtful texts are removed too: a
 report stays readable when it lacks a word.
 """
 

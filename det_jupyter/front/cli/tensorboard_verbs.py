@@ -69,7 +69,7 @@ def _serve(call: Call, experiments: list[int], trials: list[int]) -> str | int:
 
 
 def wait_for(process: subprocess.Popen[bytes], parent: int | None) -> int:
-    """Return the exit code of TensorBoard; 0 once the process that has started us has exited."""
+    """Return the exit code of TensorBoard; 0 if the process `parent` exits before."""
     while parent is None or os.getppid() == parent:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(None if parent is None else _POLL_S)

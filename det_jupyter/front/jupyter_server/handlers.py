@@ -97,8 +97,8 @@ async def is_allowed(handler: JupyterHandler, action: str, resource: str) -> boo
 async def require(handler: JupyterHandler, action: str, resource: str) -> None:
     """Raise HTTPError 403 unless the authorizer allows a request's user this action.
 
-    Jupyter's `@authorized` does not serve: it uses the resource of the first request for all later
-    ones.
+    Jupyter's `@authorized` cannot be used: it takes the resource of the first request for all
+    later ones.
     """
     if not await is_allowed(handler, action, resource):
         problem = f"you are not allowed to {action} {PREFIX}{resource} on this Jupyter server"

@@ -133,7 +133,7 @@ class MasterLookup:
         return MasterState(state="stopped", problem=self._start_problem), None
 
     def _is_to_be_revived(self, found: _Found) -> bool:
-        # One that cannot be started is not tried again and again.
+        # After a start that failed, no other one is tried.
         return found.was_killed and self._has_run and not self._start_problem
 
     async def _found(self) -> _Found:
@@ -157,9 +157,10 @@ class MasterLookup:
 
 
 class MasterWatch:
-    """Looks for the master while tabs are open, and tells them when its state changes.
+    """Looks for the master while tabs are open, and notifies them when its state changes.
 
-    One for all tabs. `state` and `info` are those of the last look. Without tabs it does not look.
+    There is one object for all tabs. `state` and `info` are those of the last look. Without tabs
+    it does not look.
     """
 
     def __init__(self, lookup: MasterLookup) -> None:
@@ -171,7 +172,7 @@ class MasterWatch:
         self.info: MasterInfo | None = None  # None: no master runs
 
     async def add(self, listener: Callable[[MasterState], None]) -> None:
-        """Call `listener` at each change; return when `state` and `info` are those of now."""
+        """Call `listener` at each change; return when `state` and `info` are current."""
         self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.create_task(self._watch())

@@ -50,8 +50,8 @@ _FOLLOWED: dict[int, tuple[str, dict[str, Any]]] = {
 _EVENTS_AT_ONCE = 10  # before other tasks of the server run
 _PAUSE_S = 0.2  # between versions
 _AGAIN_S = 1.0  # until the next try, without a reader
-_LINGER_S = 900.0  # it follows for so long after the last page, if nothing runs or waits
-_CHECK_S = 30.0  # between looks whether somebody needs it
+_LINGER_S = 900.0  # how long it follows after the last page, if nothing runs or waits
+_CHECK_S = 30.0  # interval of the check whether it is still needed
 
 
 class Monitor:
@@ -82,7 +82,7 @@ class Monitor:
         self.is_following = False
 
     def begin(self) -> None:
-        """Follow readers from now on, if it does not yet; a page has one."""
+        """Begin to follow readers, unless that runs already; called when a page has a reader."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._follow_while_needed())
 
@@ -184,7 +184,7 @@ class Monitor:
 
 
 def _request(number: int) -> str:
-    """Return the frame that follows a document; if it is followed already, its whole is sent."""
+    """Return the frame that follows a document; repeated, it requests the whole document."""
     document, args = _FOLLOWED[number]
     return json.dumps({"op": "follow", "id": number, "document": document, "args": args})
 

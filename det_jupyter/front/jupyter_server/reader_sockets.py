@@ -8,9 +8,9 @@ Both look the same from here, so what was seen before decides how long to wait:
     it has answered, and we have not seen its end     _ANSWER_S: it does not work any more
     anything else                                     _START_S: it may have been started just now
 
-Then the master is asked to end it, and starts another one for the connections that wait. That one
-has not answered yet, so it has the long time to start: also on a computer that is too slow for the
-short time, readers are not ended one after the other.
+After this time the master is requested to end the reader, and starts another one for the waiting
+connections. The new one has not answered yet, so it gets the longer time: even on a computer that
+is too slow for the shorter one, readers are not ended one after the other.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ReaderSocket:
 
 
 class ReaderSockets:
-    """Opens sockets to the reader, and has one that does not answer ended.
+    """Opens sockets to the reader; lets the master end a reader that does not answer.
 
     Args:
         client: Sends requests to the master.
@@ -80,16 +80,17 @@ class ReaderSockets:
         self._num_open = 0
         self._answered: MasterInfo | None = None  # the master whose reader has answered
         self._left_at = 0.0  # when the last socket was closed
-        self._ended_at = 0.0  # when the master was asked to end a reader
+        self._ended_at = 0.0  # when the master was requested to end a reader
         self._closing: set[asyncio.Task[None]] = set()
-        self._late: set[asyncio.Future[WebSocketClientConnection]] = set()  # not wanted any more
+        # Connections that are still being opened although their page has gone.
+        self._late: set[asyncio.Future[WebSocketClientConnection]] = set()
 
     @asynccontextmanager
     async def open(self, info: MasterInfo, *, may_write: bool) -> AsyncIterator[ReaderSocket]:
         """Open a socket for the `with` block.
 
         Args:
-            info: The master whose reader is asked.
+            info: The master of the reader.
             may_write: Whether the user may change experiments.
 
         Raises:
@@ -157,7 +158,7 @@ class ReaderSockets:
         task.add_done_callback(self._closing.discard)
 
     async def _end(self, info: MasterInfo) -> None:
-        """Have the master end its reader."""
+        """Request from the master to end its reader."""
         self._answered, self._ended_at = None, time.monotonic()
         logger.warning("the reader of the master (process %d) does not answer", info.pid)
         try:

@@ -3,19 +3,19 @@
 Each direction reads a frame only after it has written the one before. So nothing accumulates here
 for a page that reads slowly: the reader waits for it and sends fewer versions.
 
-    no master runs   the relay greets the page alone, with the master's state
-        |            it answers pings, and questions with an error; other frames are dropped
+    no master runs   the relay itself sends `hello`, and the master's state; it answers pings,
+        |            answers questions with an error, and drops other frames
         v
     a master runs    it connects to the reader; frames of the page wait
         |
         v
-    connected        the reader's greeting is passed on, also to a page that was greeted before:
-        |            a page then follows its documents again
+    connected        the reader's `hello` is relayed, also to a page that got one before: a page
+        |            then follows its documents again
         v
     reader ended     the page's socket is closed, and the page opens another
 
-States of the master, other than that it runs, are sent from here (master_lookup.py): the
-reader ends with its master, and cannot say that it does not answer.
+All states of the master except `running` are sent from here (master_lookup.py): the reader ends
+with its master, and cannot report that the master does not answer.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Relay(WebSocketMixin, WebSocketHandler, RefusingHandler):
                 await self.write_message(refusal)
                 return
             if self._reader is None and self._is_greeted and _parsed(message).get("op") == "ping":
-                await self.write_message(to_text(op="pong"))  # a page counts on it, whatever waits
+                await self.write_message(to_text(op="pong"))  # whatever else waits
                 return
             await self._may_read.wait()
             if self._reader is None:
@@ -192,7 +192,7 @@ class Relay(WebSocketMixin, WebSocketHandler, RefusingHandler):
             self._tabs.discard(self)
 
     async def _running_master(self) -> MasterInfo:
-        """Return the master's address; while none runs, serve the page alone."""
+        """Return the master's address; while none runs, serve the page without a reader."""
         if self._watch.info is None:
             if not self._is_greeted:
                 self._is_greeted = True
@@ -226,15 +226,15 @@ class Relay(WebSocketMixin, WebSocketHandler, RefusingHandler):
     async def _relay_to_page(self, reader: ReaderSocket) -> None:
         while (message := await reader.read()) is not None:
             await self.write_message(message, binary=isinstance(message, bytes))
-            if self._reader is None:  # that was the greeting
+            if self._reader is None:  # that was the `hello`
                 self._reader, self._is_greeted = reader, True
                 self._may_read.set()
-                if self._watch.info is None:  # it says that the master runs
+                if self._watch.info is None:  # the `hello` has shown that the master runs
                     self._tell(self._watch.state)
                 self._on_connected()
 
     def _tell(self, master: MasterState) -> None:
-        """Tell the page the master's state; that it runs is said by the reader's greeting."""
+        """Send the page the master's state, unless it runs: the reader's `hello` shows that."""
         if self._is_greeted and (self._reader is not None or master.state != "running"):
             try:
                 sent = self.write_message(to_text(op="master", **master.model_dump()))

@@ -1,4 +1,4 @@
-"""Verbs about alerts: where they go, the last ones, and a test."""
+"""Verbs about alerts: lists destinations and the latest alerts, and sends a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, rend
 
 
 def list_alerts(call: Call) -> str:
-    """Return a row for each of the last alerts; below, where alerts go."""
+    """Return a row for each of the latest alerts; below, the destinations."""
     view = call.client.alerts()
     listing = Listing(
         header=("ID", "Raised", "Event", "Experiment", "Destination", "State", "Attempts",
@@ -55,7 +55,7 @@ def test_alerts(call: Call) -> str:
     """Send a test to the destinations; return a line for each.
 
     Raises:
-        DetError: There is none, or one could not be reached.
+        DetError: There is no destination, or one could not be reached.
     """
     tested = call.client.test_alerts(call.options.name, call.options.experiment)
     if not tested:

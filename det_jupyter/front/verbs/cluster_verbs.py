@@ -79,7 +79,7 @@ def list_agents(call: Call) -> str:
 def add_agent(call: Call) -> str:
     """Return the credentials of agents on other computers: a line of JSON for each.
 
-    With the option `output` they are written to a file instead, and what is returned says so.
+    With the option `output` they are written to a file, and a sentence about that is returned.
     """
     given = call.options
     if given.output is None and call.reader == NOTEBOOK:
@@ -151,7 +151,7 @@ def _written(
     below: Sequence[str] = (),
     data: Listing | None = None,
 ) -> str:
-    """Return tables as text, or as CSV, JSON or YAML one table: `data`, or the first."""
+    """Return tables as text; as CSV, JSON or YAML, only one table: `data`, or the first."""
     whole, is_data = data or listings[0], bool(form_of(call.options))
     if is_data and whole.num_unknown:
         print(f"… and {whole.num_unknown:,} more", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The verb about disks: what takes their room, and freeing what nothing refers to."""
+"""The verb about disks: shows what uses their space, and frees what nothing refers to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADER = ("What", "Experiment", "Size", "Files", "Can Be Freed", "How", "Folder
 
 
 def disk(call: Call) -> str:
-    """Return what takes the room of the master's disks; with `--free`, free what is safe."""
+    """Return what uses the space on the master's disks; with `--free`, free what is safe."""
     usage = call.client.disk_usage()
     safe_bytes = sum(use.safe_bytes for use in usage.uses)
     listing = Listing(
@@ -72,7 +72,7 @@ def _row(use: DiskUse, reader: Reader, *, is_data: bool = False) -> tuple[Cell, 
 
 
 def _how(use: DiskUse, reader: Reader) -> str:
-    """Return how the room can be had, in a few words."""
+    """Return how the space can be freed, in a few words."""
     if use.safe_bytes:
         return f"{reader.det} disk --free"
     match use.kind:

@@ -1,9 +1,9 @@
 """`det docs`: the pages of docs/, which come with the package, so that no network is needed.
 
 In a terminal a page is text, through a pager. In a notebook it is Markdown. A link to another page
-is the line that shows it: a notebook has no link that adds an output (and JupyterLab opens no
-folded part that a link leads to). What is not in the package (examples, pictures) is linked to
-the repository.
+is replaced by the command that shows it: in a notebook no link can add an output (and JupyterLab
+opens no folded part that a link leads to). Links to files that are not in the package (examples,
+pictures) lead to the repository.
 """
 
 from __future__ import annotations

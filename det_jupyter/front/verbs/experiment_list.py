@@ -28,7 +28,7 @@ _HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "label
 _COLUMNS = ("ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended",
             "Resource Pool", "Best Metric", "Labels", "Archived")  # fmt: skip
 _LONGEST_NAME = 60
-_NEWEST = 20  # experiments, unless a line asks for more
+_NEWEST = 20  # experiments, unless a line requests more
 _MOST_NAMED = 5  # experiments, by their numbers
 
 

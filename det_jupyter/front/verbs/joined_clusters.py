@@ -68,7 +68,7 @@ def _listing(clusters: list[ClusterStatus]) -> Listing:
 
 
 def remove_cluster(call: Call) -> str:
-    """End a cluster's agents; return what becomes of their trials."""
+    """End a cluster's agents; return what happens to their trials."""
     name = call.options.name
     removed = call.client.remove_cluster(name)
     agents = count(removed.num_agents, "agent")

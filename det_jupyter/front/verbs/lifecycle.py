@@ -62,7 +62,7 @@ def delete(call: Call) -> str:
 
 
 def _existing(client: Client, numbers: Sequence[int]) -> Sequence[int]:
-    """Return the ids that exist; if none does, all: fetching the first then fails."""
+    """Return the ids that exist; if none does, all, so that the first request fails."""
     known = known_numbers(client) if len(numbers) > 1 else numbers
     return [number for number in numbers if number in known] or numbers
 

@@ -1,4 +1,4 @@
-"""Verbs about trackers: sends an experiment to them, also one of the past."""
+"""The verb about trackers: sends an experiment to them, also one that has ended."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _POLL_S = 0.5
 
 
 def sync(call: Call) -> str:
-    """Send an experiment to trackers; return a line for each when they have it.
+    """Send an experiment to trackers; return a line for each when all have received it.
 
-    With `--stop`, it is sent there no more.
+    With `--stop`, stop sending it there.
 
     Raises:
-        DetError: One could not be sent to; it is tried again.
+        DetError: Sending to a tracker failed; it is tried again.
     """
     number, asked_at = call.options.id, time.time()
     request = request_of(call.options.to).model_copy(update={"variables": tracker_variables()})

@@ -1,1 +1,1 @@
-"""Takes a trial or a function out of a notebook, with all that it needs elsewhere."""
+"""Captures a trial or a function of a notebook, with all that it needs in other processes."""

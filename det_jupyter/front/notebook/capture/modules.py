@@ -1,8 +1,8 @@
 """Finds the local modules to send with a trial, and the versions of installed ones.
 
-A module is local if its file is neither installed, nor Python's, nor ours. Sent are the local
-modules that are loaded from below the notebook's folder, those that the trial refers to wherever
-their files are, and all that these import, at any time. A package is sent as a whole.
+A module is local if its file is neither installed, nor Python's, nor ours. These local modules are
+sent: those that are loaded from below the notebook's folder, those that the trial refers to, and
+all that these import, also within functions. A package is sent as a whole.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _views: dict[int, LiveView] = {}  # by experiment: those that were displayed
 
 
 def await_last_picture(experiment_id: int) -> None:
-    """Wait some seconds for the picture of the end, if the experiment is displayed.
+    """Wait some seconds for the final picture, if the experiment is displayed.
 
     The notebook may be saved right after the cell, as `jupyter execute` does.
     """
@@ -95,7 +95,7 @@ class LiveView:
         """
         self._start()
         if not self._is_answered.wait(_FIRST_S) and self._state is None:
-            self._client.experiment(self._experiment_id)  # raises what is to be done
+            self._client.experiment(self._experiment_id)  # raises an error that has the remedy
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -114,7 +114,7 @@ class LiveView:
             self._start()
 
     def await_last_picture(self) -> None:
-        """Wait some seconds for the picture of the end, without a rest of the thread."""
+        """Wait some seconds for the final picture; the thread does not rest meanwhile."""
         self._is_awaited = True
         self._awake.set()
         self._has_last_picture.wait(_LAST_PICTURE_S)

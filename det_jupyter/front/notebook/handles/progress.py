@@ -94,7 +94,7 @@ class WaitReasons:
 
 
 def _fields(state: ViewState) -> dict[str, Any]:
-    """Return the fields of the bar, which counts batches; of a search, or without any, trials."""
+    """Return the fields of the bar: it counts batches, or trials of a search or a script."""
     search, metric = state["search"], state["checkpoints"]["metric"]
     if search is not None:
         return _search_fields(state, search)

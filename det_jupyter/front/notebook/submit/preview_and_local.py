@@ -42,7 +42,7 @@ def preview(
     template: str | None = None,
     seconds_per_batch: float | None = None,
 ) -> Displayed[PreviewView]:
-    """Return what a search would train: trials per rung, training in all, hours on these slots.
+    """Return what a search would train: trials per rung, total training, hours on these slots.
 
     Args:
         config: The configuration, or its YAML.
