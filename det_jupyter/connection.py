@@ -184,7 +184,7 @@ def _unreachable(
     """Return the error for a request that the master has not answered."""
     advice = "see `python -m det_jupyter.master status`"
     if may_be_carried_out:
-        advice = "what was asked may be done or not: look, and ask again if it is not"
+        advice = "the request may have been carried out: check, and repeat it if it was not"
     elif isinstance(error, httpx.ReadTimeout) and asked.process.is_here:
         advice = (
             f"`kill -KILL {asked.pid}` ends it, what trains goes on, and the next command starts "

@@ -56,7 +56,7 @@ def explains_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             if unnamed & kwargs.keys():  # Python 3.13 binds them to `**kwargs`
-                raise TypeError("an argument without a name has got one")
+                raise TypeError("a positional argument was given by name")
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise UsageError(_explain(name, signature, args, kwargs, error)) from None

@@ -58,7 +58,7 @@ def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
                 return Reading()
             theirs = read_yaml(text)
             if take_template(theirs.document) != (None, []):
-                nested = Problem("template", "a template lies over no other; remove it")
+                nested = Problem("template", "a template cannot name another one; remove it")
                 theirs.problems.append(nested)
             return theirs
     mine.problems.append(
@@ -73,10 +73,10 @@ def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m det_jupyter.config", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check", help="say what is wrong with a configuration, or ok")
+    check = commands.add_parser("check", help="print the problems of a configuration, or ok")
     check.add_argument("file", metavar="FILE", help="the configuration, in YAML; - for stdin")
     check.add_argument(
-        "--template", metavar="FILE", help="what it is laid over, in YAML, unless it names it"
+        "--template", metavar="FILE", help="its template, in YAML (default: the one that it names)"
     )
     commands.add_parser("schema", help="print the JSON Schema of a configuration")
     commands.add_parser("reference", help="print the reference of all keys, in Markdown")

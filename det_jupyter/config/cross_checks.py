@@ -204,7 +204,7 @@ def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> li
     elif "records" in units:
         why = f"{units['records']} is in records, which are divided by it"
     elif reader:
-        why = f"{reader} asks for it: give the batch size of all slots together"
+        why = f"{reader} requires it: give the batch size of all slots together"
     else:
         return []
     return [Problem.missing(where, f"; {why}")]

@@ -72,7 +72,7 @@ def _renamed(document: Mapping[str, Any], notices: list[str]) -> Mapping[str, An
     searcher, resources = section(document, "searcher"), section(document, "resources")
     if isinstance(name := searcher.get("name"), str) and (today := _NEW_NAMES.get(name)):
         new["searcher"] = {**searcher, "name": today}
-        notices.append(f"searcher.name: {name} is no more; read as {today}, which replaced it.")
+        notices.append(f"searcher.name: {name} no longer exists; read as {today} instead.")
     slots = as_whole(resources.get("slots"))
     if slots is not None and resources.get("slots_per_trial") is None:
         new["resources"] = _with_new_key(resources, "slots", "slots_per_trial", slots)
@@ -234,7 +234,7 @@ def find_retired(document: Mapping[str, Any]) -> list[Problem]:
     if new == "async_halving":
         most = most_rungs(length.amount, divisor_of(old) or 4)
         written["num_rungs"] = min(max(1, as_whole(old.get("num_rungs")) or 1), most)
-    text = f"{name} is no more; write searcher: {_flow(written)}{remark}"
+    text = f"{name} no longer exists; write searcher: {_flow(written)}{remark}"
     return [Problem("searcher.name", text)]
 
 

@@ -84,8 +84,8 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _unmet_rungs(document)
     if is_endless(document):
         yield (
-            "searcher.max_length: not given: the command trains as long as it likes; one that "
-            "asks for its length (searcher.operations) gets 1 batch, and needs max_length."
+            "searcher.max_length: not given: the command decides itself how long it trains; one "
+            "that reads searcher.operations gets 1 batch, and needs max_length."
         )
     yield from _find_direction(document)
     yield from find_traps(document)

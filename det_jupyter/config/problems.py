@@ -29,7 +29,7 @@ from det_jupyter.errors import Problem
 
 _VARIABLES = ("environment", "environment_variables")
 _GONE = {
-    "template": "it is named in a cell or file only, or with --template NAME; a template has none",
+    "template": "only a cell, a file or --template NAME names a template; a template cannot",
     "searcher.budget": "training is limited by max_trials and max_length",
     "searcher.step_budget": "training is limited by max_trials and max_length",
     "searcher.train_stragglers": "trials that were not promoted never train on",

@@ -106,10 +106,10 @@ A key with too little or too much indent is named with the section that it belon
 a range (`type`, `minval`, ...) on the level of their hyperparameter are refused.
 """
 _HALVING = """\
-`max_length` is required, but for ASHA with a `time_metric`, and for commands with searcher single,
-random or grid: these train as long as they like; `searcher.operations` gives them 1 batch. ASHA
-measures training by `max_length`, or by a metric that validations report: `time_metric` up to
-`max_time`.
+`max_length` is required, except for ASHA with a `time_metric`, and for commands with searcher
+single, random or grid: these decide themselves how long they train; `searcher.operations` gives
+them 1 batch. ASHA measures training by `max_length`, or by a metric that validations report:
+`time_metric` up to `max_time`.
 With `max_length`, a trial that reaches a rung rests, without slots, until it is among the best
 there; with `stop_once` or `time_metric` it goes on at once or is stopped for good.
 """

@@ -179,7 +179,7 @@ def _variables(value: Any) -> Any:
 def _variable(value: Any) -> Any:
     if isinstance(value, str) and _VARIABLE.match(value):
         return value
-    raise PydanticCustomError("variable", "expected NAME=value, or NAME to take its value along")
+    raise PydanticCustomError("variable", "expected NAME=value, or NAME to send its present value")
 
 
 def _shape_of_variables(value: Any) -> str:

@@ -248,7 +248,7 @@ def _of_key(key: yaml.Node) -> str:
         kind = "a mapping; no template fills {{ }} in here"
     elif isinstance(key, yaml.ScalarNode):
         kind = "nothing"
-    return f"a key has to be a name, got {kind}"
+    return f"expected a name as key, got {kind}"
 
 
 def _is_merge(key: yaml.Node) -> bool:

@@ -51,7 +51,7 @@ def explain(names: CodeNames, error: BaseException, code: CodeType | None = None
     try:
         return names.explain(error, code)
     except BaseException as other:  # the failure must be reported in any case
-        line = f"{type(error).__name__} (telling more failed: {type(other).__name__})"
+        line = f"{type(error).__name__} (formatting its message failed: {type(other).__name__})"
         return Explanation(error=line, traceback=f"{line}\n", where="")
 
 

@@ -53,7 +53,7 @@ def list_folder(where: str, folder: object, selector: Selector | None = None) ->
             raise CheckpointError(f"{where}: {error.filename} cannot be read: {error.strerror}")
         # Its files are unknown, so the selector cannot be called for them.
         logger.warning(
-            "%s: %s cannot be read (%s), and the selector leaves it out: so is all in it",
+            "%s: %s cannot be read (%s) and is not selected, so its content is left out",
             *(where, error.filename, error.strerror),
         )
 

@@ -110,9 +110,9 @@ class PreemptContext(ContextPart):
             return self._distributed.broadcast(self.was_asked() and not self._is_held())
         if self.mode is PreemptMode.ChiefOnly and not self._distributed.is_chief:
             raise RuntimeError(
-                "preempt.should_preempt: only the chief (rank 0) asks in PreemptMode.ChiefOnly, "
-                f"and this is rank {self._distributed.rank}; broadcast the chief's answer, or "
-                "leave preempt_mode out of core.init"
+                "preempt.should_preempt: only the chief (rank 0) may call it in "
+                f"PreemptMode.ChiefOnly, and this is rank {self._distributed.rank}; broadcast "
+                "the chief's answer, or leave preempt_mode out of core.init"
             )
         return self._is_raised() and not self._is_held()
 

@@ -240,7 +240,7 @@ class TrainContext(ContextPart):
                 at=time.time(),
                 reason=reason.value,
                 steps_completed=self._steps_completed,
-                message="its code has reported so (report_early_exit)" if is_invalid else "",
+                message="its code has reported that (report_early_exit)" if is_invalid else "",
             )
         )
 

@@ -218,7 +218,7 @@ class _Saved:
         if not issubclass(class_, transformers.PreTrainedModel):
             raise CheckpointError(
                 f"{self.path}: its class {class_.__qualname__} is no PreTrainedModel, so its "
-                f"files do not say how it is built; {_GIVE_MODEL}"
+                f"files do not show how it is built; {_GIVE_MODEL}"
             )
         self._check_whole()
         model = class_.from_pretrained(self.path, **options)

@@ -117,8 +117,8 @@ def rank_command(target: tuple[str, ...], *, any_program: bool = False) -> tuple
             raise WrongUsage(f"--trial: got {' '.join(rest)!r}, expected one MODULE:CLASS")
         if find_run() is None:
             raise WrongUsage(
-                "--trial trains in experiments only: outside of them nothing says with which "
-                "hyperparameters and how long; run it as an entrypoint, or write a script with "
+                "--trial trains in experiments only: outside of them there are no hyperparameters "
+                "and no length; run it as an entrypoint, or write a script with "
                 "det_jupyter.pytorch.Trainer"
             )
         return (sys.executable, "-m", "det_jupyter.launch.trial", rest[0])

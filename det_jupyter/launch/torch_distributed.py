@@ -112,7 +112,7 @@ def _as_asked(
     if num > 1 and (index is None or address is None or port is None):
         raise WrongUsage(
             f"--nnodes {num} needs --node_rank, --master_addr and --master_port: outside of "
-            "experiments nothing else says where the other computers are"
+            "experiments the other computers are not known"
         )
     if index is not None and index >= num:
         raise WrongUsage(f"--node_rank: got {index}, expected less than --nnodes, {num}")

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("restart", help="replace it by one of this environment; trials go on")
     stop = verbs.add_parser("stop", help="end it; running trials go on")
     stop.add_argument("--everything", action="store_true", help="kill what runs, too")
-    status = verbs.add_parser("status", help="say whether it runs (exit status 0 or 3) and what")
+    status = verbs.add_parser("status", help="print whether it runs (exit status 0 or 3)")
     status.add_argument("--json", action="store_true", help="for programs")
     serve = verbs.add_parser("serve", help="be the master, in the foreground")
     serve.add_argument("--no-agent", action="store_true", help="start no agents")

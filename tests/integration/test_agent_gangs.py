@@ -358,7 +358,7 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
         (kernel / "kernel.json").write_text("{")
         master.order(StartGang(plan=make_plan("surprise", FOREVER, python=python)))
         ended = master.end_of("surprise")
-        assert ended.error.startswith("the agent could not carry the ranks: JSONDecodeError: ")
+        assert ended.error.startswith("the agent could not run the ranks: JSONDecodeError: ")
         assert not ended.error_is_final
         assert "Traceback" in agent.log.read_text()
         (kernel / "kernel.json").write_text(spec)

@@ -116,8 +116,7 @@ def test_gang_that_cannot_be_started_for_whatever_reason_ends(
     runner = make_runner(NoZygotes(), tmp_path / "sockets")
     ended = asyncio.run(end_of_a_gang(runner))
     assert ended.error == (
-        "the agent could not carry the ranks: OSError: [Errno 24] Too many open files; "
-        "see agent.log"
+        "the agent could not run the ranks: OSError: [Errno 24] Too many open files; see agent.log"
     )
     assert not ended.error_is_final
     assert any(record.exc_info for record in caplog.records)

@@ -245,7 +245,7 @@ class Runner:
         except Exception as error:  # a run without an end would hold its slots for ever
             logger.exception("allocation=%s is broken off", run.id)
             what = error_text(error)
-            gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
+            gang.broken_off(f"the agent could not run the ranks: {what}; see agent.log")
             for pid in gang.pids.values():
                 await until_gone(pid)
         if run.plan.is_program:  # processes that its ranks started must not journal any more

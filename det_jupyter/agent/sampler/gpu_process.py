@@ -47,7 +47,7 @@ NOT_SUPPORTED = "this GPU does not report it"
 NO_NVLINK = "this GPU has no NVLink, or does not count its traffic"
 NO_PERMISSION = "no permission to read it: the driver allows it to administrators only"
 TOO_OLD = "the driver is too old to report it"
-BINDINGS_TOO_OLD = "nvidia-ml-py is too old to ask for it: pip install -U nvidia-ml-py"
+BINDINGS_TOO_OLD = "nvidia-ml-py is too old to read it: pip install -U nvidia-ml-py"
 OF_WHOLE_GPUS = "the driver measures this for whole GPUs, not for MIG slices"
 
 Query = Callable[[Any, Any], Values]  # given NVML and a device's handle

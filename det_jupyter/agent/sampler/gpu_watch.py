@@ -30,7 +30,7 @@ _EXIT_S = 1.0  # time to exit before it is killed
 _PAUSES_S = (1.0, 60.0)
 _MAX_LINE_BYTES = 1 << 20
 
-HANGS = "the GPU driver does not answer; it is asked again when its last call has returned"
+HANGS = "the GPU driver does not answer; it is queried again when its last call has returned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class GpuWatch:
             self._take(HANGS)
             reason = HANGS
         except ValueError as error:  # a library has printed something else
-            reason = f"the process that reads the GPUs printed what is no sample: {error}"
+            reason = f"the process that reads the GPUs printed an invalid sample: {error}"
         except asyncio.CancelledError:
             await _end(process)
             raise

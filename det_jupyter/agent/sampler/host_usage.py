@@ -53,7 +53,7 @@ class HostReader:
             except NotCounted as error:
                 reading.missing |= dict.fromkeys(names, str(error))
             except (OSError, psutil.Error, RuntimeError, NotImplementedError) as error:
-                reading.missing |= dict.fromkeys(names, f"the system does not say: {error}")
+                reading.missing |= dict.fromkeys(names, f"the system does not report it: {error}")
         return reading
 
     def _cpu(self) -> Values:

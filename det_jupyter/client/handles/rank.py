@@ -82,7 +82,7 @@ class Rank:
         except TimeoutError:
             # Otherwise every later execute would wait for this one.
             is_interrupted = _answers_control(kernel, "interrupt_request")
-            then = " and was told to interrupt the code" if is_interrupted else ""
+            then = " and was requested to interrupt the code" if is_interrupted else ""
             raise self._silent(f"no result within {timeout:g} s{then}") from None
         finally:
             kernel.stop_channels()

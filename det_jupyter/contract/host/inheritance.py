@@ -240,15 +240,15 @@ def _raise_limits() -> None:
 
 def _priority_remains() -> Iterator[str]:
     if (nice := os.getpriority(os.PRIO_PROCESS, 0)) > 0:
-        yield f"trials run with low priority (nice {nice}), as what started the agent{_AGAIN}"
+        yield f"trials run with low priority (nice {nice}), which the agent has inherited{_AGAIN}"
     if sys.platform == "linux" and os.sched_getscheduler(0) != os.SCHED_OTHER:
-        yield f"trials run in another scheduling class, as what started the agent{_AGAIN}"
+        yield f"trials run in another scheduling class, which the agent has inherited{_AGAIN}"
     score = _out_of_memory_score("self")
     lowest = min(map(_out_of_memory_score, _own_pids()), default=score)
     if score - max(lowest, 0) >= _MUCH:  # root's servers are spared, with -1000
         yield (
             f"where memory runs out, trials are ended before other processes of yours "
-            f"(oom_score_adj {score}), as what started the agent{_AGAIN}"
+            f"(oom_score_adj {score}), which the agent has inherited{_AGAIN}"
         )
 
 
@@ -260,7 +260,7 @@ def _limit_remains() -> Iterator[str]:
         if _higher(soft, most) != soft and _higher(soft, limit.enough) != soft:
             usual = "any number" if most == resource.RLIM_INFINITY else f"{most:,}"
             yield (
-                f"trials can have {soft:,} {limit.readers}, as what started the agent (ulimit "
+                f"trials can have {soft:,} {limit.readers}, which the agent has inherited (ulimit "
                 f"{limit.ulimit}); other processes of yours can have {usual}{_AGAIN}"
             )
 

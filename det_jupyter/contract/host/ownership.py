@@ -33,8 +33,8 @@ _IS_POSIX = os.name == "posix"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _NOBODY = 65534  # the owner of files under NFS with all_squash
 _SQUASHED = (
-    ": where a file system gives away what users make (NFS with all_squash does), nothing is safe "
-    "from them, so take a folder on a disk of this computer"
+    ": a file system that changes the owner of new files (such as NFS with all_squash) cannot "
+    "protect them; take a folder on a disk of this computer"
 )
 _passed: dict[Path, tuple[int, ...]] = {}  # folders that passed the checks, and their state
 
@@ -84,7 +84,7 @@ def find_problem_above(folder: Path) -> str:
             continue
         info = path.lstat()
         if stat.S_ISLNK(info.st_mode) and info.st_uid not in trusted:
-            return f"{path} is a link of {_user(info.st_uid)}, who could lead us anywhere"
+            return f"{path} is a link of {_user(info.st_uid)}, who could change its target"
     real = folder.resolve()
     if (owner := real.parent.stat().st_uid) not in trusted:
         return f"{real.parent} belongs to {_user(owner)}, who could replace what we put there"
@@ -160,7 +160,7 @@ def open_own(path: str | os.PathLike[str], flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise DetError(f"{path} is a link; files of det_jupyter are none, remove it") from None
+        raise DetError(f"{path} is a link; det_jupyter uses no links; remove it") from None
     if _IS_POSIX and (owner := os.fstat(descriptor).st_uid) != os.geteuid():
         os.close(descriptor)
         raise DetError(f"{path} belongs to {_user(owner)}, not to {_user(os.geteuid())}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 _OTHER_CERTIFICATE = (
-    "what answers there has another certificate than these credentials: it is another master, or "
+    "the server there has another certificate than these credentials: it is another master, or "
     "this one has made its certificate anew; add the agent on the master's computer (det agent "
     "add NAME), and start it with the credentials of that"
 )
@@ -33,4 +33,4 @@ def tls_problem(error: BaseException) -> str:
         return ""
     if isinstance(found, ssl.SSLCertVerificationError):
         return _OTHER_CERTIFICATE
-    return f"what answers there is no master of det_jupyter, or a proxy is between ({found})"
+    return f"the server there is no master of det_jupyter, or a proxy is in between ({found})"

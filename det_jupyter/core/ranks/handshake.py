@@ -83,7 +83,7 @@ def introduce(sock: socket.socket, info: RankInfo, meeting: Meeting, deadline: f
         ) from None
     if not hmac.compare_digest(signature, signature_of(secret, b"verdict" + own, data)):
         raise PeerRefused(
-            f"distributed: rank {info.rank} and what it has met as rank 0 do not know the "
+            f"distributed: rank {info.rank} and what it has met as rank 0 do not have the "
             "same secret; they are of different jobs, or DET_JUPYTER_SECRET is not the same"
         )
     verdict = json.loads(data)

@@ -45,7 +45,7 @@ _CREATE = Verb(
         argument("config_file", metavar="CONFIG", help="file with the configuration, YAML"),
         argument("model_def", metavar="DIR", nargs="?", help="folder with the code"),
         argument("-i", "--include", action="append", default=[], metavar="PATH",
-                 help="a file or folder to take along too"),
+                 help="another file or folder to send"),
         FOLLOW_LINKS,
         CONFIG,
         TEMPLATE,
@@ -53,10 +53,10 @@ _CREATE = Verb(
         STORAGE,
         one_of(
             _FOLLOW,
-            flag("--paused", help="let it wait until it is activated"),
+            flag("--paused", help="submit it paused, until it is activated"),
             flag("-t", "--test-mode", help="train and validate one batch, then archive it"),
         ),
-        flag("--local", help="with --test-mode: right here, without a master"),
+        flag("--local", help="with --test-mode: in this process, without a master"),
         argument("--project_id", type=refused(PLACES), help=SUPPRESS),
         flag("-p", "--publish", help="has no effect: there are no ports to publish"),
         QUEUE_ANYWAY,
@@ -68,7 +68,7 @@ _CREATE = Verb(
 _MAYBE_IDS = replace(IDS, rules=IDS.rules | {"nargs": "*", "default": []})
 _BUNDLE = argument(
     "-o", "--output", "--output-dir", metavar="FILE",
-    help="where to (default: a file named after the time)",
+    help="the file to write (default: one named after the time)",
 )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ _MASTER = Group(
              cli.master_verbs.control),
         Verb("stop", "end it; running trials go on", cli.master_verbs.control,
              (flag("--everything", help="kill what runs, too"),)),
-        Verb("status", "say whether it runs (exit status 0 or 3) and what",
+        Verb("status", "print whether it runs (exit status 0 or 3)",
              cli.master_verbs.control, (flag("--json", help="for programs"),)),
         Verb("logs", "print its log", cli.master_verbs.logs,
              (flag("-f", "--follow", help="wait for more"),
@@ -144,10 +144,10 @@ _MASTER = Group(
 _NO_TASK = "a TensorBoard is a process here, not a task"
 _TENSORBOARD = Group(
     name="tensorboard",
-    help="the metrics of experiments in TensorBoard",
+    help="show metrics of experiments in TensorBoard",
     default="list",
     members=(
-        Verb("list", "a row for each that runs", cli.tensorboard_verbs.list_all, TABLE,
+        Verb("list", "list the TensorBoards that run", cli.tensorboard_verbs.list_all, TABLE,
              aliases=("ls",)),
         Verb("start", "start it in the background, for experiments or trials",
              cli.tensorboard_verbs.start,
@@ -169,7 +169,7 @@ _TENSORBOARD = Group(
              (argument("number", type=whole, metavar="ID", help="its number"),)),
         Verb("kill", "end it", cli.tensorboard_verbs.kill,
              (argument("numbers", nargs="+", type=whole, metavar="ID", help="their numbers"),
-              flag("-f", "--force", help="pass over those that have ended"))),
+              flag("-f", "--force", help="ignore those that have ended"))),
     ),
     absent=dict.fromkeys(("config", "logs", "set"), _NO_TASK),
 )  # fmt: skip
@@ -193,7 +193,7 @@ _COMPLETION = Group(
 
 SHELL = Group(
     name="det",
-    help="Submit, see and steer experiments on the computers of your own.",
+    help="Submit, see and steer experiments on your own computers.",
     metavar="WHAT",
     absent=OF_DET,
     members=(

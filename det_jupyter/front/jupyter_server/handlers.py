@@ -46,7 +46,7 @@ class RefusingHandler(JupyterHandler):
         name = "NotFound" if status_code == 404 else "DetError"
         what = f"{self.request.method} {self.request.path}"
         if status_code == 403 and not self.current_user:
-            message = "the Jupyter server does not know who asks: reload the page, and log in"
+            message = "you are not logged in to the Jupyter server: reload the page, and log in"
         elif isinstance(error, web.HTTPError):
             reason = error.reason or responses.get(status_code, "")
             # Without arguments, tornado has doubled its percent signs.

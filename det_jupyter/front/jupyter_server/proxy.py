@@ -94,7 +94,7 @@ class Proxy(Endpoint):
             raise _unreachable(successor, failure)
         if response.status_code == httpx.codes.UNAUTHORIZED:  # a browser would show a login dialog
             await response.aclose()
-            raise _unreachable(successor, "what listens there is not the master of its file")
+            raise _unreachable(successor, "another program listens at its address")
         return response
 
     async def _try(self, info: MasterInfo, path: str) -> tuple[httpx.Response | None, str]:

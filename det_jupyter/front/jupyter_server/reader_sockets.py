@@ -144,7 +144,7 @@ class ReaderSockets:
         except (OSError, HTTPError, WebSocketError) as error:
             self._answered = None
             raise DetError(
-                f"the reader cannot be reached ({error}); reader.log may say why"
+                f"the reader cannot be reached ({error}); reader.log may have the reason"
             ) from None
 
     def _runs(self, info: MasterInfo) -> bool:
@@ -168,7 +168,7 @@ class ReaderSockets:
                 timeout=_END_S,
             )
         except httpx.HTTPError as error:
-            logger.warning("the master cannot be asked to end its reader: %s", error)
+            logger.warning("the request to the master to end its reader failed: %s", error)
 
 
 async def _close_opened(opening: asyncio.Future[WebSocketClientConnection]) -> None:

@@ -184,7 +184,7 @@ class Relay(WebSocketMixin, WebSocketHandler, RefusingHandler):
             pass
         except Exception:  # the boundary to the browser
             self.log.exception("a page of det_jupyter")
-            self._close(_FAILED, "the log of the Jupyter server says why")
+            self._close(_FAILED, "the log of the Jupyter server has the reason")
         finally:
             self._reader = None
             self._may_read.set()

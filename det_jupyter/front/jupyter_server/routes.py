@@ -109,4 +109,4 @@ def find_route(method: str, path: str) -> tuple[Route, str]:
     for route in ROUTES if is_plain else []:
         if route.fits(method, parts):
             return route, "/".join(quote(part, safe="") for part in parts)
-    raise NotFound(f"{method} {unquote(path)[:200]}: pages cannot ask this of the master")
+    raise NotFound(f"{method} {unquote(path)[:200]}: pages cannot send this request to the master")

@@ -167,10 +167,8 @@ FILE = argument("file", nargs="?", help="file with YAML; none above a cell with 
 
 AT_ONCE = flag("--at-once", help="kill ranks that have not left: what they did not save is lost")
 YES = flag("--yes", "-y", help="do not ask")
-QUEUE_ANYWAY = flag("--queue-anyway", help="submit it though no pool can run it now")
-FOLLOW_LINKS = flag(
-    "--follow-links", help="send what links out of the folder lead to, in their places"
-)
+QUEUE_ANYWAY = flag("--queue-anyway", help="submit it even if no pool can run it now")
+FOLLOW_LINKS = flag("--follow-links", help="send the targets of links that lead out of the folder")
 AS_DATA = one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON"))
 FORMS = ("csv", "json", "yaml", "quiet")  # options of a listing, and methods of Listing
 _ROWS = (
@@ -180,24 +178,24 @@ _ROWS = (
         metavar="N",
         help="how many rows (default: 50, experiments 20, as data all)",
     ),
-    argument("--offset", type=whole, default=0, metavar="N", help="leave out the first rows"),
+    argument("--offset", type=whole, default=0, metavar="N", help="skip this number of rows"),
     argument("--pages", choices=("1", "all"), help="1: one page, of 200 rows or --limit N"),
 )
 # Of every listing; `listings.render` applies them.
 PAGE = (
     *_ROWS,
-    argument("--sort-by", metavar="COLUMN", help="by this column, such as state"),
+    argument("--sort-by", metavar="COLUMN", help="sort by this column, such as state"),
     flag("--reverse", help="the last row first"),
     one_of(
         *AS_DATA.arguments,
         flag("--yaml", help="YAML"),
-        flag("-q", "--quiet", help="only what other verbs take: numbers or names"),
+        flag("-q", "--quiet", help="print only numbers or names, for other verbs"),
     ),
 )
 TABLE = (flag("-a", "--all", help="all rows, however many"), *PAGE)
 
 TITLE = argument("--name", dest="title", metavar="NAME", help="another name")
-PRIORITY = argument("--priority", "-p", type=whole, metavar="N", help="1 to 99, lower goes first")
+PRIORITY = argument("--priority", "-p", type=whole, metavar="N", help="1 to 99, the lowest first")
 WEIGHT = argument("--weight", "-w", type=positive, metavar="W", help="share, under fair share")
 POOL = argument("--pool", "--resource-pool", metavar="NAME", help="wait in this pool")
 
@@ -212,11 +210,11 @@ LOGS = (
     argument("--since", "--timestamp-after", metavar="WHEN",
              help="since 2026-01-31T14:00, or an age such as 10m"),
     argument("--until", "--timestamp-before", metavar="WHEN", help="until then"),
-    argument("--level", type=str.lower, choices=LEVELS, help="this level and higher ones"),
-    argument("--search", metavar="TEXT", help="with this text; /.../ is a regular expression"),
+    argument("--level", type=str.lower, choices=LEVELS, help="only this level and higher ones"),
+    argument("--search", metavar="TEXT", help="only with this text, or /regular expression/"),
     argument("--allocation-id", action="append", metavar="ID", help="only of this run: 3.1.2"),
     flag("-f", "--follow", help="wait for more until it has ended"),
-    flag("--json", help="a line of JSON for each"),
+    flag("--json", help="print each as a line of JSON"),
     argument("--container-id", type=not_kept("a container"), help=SUPPRESS),
     argument("--source", type=not_kept("the source of a line"), help=SUPPRESS),
     argument("--stdtype", type=not_kept("whether a line was an error's"), help=SUPPRESS),
@@ -229,7 +227,7 @@ CONFIG = argument(
     dest="overrides",
     help="change its configuration, such as searcher.max_length.epochs=12",
 )
-TEMPLATE = argument("--template", metavar="NAME", help="lay the YAML over this template")
+TEMPLATE = argument("--template", metavar="NAME", help="merge the YAML over this template")
 DESCRIPTIONS = (
     flag("--metrics", help="with every value of every metric"),
     one_of(
@@ -254,5 +252,5 @@ STORAGE = argument(
     "--checkpoint-storage",
     type=folder,
     metavar="FOLDER",
-    help="keep checkpoints there, whatever the configuration says",
+    help="save checkpoints there, instead of where the configuration has it",
 )

@@ -103,7 +103,7 @@ def found_text(
     if found.num_archived:
         notes.append(f"{found.num_archived:,} archived")
     note = f"Not listed: {', '.join(notes)}{hint}." if notes else ""
-    nothing = "No experiment is as the line says." if is_filtered else "No experiments yet."
+    nothing = "No experiment matches the options." if is_filtered else "No experiments yet."
     header = _COLUMNS[:-1] if in_columns else _HEADER
     rows = [_cells(row)[:-1] if in_columns else _row(row) for row in front]
     table = Listing(header=header, rows=rows).text(None)

@@ -55,7 +55,7 @@ _COMPARED = (
              help="these trials of one experiment instead; the best if none is given"),
 )  # fmt: skip
 _KEY = argument("path", nargs="?", default="", help="such as searcher.divisor")
-_DESCRIPTION = argument("--description", metavar="TEXT", help="what it is about, or what came out")
+_DESCRIPTION = argument("--description", metavar="TEXT", help="its purpose or results, as text")
 _LABELS = argument("labels", nargs="+", metavar="LABEL", help="words to find it by")
 _MAX_SLOTS = argument(
     "--max-slots", type=limit, metavar="N", help="most slots of all its trials, or none"
@@ -83,12 +83,12 @@ _TRACKERS = (
     argument("--to", metavar="TRACKER",
              help="http://HOST:PORT of an MLflow, the name of a tracker, or "
                   "'{type: wandb, ...}'; by default those of its configuration"),
-    flag("--stop", help="send it there no more"),
+    flag("--stop", help="stop sending it there"),
 )  # fmt: skip
 _IMPORTED = (
     argument("source", metavar="SOURCE",
              help="a folder with event files, or mlruns, mlflow.db or a tracking URI"),
-    argument("--metric", metavar="NAME", help="compare by it (default: a loss of validations)"),
+    argument("--metric", metavar="NAME", help="metric to compare by (default: a validation loss)"),
     flag("--larger-is-better", help="larger values of it are better"),
 )  # fmt: skip
 _FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
@@ -109,13 +109,13 @@ _LIMITS_OF_A_SEARCH = (
         help="number of trials that train at once",
     ),
     argument(
-        "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for the trials to come"
+        "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for future trials"
     ),
 )
 _DIAGNOSIS = (
     argument("--seconds", type=positive, metavar="S", help="how long each run measures"),
     argument("--rounds", type=whole, metavar="N", help="how often each recipe runs"),
-    argument("--recipes", nargs="+", metavar="RECIPE", help="only these, such as replay workers"),
+    argument("--recipes", nargs="+", metavar="RECIPE", help="only these, such as: replay workers"),
     flag("--keep", help="do not delete its runs"),
 )
 _RETENTION = tuple(
@@ -143,7 +143,7 @@ _LABEL = Group(
     help="words to find it by",
     members=(
         Verb("add", "give it labels", verbs.changing.change_labels, (ID, _LABELS)),
-        Verb("remove", "take labels away from it", verbs.changing.change_labels, (ID, _LABELS),
+        Verb("remove", "remove labels from it", verbs.changing.change_labels, (ID, _LABELS),
              aliases=("rm",)),
     ),
 )  # fmt: skip
@@ -158,9 +158,9 @@ _SET = Group(
              verbs.changing.set_values,
              (ID, TITLE, _DESCRIPTION, PRIORITY, WEIGHT, _MAX_SLOTS, POOL)),
         Verb("name", "another name", verbs.changing.set_value, (ID, _to(str, "NAME"))),
-        Verb("description", "what it is about, or what came out", verbs.changing.set_value,
+        Verb("description", "its purpose or results, as text", verbs.changing.set_value,
              (ID, _to(str, "TEXT"))),
-        Verb("priority", "1 to 99, lower goes first", verbs.changing.set_value,
+        Verb("priority", "1 to 99, the lowest first", verbs.changing.set_value,
              (ID, _to(whole, "N"))),
         Verb("weight", "its share, under fair share", verbs.changing.set_value,
              (ID, _to(positive, "W"))),
@@ -179,7 +179,7 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("show", "show the live view of an experiment", verbs.showing.show, (ID,)),
     Verb("describe", "print tables of it, its trials and what they did", verbs.describing.describe,
          (IDS, *DESCRIPTIONS)),
-    Verb("logs", "print what the ranks printed", verbs.log_printing.show_logs,
+    Verb("logs", "print the output of its ranks", verbs.log_printing.show_logs,
          (ID, *_LOG_FILTERS)),
     Verb("trials", "print its trials, best first", verbs.showing.list_trials,
          (ID, *TABLE)),
@@ -190,31 +190,31 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("wait", "wait until it has ended", verbs.showing.wait, (ID, _POLLING)),
     Verb("compare", "show how experiments, or trials of one, differ",
          verbs.showing.compare, _COMPARED),
-    Verb("config", "print its configuration and where it comes from",
+    Verb("config", "print its configuration, with the origin of each value",
          verbs.showing.show_config, (ID,)),
     Verb("export", "write its metrics or trials to a file",
          verbs.exporting.export, (ID, *_EXPORT)),
-    Verb("sync", "send it to trackers, such as MLflow, and wait until they have it",
+    Verb("sync", "send it to trackers, such as MLflow, and wait until that is done",
          verbs.tracking.sync, (ID, *_TRACKERS), starts_master=True),
     Verb("import", "make experiments of runs of TensorBoard or MLflow, to compare with",
          verbs.importing.import_, _IMPORTED, starts_master=True),
-    Verb("code", "print the code that it was made with",
+    Verb("code", "print its captured code",
          verbs.exporting.show_code, (ID, _FOLDER)),
     Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,
          (ID, *COPIED, *_OF_BEST)),
-    Verb("download-model-def", "copy the code and the folder that it was made with",
+    Verb("download-model-def", "copy its captured code and context directory",
          verbs.exporting.download_code, (ID, OUTPUT)),
     Verb("why", "print why it does not run, and what would start it",
          verbs.showing.why, (ID,)),
     Verb("diagnose", "find out what limits it, by running it briefly in several ways",
          verbs.showing.diagnose, (ID, *_DIAGNOSIS)),
-    Verb("change", "give its search other limits while it runs",
+    Verb("change", "change the limits of its search while it runs",
          verbs.changing.change_search, (ID, *_LIMITS_OF_A_SEARCH)),
     _SET,
     _LABEL,
-    Verb("pause", "all ranks save their state and give their slots back",
+    Verb("pause", "let all ranks save their state and release their slots",
          verbs.lifecycle.command, (IDS, AT_ONCE)),
-    Verb("activate", "go on from where it was paused", verbs.lifecycle.command, (IDS,),
+    Verb("activate", "continue it from where it was paused", verbs.lifecycle.command, (IDS,),
          aliases=("unpause",), starts_master=True),
     Verb("cancel", "end it after saving its state", verbs.lifecycle.command, (IDS,)),
     Verb("kill", "end it now", verbs.lifecycle.command, (IDS,)),
@@ -223,10 +223,10 @@ MEMBERS: tuple[Verb | Group, ...] = (
     Verb("delete", "delete it with its checkpoints, for ever", verbs.lifecycle.delete, (IDS, YES)),
     Verb("retention", "keep its best checkpoints, delete others",
          verbs.changing.set_retention, (ID, *_RETENTION, YES)),
-    Verb("continue", "go on with it after its end",
+    Verb("continue", "continue it after its end",
          verbs.changing.continue_experiment, (ID, CONFIG, _CONFIG_FILE), takes_text=True,
          starts_master=True),
-    Verb("fork", "submit it anew, with changes, as another experiment",
+    Verb("fork", "submit it again, with changes, as a new experiment",
          verbs.changing.fork, (ID, CONFIG, _CONFIG_FILE, _SOURCE, QUEUE_ANYWAY), takes_text=True,
          starts_master=True),
     Verb("?", "explain a key of the configuration", verbs.showing.explain_key, (_KEY,),

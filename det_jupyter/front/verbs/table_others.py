@@ -40,8 +40,8 @@ _AGENT_OR_ALL = (
     flag("--all", help="all agents"),
 )
 _SLOTS = argument("slots", nargs="*", default=[], type=whole, metavar="SLOT", help="all if none")
-_DRAIN = flag("--drain", help="let what runs there finish first")
-_DETAIL = flag("-d", "--detail", "--details", help="with what is in them")
+_DRAIN = flag("--drain", help="let trials there end first")
+_DETAIL = flag("-d", "--detail", "--details", help="with their configurations")
 _ONLY_POOL = argument("-p", "--pool", "--resource-pool", metavar="POOL", help="only this one")
 _NEIGHBOURS = (
     argument("--ahead-of", type=experiment_number, metavar="ID", help="right ahead of it"),
@@ -53,7 +53,7 @@ _PLACE, _MAYBE_PLACE = one_of(*_NEIGHBOURS, required=True), one_of(*_NEIGHBOURS)
 
 SLOT_GROUP = Group(
     name="slot",
-    help="slots as a table; enable or disable some",
+    help="list, enable or disable slots",
     aliases=("s",),
     default="list",
     members=(
@@ -63,7 +63,7 @@ SLOT_GROUP = Group(
         Verb("enable", "give slots out again", verbs.cluster_verbs.switch_slots, (_AGENT, _SLOTS)),
         Verb(
             "disable",
-            "give slots out no more",
+            "disable slots: no trial gets them",
             verbs.cluster_verbs.switch_slots,
             (_AGENT, _SLOTS, _DRAIN),
         ),
@@ -77,9 +77,9 @@ AGENT_GROUP = Group(
     members=(
         Verb("list", "a row for each agent", verbs.cluster_verbs.list_agents, TABLE,
              aliases=("ls",)),
-        Verb("enable", "give all its slots out again",
+        Verb("enable", "enable all its slots",
              verbs.cluster_verbs.switch_agents, _AGENT_OR_ALL),
-        Verb("disable", "give its slots out no more; what runs there is asked to leave",
+        Verb("disable", "disable all its slots; trials there are preempted",
              verbs.cluster_verbs.switch_agents, (*_AGENT_OR_ALL, _DRAIN)),
         Verb("add", "let an agent on another computer connect; prints its credentials",
              verbs.cluster_verbs.add_agent,
@@ -117,7 +117,7 @@ CLUSTER_GROUP = Group(
               argument("--bridge-python", metavar="FILE",
                        help="interpreter with Ray on this computer"),
               argument("--token-file", metavar="FILE", help="file with the cluster's token"),
-              flag("--without-token", help="accept a cluster that admits everyone"),
+              flag("--without-token", help="accept a cluster that requires no token"),
               argument("--master-address", metavar="HOST",
                        help="this computer, as the nodes reach it")),
              starts_master=True),
@@ -137,7 +137,7 @@ TASK_GROUP = Group(
     members=(
         Verb("list", "a row for each trial that holds slots or waits for them",
              verbs.cluster_verbs.list_tasks, TABLE, aliases=("ls",)),
-        Verb("logs", "print what the ranks of a trial printed", verbs.log_printing.show_trial_logs,
+        Verb("logs", "print the output of a trial's ranks", verbs.log_printing.show_trial_logs,
              (TRIAL, *LOGS)),
         Verb("kill", "end a trial now; its experiment goes on", verbs.changing.kill, (TRIAL,)),
     ),
@@ -175,7 +175,7 @@ POOL_GROUP = Group(
     members=(
         Verb("list", "a row for each pool", verbs.cluster_verbs.list_pools, TABLE,
              aliases=("ls",)),
-        Verb("set", "have the pools of the cell's YAML, or a file's",
+        Verb("set", "replace all pools by those in the cell's YAML or a file",
              verbs.cluster_verbs.set_pools, (FILE,), takes_text=True, starts_master=True),
     ),
 )  # fmt: skip
@@ -189,19 +189,19 @@ TEMPLATE_GROUP = Group(
              aliases=("ls",)),
         Verb("show", "print a template",
              verbs.templates.show_template, (_TEMPLATE_NAME,), aliases=("describe",)),
-        Verb("set", "keep the cell's YAML, or a file's, as a template",
+        Verb("set", "store the YAML of the cell or a file as a template",
              verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
              starts_master=True),
         Group(
             name="set-value",
             help="the same as set, in Determined's words",
             members=(
-                Verb("config", "keep the cell's YAML, or a file's, as a template",
+                Verb("config", "store the YAML of the cell or a file as a template",
                      verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
                      starts_master=True),
             ),
         ),
-        Verb("create", "the same, of a name that is free",
+        Verb("create", "the same, under a new name",
              verbs.templates.create_template, (_TEMPLATE_NAME, FILE), takes_text=True,
              starts_master=True),
         Verb("delete", "forget a template",
@@ -211,10 +211,10 @@ TEMPLATE_GROUP = Group(
 
 ALERT_GROUP = Group(
     name="alerts",
-    help="messages to people who are elsewhere",
+    help="notifications by Slack, ntfy, a webhook or a command",
     default="list",
     members=(
-        Verb("list", "a row for each of the last, and where alerts go",
+        Verb("list", "list the latest alerts, and the destinations",
              verbs.alerts.list_alerts, TABLE, aliases=("ls",)),
         Verb("test", "send a test to each destination, or to one",
              verbs.alerts.test_alerts,
@@ -226,11 +226,11 @@ ALERT_GROUP = Group(
 )  # fmt: skip
 
 SLOTS_NOW = Verb(
-    "slots", "who is on which slot, agent by agent", verbs.cluster_verbs.show_slots,
+    "slots", "what runs on each slot, agent by agent", verbs.cluster_verbs.show_slots,
     (flag("-a", "--all", help="every slot, however many"),),
 )  # fmt: skip
 QUEUE = Verb(
-    "queue", "who waits for slots, in order, and for what", verbs.cluster_verbs.show_queue,
+    "queue", "which trials wait for slots, in order, and why", verbs.cluster_verbs.show_queue,
     (flag("-a", "--all", help="the whole queue"),),
 )  # fmt: skip
 
@@ -243,18 +243,18 @@ _TRIAL_OR_EXPERIMENT = one_of(
 _PROFILE = (
     argument("--steps", type=at_least_one, default=10, metavar="N", help="batches to record (10)"),
     argument("--ranks", type=ranks, default=[0], metavar="R,R", help="on which ranks (0)"),
-    flag("--with-stack", help="with the lines of Python that called"),
+    flag("--with-stack", help="with the Python stacks of the calls"),
 )
 _LIVE_CHANGES = (
     argument("--lr", type=positive, metavar="LR", help="the learning rate from now on"),
     argument("--lr-factor", type=positive, metavar="F",
              help="multiplies all learning rates instead"),
-    argument("--optimizer", type=whole, metavar="N", help="only of this one, from 0"),
+    argument("--optimizer", type=whole, metavar="N", help="only of optimizer N, from 0"),
     argument("--min-validation-period", type=yaml_value, metavar="LENGTH",
              help='such as "{batches: 50}"'),
 )  # fmt: skip
 _SECONDS_PER_BATCH = argument(
-    "--seconds-per-batch", type=positive, metavar="X", help="for the times of the preview"
+    "--seconds-per-batch", type=positive, metavar="X", help="seconds that a batch takes"
 )
 _OF_TRIAL = one_of(
     flag("--best", help="by the searcher's metric (default)"),
@@ -283,7 +283,7 @@ TRIAL_GROUP = Group(
              verbs.describing.describe_trial,
              (TRIAL, *DESCRIPTIONS, *WORKLOADS,
               flag("--metrics-summary", help="the last value of each"))),
-        Verb("logs", "print what its ranks printed", verbs.log_printing.show_trial_logs,
+        Verb("logs", "print the output of its ranks", verbs.log_printing.show_trial_logs,
              (TRIAL, *LOGS)),
         Verb("download", "copy a checkpoint of it", verbs.checkpoints.download_of_trial,
              (TRIAL, *COPIED, _OF_TRIAL, *BY_METRIC)),
@@ -318,7 +318,7 @@ PREVIEW = Verb(
     takes_text=True, starts_master=True,
 )  # fmt: skip
 DISK = Verb(
-    "disk", "what takes how much room on the disks; free what nothing refers to",
+    "disk", "show what uses the disks; free what nothing refers to",
     verbs.disk_verbs.disk,
     (*TABLE, flag("--free", help="delete what nothing refers to"), YES),
 )  # fmt: skip
@@ -353,7 +353,7 @@ OTHERS: tuple[Verb | Group, ...] = (
 # Verbs of Determined's command that are missing here, and what to do instead.
 _TASKS = "JupyterLab and your terminal run beside the master, not on it"
 _USER = "there is one user: you"
-_RESOURCES = "`{det} slots` shows who is on which slot"
+_RESOURCES = "`{det} slots` shows what runs on each slot"
 _NO_MODELS = "there is no registry of models: `{det} checkpoint download` copies a checkpoint"
 _NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
 

@@ -108,8 +108,8 @@ FILES = [
      ["line 2: searcher.max_time: missing; say where searcher.time_metric ('epochs') ends"]),
     ("searcher: {name: pbt, metric: e, population_size: 10, num_rounds: 4, length_per_round: "
      "{epochs: 2}, replace_function: {truncate_fraction: 0.2}}",
-     ["line 2: searcher.name: pbt is no more; write searcher: {name: adaptive_asha, metric: e, "
-      "max_trials: 10, max_length: {epochs: 8}}"]),
+     ["line 2: searcher.name: pbt no longer exists; write searcher: {name: adaptive_asha, "
+      "metric: e, max_trials: 10, max_length: {epochs: 8}}"]),
     ("batches_per_step: 50\nmin_validation_period: 5\nmin_checkpoint_period: null\n"
      "searcher: {name: single, metric: e, max_steps: 10}",
      ["note batches_per_step", "note min_validation_period", "note searcher.max_steps"]),
@@ -124,7 +124,7 @@ FILES = [
      ["line 2: hyperparameters.model.type: got 'resnet50', expected one of const, int, double, "
       "log, categorical; a value of yours needs another key than type"]),
     (f"hyperparameters: {{lr: {{{{ lr }}}}}}\n{SINGLE}",
-     ["line 2: hyperparameters.lr: a key has to be a name, got a mapping; no template fills {{ }} "
+     ["line 2: hyperparameters.lr: expected a name as key, got a mapping; no template fills {{ }} "
       "in here"]),
     (f"hyperparameters: [lr, 0.1]\n{SINGLE}",
      ["line 2: hyperparameters: got ['lr', 0.1], expected a mapping (`key: value` lines)"]),

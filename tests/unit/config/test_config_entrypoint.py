@@ -121,8 +121,8 @@ def test_a_command_needs_no_length_and_a_class_does() -> None:
     config = parse_config({"entrypoint": "./fit", "searcher": searcher}, default_seed=1)
     assert str(config.searcher.max_length) == "1 batches"
     assert notices({"entrypoint": "./fit", "searcher": searcher | {"max_trials": 1}}) == [
-        "searcher.max_length: not given: the command trains as long as it likes; one that asks "
-        "for its length (searcher.operations) gets 1 batch, and needs max_length."
+        "searcher.max_length: not given: the command decides itself how long it trains; one "
+        "that reads searcher.operations gets 1 batch, and needs max_length."
     ]
     for entrypoint in ("Trial", "model_def:Trial"):
         with pytest.raises(ConfigError, match=r"searcher\.max_length: missing"):

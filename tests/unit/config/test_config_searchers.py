@@ -203,7 +203,7 @@ def test_a_searcher_of_old_is_refused_with_what_replaces_it(old: str, new: str) 
     with pytest.raises(ConfigError) as caught:
         parse_config(document, default_seed=1)
     assert said(caught.value.problems) == [
-        f"searcher.name: {name} is no more; write searcher: {new}"
+        f"searcher.name: {name} no longer exists; write searcher: {new}"
     ]
     written = new[: new.rindex("}") + 1]
     parse_config(parse_yaml(f"entrypoint: A\nsearcher: {written}"), default_seed=1)
@@ -235,7 +235,7 @@ def test_a_part_of_a_configuration_is_sane_though_things_are_missing(part: dict[
          ["searcher.divisor: got 0, expected a number above 1",
           'searcher.metric: got 5, expected text; write "5"']),
         ({"searcher": {"name": "pbt", "metric": "a"}},
-         ["searcher.name: pbt is no more; write searcher: {name: adaptive_asha, metric: a, "
+         ["searcher.name: pbt no longer exists; write searcher: {name: adaptive_asha, metric: a, "
           "max_trials: 16, max_length: {epochs: 1}}"]),
         ({"labels": "a", "zzz": 1},
          ["labels: got 'a', expected a list", "zzz: unknown key; remove it"]),

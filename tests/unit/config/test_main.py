@@ -160,7 +160,7 @@ def test_a_file_may_name_its_template(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["check", str(tmp_path / "a.yaml"), "--template", str(tmp_path / "team.yml")]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "line 1: template: got ['team'], expected the name of a template",
-        "template: line 1: template: a template lies over no other; remove it",
+        "template: line 1: template: a template cannot name another one; remove it",
     ]
 
 

@@ -85,7 +85,7 @@ def test_what_is_no_number_of_steps_is_told_with_what_to_write() -> None:
 def test_what_replaces_a_searcher_of_old_counts_batches(searcher: str, replacement: str) -> None:
     name = parse_yaml(f"a: {searcher}")["a"]["name"]
     assert searcher_problems(searcher) == [
-        f"searcher.name: {name} is no more; write searcher: {replacement}"
+        f"searcher.name: {name} no longer exists; write searcher: {replacement}"
     ]
 
 
@@ -164,5 +164,5 @@ def test_the_successor_of_adaptive_simple_has_its_place() -> None:
         "adaptive_asha", "800 batches",
     )  # fmt: skip
     assert notices(document)[1] == (
-        "searcher.name: adaptive_simple is no more; read as adaptive_asha, which replaced it."
+        "searcher.name: adaptive_simple no longer exists; read as adaptive_asha instead."
     )

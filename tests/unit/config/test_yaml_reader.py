@@ -96,12 +96,12 @@ def test_keys_are_text_whatever_they_look_like() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("? [a]\n: 1", "line 1: a key has to be a name, got a sequence"),
+        ("? [a]\n: 1", "line 1: expected a name as key, got a sequence"),
         (
             "data: {{a: 1}: 2}",
-            "line 1: data: a key has to be a name, got a mapping; no template fills {{ }} in here",
+            "line 1: data: expected a name as key, got a mapping; no template fills {{ }} in here",
         ),
-        ("a: 1\n? \n: 2", "line 2: a key has to be a name, got nothing"),
+        ("a: 1\n? \n: 2", "line 2: expected a name as key, got nothing"),
         ("a: !!int x", "line 1: a: got 'x', expected a value of type int"),
         ("a: !!bool maybe", "line 1: a: got 'maybe', expected a value of type bool"),
         ("a: !!set {b}", "line 1: a: the tag tag:yaml.org,2002:set is not allowed"),

@@ -76,7 +76,7 @@ def problems_of(text: str) -> list[str]:
         ("- b", "- [b", "line 11: labels[1]: this is not YAML: the [ that begins here is not "
                         "closed"),
         ("  max_length", "\tmax_length", "line 8: this is not YAML: indent with spaces, not tabs"),
-        ("[1, 2]", "{{ layers }}", "line 5: hyperparameters.layers: a key has to be a name, got a "
+        ("[1, 2]", "{{ layers }}", "line 5: hyperparameters.layers: expected a name as key, got a "
                                     "mapping; no template fills {{ }} in here"),
         ("[1, 2]", "!my [1, 2]", "line 5: hyperparameters.layers: the tag !my is not allowed"),
         ("[1, 2]", "off", "line 5: hyperparameters.layers: off is false in one version of YAML "

@@ -338,7 +338,7 @@ def test_what_is_known_of_a_trial_can_be_pickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "message"),
     [
-        (core.EarlyExitReason.INVALID_HP, "its code has reported so (report_early_exit)"),
+        (core.EarlyExitReason.INVALID_HP, "its code has reported that (report_early_exit)"),
         (core.EarlyExitReason.USER_REQUESTED_STOP, ""),
     ],
 )

@@ -35,8 +35,8 @@ class Unspeakable(ValueError):
 
 def test_an_error_that_cannot_be_explained_is_reported_by_its_type() -> None:
     explanation = explain(CodeNames({}, []), Unspeakable("shapes differ"))
-    assert explanation.error == "Unspeakable (telling more failed: KeyError)"
-    assert explanation.printed == "Unspeakable (telling more failed: KeyError)\n"
+    assert explanation.error == "Unspeakable (formatting its message failed: KeyError)"
+    assert explanation.printed == "Unspeakable (formatting its message failed: KeyError)\n"
 
 
 def test_a_script_that_lacks_determined_is_told_what_to_install() -> None:

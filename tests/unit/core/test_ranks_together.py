@@ -750,7 +750,7 @@ def test_who_has_another_secret_is_refused_and_counted(
     assert "rank 1 and what it has met as rank 0 do not know the same secret" in refusal
     (late,) = told([chief], WaitTimeout)
     assert late.endswith(
-        " 1 connections were refused, because they did not know the secret of these ranks"
+        " 1 connections were refused, because they did not have the secret of these ranks"
     )
 
 
@@ -889,7 +889,7 @@ def answering(data: bytes) -> tuple[socket.socket, Meeting]:
         (
             CHALLENGE.pack(MAGIC, bytes(16), 0.0) + LENGTH.pack(2) + b"{}" + bytes(32),
             PeerRefused,
-            "do not know the same secret",
+            "do not have the same secret",
         ),
     ],
 )

@@ -49,7 +49,7 @@ _CELL = (
     argument("--var", default="experiment", help="variable for the handle (default: experiment)"),
     flag("--wait", help="block until it has ended"),
     flag("--dry-run", help="check and show what would travel; submit nothing"),
-    argument("--template", metavar="NAME", help="lay the YAML over this template"),
+    argument("--template", metavar="NAME", help="merge the YAML over this template"),
     STORAGE,
     argument(
         "--local",
@@ -57,15 +57,17 @@ _CELL = (
         type=at_least_one,
         const=5,
         metavar="N",
-        help="train N batches (5) right here, in this kernel; submit nothing",
+        help="train N batches (5) in this kernel; submit nothing",
     ),
     flag("--preview", help="show what the search would train; submit nothing"),
-    argument("--seconds-per-batch", type=positive, metavar="X", help="for the times of --preview"),
+    argument(
+        "--seconds-per-batch", type=positive, metavar="X", help="seconds a batch, for --preview"
+    ),
     argument(
         "--context",
         type=folder,
         metavar="DIR",
-        help="have the ranks work in a copy of this folder",
+        help="let the ranks work in a copy of this folder",
     ),
     argument(
         "--include",

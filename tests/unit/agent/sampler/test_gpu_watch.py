@@ -221,4 +221,4 @@ def test_what_is_no_sample_and_a_start_that_fails_are_told(
 
     first, second = play(monkeypatch, tmp_path, scenario).taken
     assert first.startswith("the process that reads the GPUs cannot be started: [Errno 24]")
-    assert second.startswith("the process that reads the GPUs printed what is no sample: ")
+    assert second.startswith("the process that reads the GPUs printed an invalid sample: ")

@@ -138,7 +138,7 @@ def test_a_kernel_that_does_not_reply_is_busy_or_held_up(
 
 
 @pytest.mark.parametrize(
-    ("answers_control", "then"), [(True, " and was told to interrupt the code"), (False, "")]
+    ("answers_control", "then"), [(True, " and was requested to interrupt the code"), (False, "")]
 )
 @pytest.mark.parametrize("iopub", [[], [RESULT], [RESULT, IDLE]])
 def test_code_that_takes_too_long_is_interrupted(

@@ -212,11 +212,11 @@ def test_what_remains_is_told_with_how_to_undo_it(system: System) -> None:
         "not limited so"
     )
     assert find_remains() == [
-        f"trials run with low priority (nice 10), as what started the agent{undone}",
-        f"trials run in another scheduling class, as what started the agent{undone}",
-        "trials can have 1,024 open files, as what started the agent (ulimit -n); other "
+        f"trials run with low priority (nice 10), which the agent has inherited{undone}",
+        f"trials run in another scheduling class, which the agent has inherited{undone}",
+        "trials can have 1,024 open files, which the agent has inherited (ulimit -n); other "
         f"processes of yours can have 1,048,576{undone}",
-        "trials can have 60 seconds of CPU time, as what started the agent (ulimit -t); other "
+        "trials can have 60 seconds of CPU time, which the agent has inherited (ulimit -t); other "
         f"processes of yours can have any number{undone}",
     ]
 

@@ -110,9 +110,9 @@ def test_none_yet_and_none_that_fits_are_told_apart(
 ) -> None:
     master.found = rows_found()
     assert listed(capsys, "list") == ["No experiments yet."]
-    assert listed(capsys, "list --label good") == ["No experiment is as the line says."]
+    assert listed(capsys, "list --label good") == ["No experiment matches the options."]
     master.found = rows_found(9)
-    assert listed(capsys, "list --offset 5") == ["No experiment is as the line says."]
+    assert listed(capsys, "list --offset 5") == ["No experiment matches the options."]
 
 
 def test_csv_and_json_have_all_rows_with_hyperparameters(
