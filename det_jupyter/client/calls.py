@@ -47,7 +47,7 @@ _CHECKS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 
 def explains_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Have a function raise a UsageError with the right call for arguments it does not take."""
+    """Make a function raise a UsageError, with the right call, for arguments it does not take."""
     signature = inspect.signature(function)
     name = function.__name__
     unnamed = {key for key, each in signature.parameters.items() if each.kind in _UNNAMED}
@@ -70,7 +70,7 @@ def explains_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def methods_explain_arguments(handle: _Class) -> _Class:
-    """Have all public methods of a class explain their arguments."""
+    """Apply `explains_arguments` to all public methods of a class."""
     for name, method in list(vars(handle).items()):
         if isinstance(method, FunctionType) and not name.startswith("_"):
             setattr(handle, name, explains_arguments(method))

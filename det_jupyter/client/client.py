@@ -127,7 +127,7 @@ class Client:
 
         Args:
             agent_id: Its name.
-            address: Of the master's computer, as the agent reaches it. "": the address on the
+            address: Address of the master's computer, as the agent reaches it. "": that on the
                 interface of the default route.
         """
         path = f"/agents/{quote(agent_id, safe='')}/credentials"
@@ -292,7 +292,7 @@ class Client:
         return self._get(SeriesPage, path, **_given(query))
 
     def take_samples(self, agent_id: str) -> None:
-        """Have an agent take samples of its machine for half a minute."""
+        """Let an agent take samples of its machine for half a minute."""
         self.session.post(f"/agents/{_quoted(agent_id)}/samples", repeatable=True)
 
     def agents(self) -> list[AgentStatus]:

@@ -115,7 +115,7 @@ class FollowedDocument:
                     self._socket.abort()  # type: ignore[no-untyped-call]
 
     def fetch(self) -> Document:
-        """Return it as it is now.
+        """Return the present version of the document.
 
         Raises:
             MasterUnreachable: The reader does not answer.

@@ -8,8 +8,8 @@
         command: [notify-send, det_jupyter]
         pools: [night]
 
-An experiment's own `alerts` are added to them. An entry of one of these names, without an address,
-changes what it is about for this experiment: `{name: phone, on: [ended]}`.
+An experiment's own `alerts` are added to them. If an entry there has one of these names and no
+address, it changes the subjects for this experiment: `{name: phone, on: [ended]}`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class UserAlert(Alert):
 
 
 class AlertsFile(Section):
-    """The whole file."""
+    """The content of alerts.yaml."""
 
     alerts: Annotated[list[UserAlert], Field(max_length=_MOST)] = []
     """The destinations of alerts, and the subjects that each gets."""

@@ -212,7 +212,7 @@ class _Sides(NamedTuple):
 
 
 class _Everything(dict[str, Any]):
-    """Stands for a value that is wholly from one side: contains every key."""
+    """A mapping that contains every key: stands for a value that one side has wholly given."""
 
     def __contains__(self, key: object) -> bool:
         return True

@@ -103,7 +103,7 @@ class SimulatedAgent(Section):
 
 
 class PoolsFile(Section):
-    """The whole file."""
+    """The content of pools.yaml."""
 
     pools: list[PoolConfig] = []
     """The pools."""

@@ -196,5 +196,5 @@ def _descriptions(module: str) -> dict[tuple[str, str], str]:
 
 
 def describe_field(section: str, name: str) -> str:
-    """Return the description of a field of the class with this name."""
+    """Return the description of a field, given the name of its class and its own name."""
     return next((_description(cls, name) for cls in all_sections() if cls.__name__ == section), "")

@@ -35,7 +35,7 @@ class UserTracker(Tracker):
 
 
 class TrackersFile(Section):
-    """The whole file."""
+    """The content of trackers.yaml."""
 
     trackers: Annotated[list[UserTracker], Field(max_length=_MOST)] = []
     """Services that get what experiments report."""

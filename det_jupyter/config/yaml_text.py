@@ -64,7 +64,7 @@ def read_yaml(text: str) -> Reading:
 
 
 def parse_yaml(text: str) -> dict[str, Any]:
-    """Return the document of a configuration.
+    """Parse the YAML text of a configuration, and return the document.
 
     Raises:
         ConfigError: All problems of the text, each with its line.

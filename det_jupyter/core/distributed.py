@@ -159,7 +159,7 @@ class DistributedContext:
 
         Args:
             chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
-            **options: Of the constructor: store, secret, pub_port, join_timeout_s, and so on.
+            **options: Options of the constructor: store, secret, pub_port, join_timeout_s, ...
 
         Raises:
             ValueError: Variables are missing or wrong: all of them are named.

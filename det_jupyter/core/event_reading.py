@@ -222,7 +222,7 @@ def end_reading() -> None:
 
 
 def wrap_writer(name: str, reading: EventReading) -> None:
-    """Have the writer of TensorBoard's events in this module give them to `reading` too."""
+    """Let the writer of TensorBoard's events in this module also pass them to `reading`."""
     writer = sys.modules[name].EventFileWriter
     add = writer.add_event
 
@@ -235,7 +235,7 @@ def wrap_writer(name: str, reading: EventReading) -> None:
 
 
 def wrap_csv_logger(name: str, reading: EventReading) -> None:
-    """Have Lightning's CSVLogger in this module give what it logs to `reading` too."""
+    """Let Lightning's CSVLogger in this module also pass what it logs to `reading`."""
     logger = sys.modules[name].CSVLogger
     log = logger.log_metrics
 

@@ -68,8 +68,8 @@ def find_conflicts(parts: Sequence[Part], digests: Sequence[Digests]) -> list[st
     """Return a line for each path at which the ranks' files contradict each other.
 
     Args:
-        parts: Of all ranks.
-        digests: By rank: the digests of those of its files that other ranks have too.
+        parts: The parts of all ranks.
+        digests: For each rank, the digests of those of its files that other ranks have too.
     """
     problems = []
     folders: dict[str, list[int]] = {}

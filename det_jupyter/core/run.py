@@ -30,7 +30,7 @@ class Run:
         plan: Its plan.
         folder: Its folder.
         data_dir: det_jupyter's folder on this computer.
-        addresses: Of its computers, by group rank; (): all ranks are on this one.
+        addresses: Addresses of its computers, by group rank; (): all ranks are on this one.
 
     Attributes:
         config: The plan's configuration, parsed.

@@ -84,7 +84,7 @@ class SearcherOperation:
         """Report how far the trial has trained.
 
         Args:
-            length: In the unit of the operation, from the trial's beginning.
+            length: The length from the trial's beginning, in the unit of the operation.
 
         Raises:
             ValueError: It is not a number from 0 to the operation's length.

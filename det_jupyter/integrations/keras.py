@@ -298,7 +298,7 @@ def make_deterministic(seed: int | None = None) -> int:
     error for an operation without a deterministic algorithm.
 
     Args:
-        seed: By default the trial's; outside of experiments 0.
+        seed: The seed; by default the trial's, and 0 outside of experiments.
 
     Raises:
         DetError: Keras' backend is not torch.

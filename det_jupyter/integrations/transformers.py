@@ -320,7 +320,7 @@ class DetCallback(TrainerCallback):
     def _end_here(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl
     ) -> None:
-        """Have the Trainer evaluate and save where a length ends, or save and end for a pause."""
+        """Let the Trainer evaluate and save where a length ends, or save and end for a pause."""
         step = state.global_step
         if self._operations.is_reached(self._length(state)):
             is_compared = self._operations.is_compared

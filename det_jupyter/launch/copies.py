@@ -1,8 +1,8 @@
 """Copies what workers print, line by line; wakes when one prints or ends, or a signal comes.
 
-The bytes are lines of any length, progress bars that rewrite theirs after a carriage return
-(tqdm), any encoding or none, a last line without line end. They stay as they are; each line gets
-a prefix.
+The bytes may be lines of any length, progress bars that rewrite their line after a carriage return
+(tqdm), in any encoding or none, and a last line without line end. They are not changed, but each
+line gets a prefix.
 """
 
 from __future__ import annotations

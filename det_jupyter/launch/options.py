@@ -45,8 +45,8 @@ def parse_command_line(words: list[str], arity: Mapping[str, int]) -> CommandLin
     """Split a launcher's command line.
 
     Args:
-        arity: Of the options that the launcher understands, 1 if a value follows, or 0; their
-            names as `nproc_per_node`, which stands for `--nproc-per-node`, too, or `np` for `-np`.
+        arity: For each option that the launcher understands, 1 if a value follows it, else 0. The
+            name `nproc_per_node` stands for `--nproc-per-node`, too, and `np` for `-np`.
 
     Raises:
         WrongUsage: An option is unknown and no `--` ends the options, or lacks its value.

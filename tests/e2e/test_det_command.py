@@ -219,7 +219,7 @@ def test_all_that_is_wrong_is_told(folder: Folder) -> None:
     folder.write("wrong.yaml", config)
     assert folder.det("e create wrong.yaml .", status=1) == (
         "wrong.yaml: line 2: hyperparameters.global_batch_size: missing; "
-        "SmallTrial.build_training_data_loader asks for it: give the batch size of all slots "
+        "SmallTrial.build_training_data_loader requires it: give the batch size of all slots "
         "together\n"
     )
     assert "No such file" in folder.det("e create none.yaml .", status=1)

@@ -114,7 +114,9 @@ def test_limits_are_as_far_undone_as_is_allowed_and_named_at_the_slots(
     assert soft == hard
     if hard == 300:  # this process may not raise it
         for listing in ("slot", "agent"):
-            assert "trials can have 300 open files, as what started" in listed(home, listing)
+            assert "trials can have 300 open files, which the agent has inherited" in listed(
+                home, listing
+            )
     assert probed["limits"]["CORE"][0] == soft_core_of_the_computer()
 
 

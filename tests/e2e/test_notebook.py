@@ -186,7 +186,7 @@ def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
     assert min(after - before for before, after in pairwise(seen)) < 5, "it does not wait for long"
     with pytest.raises(TypeError, match="execute: got 5, expected Python code as a string"):
         rank.execute(5)  # type: ignore[arg-type]
-    with pytest.raises(Conflict, match=r"no result within 0\.5 s and was told to interrupt"):
+    with pytest.raises(Conflict, match=r"no result within 0\.5 s and was requested to interrupt"):
         rank.execute("import time; time.sleep(2)", timeout=0.5)
     with pytest.raises(Conflict, match="it is still busy with an earlier execute"):
         rank.execute("1", timeout=0.5)

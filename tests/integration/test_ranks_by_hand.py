@@ -490,7 +490,7 @@ def test_a_rank_with_another_secret_is_refused(lab: Lab) -> None:
     with lab.job(make, 2, numbers=(1, 0), variables=variables) as job:
         other, chief = job.errors()
     assert "rank 1 and what it has met as rank 0 do not have the same secret" in other
-    assert "1 connections were refused, because they did not know the secret" in chief
+    assert "1 connections were refused, because they did not have the secret" in chief
 
 
 def test_a_forked_process_hides_no_end_of_its_rank(lab: Lab) -> None:

@@ -105,7 +105,7 @@ def test_what_may_have_been_done_already_is_not_asked_twice() -> None:
 
 
 def test_what_may_have_been_done_is_said_to_be_uncertain() -> None:
-    with pytest.raises(MasterUnreachable, match="may be done or not: look, and ask again"):
+    with pytest.raises(MasterUnreachable, match="may have been carried out: check, and repeat it"):
         session(dead_then_alive([]), successor=2).post("/delete")
     with pytest.raises(MasterUnreachable, match="master status"):
         session(dead_then_alive([])).get("/x")

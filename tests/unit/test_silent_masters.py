@@ -112,7 +112,7 @@ def test_a_master_that_was_replaced_while_it_was_silent_is_asked_at_its_new_plac
         return httpx.Response(200, json="fine")
 
     assert session(answer, successor=2).get("/x") == "fine"
-    uncertain = r":1 does not answer \(timed out\); what was asked may be done or not"
+    uncertain = r":1 does not answer \(timed out\); the request may have been carried out"
     with pytest.raises(MasterUnreachable, match=uncertain):  # not: kill the one that answers
         session(answer, successor=2).post("/experiments", {})
 
@@ -188,7 +188,9 @@ def test_what_the_next_master_may_have_done_is_said_to_be_uncertain_too() -> Non
         error = httpx.ConnectError if request.url.port == 1 else httpx.ReadError
         raise error("reset", request=request)
 
-    with pytest.raises(MasterUnreachable, match=r":2 does not answer .* may be done or not"):
+    with pytest.raises(
+        MasterUnreachable, match=r":2 does not answer .* may have been carried out"
+    ):
         session(answer, successor=2).post("/experiments", {})
 
 

@@ -89,10 +89,10 @@ class Looker:
         self._spied: dict[int, tuple[tuple[int, int], list[Frame]]] = {}
 
     def look(self, pids: Mapping[int, int]) -> dict[int, Seen]:
-        """Return each rank as it is now.
+        """Return the present state of each rank.
 
         Args:
-            pids: By rank, without ranks that are stopped.
+            pids: The pid of each rank that is not stopped, by rank.
         """
         for rank in pids:
             self._page.set(rank, "wanted", self._page.get(rank, "answered") + 1)

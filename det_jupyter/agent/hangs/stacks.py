@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
     Args:
         call: The call that it is in, such as `time.sleep`.
-        place: Of this call, such as `cell 12, line 8`.
+        place: The place of this call, such as `cell 12, line 8`.
     """
 
     call: str

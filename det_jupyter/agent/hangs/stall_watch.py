@@ -86,8 +86,8 @@ class OthersSample:
     Args:
         cpu_s: CPU time of both, also of descendants that have ended.
         core_wait_s: Time for which they waited for a core.
-        num_bytes: By how much their files and connections have grown.
-        num_printed: By how much what the rank prints has grown.
+        num_bytes: By how many bytes their files and connections have grown.
+        num_printed: By how many bytes the rank's output has grown.
         at_disk: Whether a descendant waits for a disk.
     """
 
@@ -105,13 +105,13 @@ class RankSample:
     Args:
         batch: How many batches it has begun; 0: unknown.
         collectives: Counts of the collectives that it has begun.
-        state: Of its main thread, as in /proc: R, S, D, T, t.
+        state: State of its main thread, as in /proc: R, S, D, T, t.
         cpu_s: CPU time of its main thread.
         core_wait_s: Time for which this thread waited for a core.
         wakes: How often this thread was woken.
         reads: What this thread reads from, without a time limit: then data wake it; None: nothing.
         others: Its other threads and its descendants; None: they were not read.
-        beats: Of the evidence page; None: unknown.
+        beats: The word `beats` of the evidence page; None: unknown.
         spins: Whether waiting for other ranks may use a core (NCCL).
         look: The look that the `Finding` of the previous sample requested.
     """

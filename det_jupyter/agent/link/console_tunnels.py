@@ -66,7 +66,7 @@ class ConsoleTunnels:
     """The open tunnels of one link to the master: a context manager, which ends them.
 
     Args:
-        credentials: Of the agent.
+        credentials: Credentials of the agent.
         runs: Its runs by id (a live mapping).
     """
 

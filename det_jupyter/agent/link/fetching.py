@@ -60,7 +60,7 @@ class RunFiles:
     """Prepares the files of this agent's runs.
 
     Args:
-        credentials: Of the agent.
+        credentials: Credentials of the agent.
     """
 
     def __init__(self, credentials: AgentCredentials) -> None:

@@ -48,7 +48,7 @@ class TrialFiles:
     """The TensorBoard files of an agent's runs.
 
     Args:
-        credentials: Of the agent.
+        credentials: Credentials of the agent.
         runs: Its runs by id (a live mapping).
     """
 

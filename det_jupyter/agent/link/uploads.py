@@ -76,8 +76,8 @@ class Uploads:
 
     Args:
         agent_id: The agent.
-        credentials: Of the agent, if the master is on another computer. Without, only shares of
-            checkpoints are uploaded.
+        credentials: Credentials of the agent, if the master is on another computer. Without them,
+            only shares of checkpoints are uploaded.
         on_done: Called after each upload.
         break_off: Ends a run.
     """

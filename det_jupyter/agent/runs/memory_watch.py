@@ -158,7 +158,7 @@ class MemoryWatch:
         """Return what is known of the memory when a rank has failed.
 
         Args:
-            pids: Of the gang's ranks, also of the one that has failed.
+            pids: Pids of the gang's ranks, including the one that has failed.
         """
         kills = parse_kills(self._log.read())
         before, self._counts = self._counts, self._count()

@@ -18,7 +18,7 @@ class RemoteMaster:
     """A master on another computer.
 
     Args:
-        address: Of its computer.
+        address: Address of its computer.
         prepare: Fetches what a run needs to this computer.
         lease: Limits how long gangs run without an answer of the master.
         listener: Accepts the other parts of gangs whose rank 0 is here.

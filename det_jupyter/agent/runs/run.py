@@ -156,7 +156,7 @@ class Run:
         """Set the report of the start.
 
         Args:
-            pids: By rank.
+            pids: Pids by rank.
             note: How the ranks were started.
         """
         self.started = GangStarted(
@@ -306,7 +306,7 @@ def new_run(
 
     Args:
         plan: The plan.
-        link: Of a gang on several computers.
+        link: The links of a gang on several computers.
         agents: The agents of this process, for a gang on several computers.
         sockets: Short path of a folder for IPC sockets, which does not exist yet.
         remote_agent: The agent, if the master is on another computer.

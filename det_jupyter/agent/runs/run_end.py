@@ -14,7 +14,7 @@ Python's faulthandler writes the stacks of all threads, innermost frame first:
 It is shown as any other traceback: cells by name, innermost frame last, without frames of this
 package.
 
-Of a program only the exit code shows that it is done: its last statement may be `os._exit`, and a
+Only the exit code of a program shows that it is done: its last statement may be `os._exit`, and a
 launcher's workers are no children of this process. So the agent writes the end into the chief's
 journal:
 

@@ -61,7 +61,7 @@ def _find_stopped(gangs: Sequence[LivingGang]) -> dict[int, tuple[Run, int]]:
 
 
 def _rank_of(process: psutil.Process, ranks: Mapping[int, int]) -> int:
-    """Return the rank that a process is or belongs to; the first here if that is not found."""
+    """Return the rank that a process is or belongs to; the lowest in `ranks` if unknown."""
     with suppress(psutil.Error, OSError):  # the process has ended
         value = process.environ().get("RANK", "")  # set for a worker that a launcher has started
         if value.isdecimal():

@@ -72,7 +72,7 @@ class Sampler:
     """Samples for all agents of this process.
 
     Args:
-        agents: By agent id.
+        agents: The agents of this process, by id.
     """
 
     def __init__(self, agents: Mapping[str, SampledAgent], *, runner: Runner) -> None:

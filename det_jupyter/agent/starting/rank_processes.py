@@ -50,7 +50,7 @@ class RankProcesses:
     """The processes of a gang that was just started.
 
     Args:
-        pids: By rank.
+        pids: Pids by rank.
         exits: Receives the exit of each rank.
         note: How the processes were started, for the master.
     """

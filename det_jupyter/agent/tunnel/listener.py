@@ -45,8 +45,8 @@ class CarriedGang:
     """A gang with a part on this computer, or a check of connections.
 
     Args:
-        server_name: Of its certificate.
-        secret: Of the gang.
+        server_name: Name of its certificate.
+        secret: Secret of the gang.
         store: As in the ranks' specs, if rank 0 is here. None: it is not.
         waits_for: Agents whose parts are not prepared yet.
     """
@@ -147,7 +147,7 @@ class GangListener:
         """Accept connections for a gang, or for a check of connections, within the block.
 
         Args:
-            link: With the key of the certificate.
+            link: The gang's link, with the key of the certificate.
             store: As in the ranks' specs, if rank 0 is here.
             waits_for: The agents of the other parts, if rank 0 is here.
         """

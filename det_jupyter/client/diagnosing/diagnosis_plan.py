@@ -29,7 +29,7 @@ class Plan:
     Args:
         trial: The trial whose hyperparameters are used.
         slots: Number of its slots.
-        recipes: In the order in which they run.
+        recipes: The recipes, in the order in which they run.
         left_out: Recipes that make no sense for the trial.
         is_chosen: The user has named the recipes, so all of them run.
         seconds: Duration of each measurement.

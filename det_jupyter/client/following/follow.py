@@ -74,7 +74,7 @@ def follow_until(
 
 
 def _is_over(client: Client, experiment_id: int, *, or_paused: bool) -> bool:
-    """Return whether the master has the experiment as ended."""
+    """Request from the master whether the experiment has ended (or, if asked for, is paused)."""
     try:
         state = client.experiment(experiment_id).state
     except MasterUnreachable:

@@ -68,7 +68,7 @@ def start_board(
     Args:
         experiments, trials: Ids of what it shows; one of them is empty.
         logdir: Where its files go; by default a folder that is removed with it.
-        port: Of its page; by default a free one.
+        port: Port of its page; by default a free one.
         parent: Id of this process, if the TensorBoard ends with it; else it runs until it is
             killed.
 

@@ -81,8 +81,8 @@ class Checkpoint:
         """Copy its files into a folder, which is created if necessary, and return its path.
 
         Args:
-            folder: By default `checkpoints/<uuid>`. Files of the same names are replaced; a folder
-                that contains this checkpoint already is left unchanged.
+            folder: The folder; by default `checkpoints/<uuid>`. Files of the same names are
+                replaced; a folder that contains this checkpoint already is left unchanged.
 
         Raises:
             CheckpointError: The checkpoint is deleted.
@@ -144,7 +144,8 @@ def load_checkpoint(path: str | Path, **kwargs: Any) -> Any:
     master nor det_jupyter's data folder is needed.
 
     Args:
-        path: Of the checkpoint, as `Checkpoint.path` and the view show it; or a copied folder.
+        path: Path of the checkpoint, as `Checkpoint.path` and the view show it; or a copied
+            folder.
         kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, or for
             `det_jupyter.integrations.loading.load_model`, such as `device="cuda"`: without it the
             model is on the CPU, and a model that is given stays where it is.

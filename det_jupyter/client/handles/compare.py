@@ -207,12 +207,12 @@ def _choose_trials(view: ExperimentView, numbers: Sequence[int]) -> list[TrialVi
 def numbers_to_compare(
     call: str, what: str, given: Sequence[Any], own: Sequence[int] = ()
 ) -> list[Any]:
-    """Return the numbers of handles in the arguments of a call; other values stay as they are.
+    """Return the arguments of a call, with handles replaced by their numbers.
 
     Args:
         call: The name of the function.
         what: What it compares: experiment or trial.
-        own: Numbers that are compared with the given ones.
+        own: Numbers with which the given ones are compared.
 
     Raises:
         UsageError: One is a list; the message has the call with the elements as arguments.

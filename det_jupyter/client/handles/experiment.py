@@ -443,7 +443,7 @@ class Experiment:
     def curves(self, *, max_points: int | None = None) -> list[Curve]:
         """Return every metric of every trial, each with its steps and values.
 
-        Of several values at one step it is the one that was reported last; `metrics()` has all.
+        If several values were reported at one step, it is the last of them; `metrics()` has all.
         """
         return self._client.curves(self.id, max_points=max_points)
 
@@ -470,7 +470,7 @@ class Experiment:
         again appends only new points.
 
         Args:
-            folder: By default `tensorboard/experiment-7` in the present folder.
+            folder: The folder; by default `tensorboard/experiment-7` in the present one.
 
         Raises:
             DetError: The package tensorboard is not installed.
@@ -523,7 +523,7 @@ class Experiment:
         Args:
             trial: Only lines of this trial, a handle or a number.
             rank: Only lines of this rank.
-            agent: Only lines of ranks on this agent: of one computer.
+            agent: Only lines of ranks on this agent (one computer).
             since: Only later lines: an age such as "10m", a date, or a time.
             level: Only lines of this level or a higher one: debug, info, warning, error, critical.
                 The level is recognised in the line; a traceback is an error.

@@ -140,7 +140,7 @@ class Trial:
 
         Args:
             rank: Only lines of this rank.
-            agent: Only lines of ranks on this agent: of one computer.
+            agent: Only lines of ranks on this agent (one computer).
             since: Only later lines: an age such as "10m", a date, or a time.
             level: Only lines of this level or a higher one: debug, info, warning, error, critical.
                 The level is recognised in the line; a traceback is an error.
@@ -213,7 +213,7 @@ class Trial:
             lr_factor: Multiplies all learning rates, and what schedulers compute, instead.
             optimizer: Only of this optimizer, counted from 0; with `lr` if there are several.
             min_validation_period: As in the configuration, such as {"batches": 50}.
-            priority: Of its experiment.
+            priority: The priority of its experiment.
             timeout: Seconds to wait until it has taken effect.
 
         Returns:

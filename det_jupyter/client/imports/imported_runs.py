@@ -73,7 +73,7 @@ class RunSet:
     """Runs that become one experiment.
 
     Args:
-        name: Of the experiment.
+        name: Name of the experiment.
         source: Where they are, as text for users.
         identity: A key that is equal for each import of the same set.
         remarks: What was not read.

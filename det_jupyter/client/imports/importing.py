@@ -43,7 +43,7 @@ class Imported:
         source: Where its runs come from.
         num_runs, num_values: How many runs it has, and values of metrics.
         num_new: How many of the values were not there before.
-        metric: By which its trials are compared; "": none.
+        metric: The metric by which its trials are compared; "": none.
         validated: Names of metrics of validations.
         remarks: What was not read, and why.
     """

@@ -52,7 +52,8 @@ class EventFile:
     """What was read of an event file.
 
     Args:
-        scalars: In the order of the file, without those that its writer has discarded.
+        scalars: The scalars, in the order of the file, without those that its writer has
+            discarded.
         hparams: Hyperparameters by name.
         num_events: How many events were read.
         restarts_at: The step from which on its writer has discarded earlier values, by a restart;

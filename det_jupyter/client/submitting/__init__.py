@@ -1,1 +1,1 @@
-"""From a configuration and code to a request for an experiment."""
+"""Makes the request for an experiment from a configuration and code."""

@@ -109,7 +109,7 @@ def with_template(
 
 
 def lay_over(reading: Reading, changes: Iterable[Mapping[str, Any]]) -> Reading:
-    """Merge changes into the document; problems with their keys name no line."""
+    """Return a reading with changes merged into its document; the changed keys have no lines."""
     changes = list(changes)
     return replace(
         reading,

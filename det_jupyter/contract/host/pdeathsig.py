@@ -12,7 +12,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
 def kill_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent exits. Call it first in a new child.
+    """Let the kernel kill this process when its parent exits. Call it first in a new child.
 
     Linux watches the thread that forked, so the parent must have forked in its main thread. Does
     nothing on other systems, where ranks watch the lifeline.

@@ -162,7 +162,7 @@ def landmarks(
     and no gap is lost; the first and the last point are always kept.
 
     Args:
-        values: Of the curve.
+        values: The values of the curve.
         limit: At least 5.
         steps: The steps of the points, for stretches of equal numbers of steps; else the stretches
             have equal numbers of points.

@@ -65,7 +65,7 @@ class GangStarted(Wire):
 
 
 class RanksSeen(Wire):
-    """Where the ranks of one process's agents are, of a gang that was asked to leave.
+    """What the ranks on one process's agents are doing after their gang was asked to leave.
 
     Sent when it has changed, and to each new master; not after every batch.
     """

@@ -196,7 +196,7 @@ class CheckpointShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDeleted:
-    """A rank has deleted a checkpoint from its storage, of its own trial or of another one."""
+    """A rank has deleted a checkpoint, of its own or another trial, from its storage."""
 
     at: Timestamp
     uuid: str

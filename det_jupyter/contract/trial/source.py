@@ -53,7 +53,7 @@ def method_in(sources: Sequence[str], entrypoint: str) -> Callable[[str], Functi
 
 
 def definitions(sources: Sequence[str]) -> dict[str, Function | ast.ClassDef]:
-    """Return the top-level classes and functions by name; of two, the later one."""
+    """Return the top-level classes and functions by name; the last definition counts."""
     made: dict[str, Function | ast.ClassDef] = {}
     for source in sources:
         for part in _parsed(source):

@@ -87,7 +87,7 @@ def find_passed_on(function: Function, is_helper: Callable[[str], bool]) -> Pass
     """Return what `helper(hparams, ...)` gets in every run; None if the source does not show it.
 
     Args:
-        function: Of which `hparams` is a parameter.
+        function: The function, which has a parameter `hparams`.
         is_helper: Returns whether a global name is the helper.
     """
     if "hparams" not in {each.arg for each in function.args.args + function.args.kwonlyargs}:

@@ -24,10 +24,10 @@ class DeviceShortage:
     """The memory of a GPU, in bytes, when an allocation failed.
 
     Args:
-        total: Of the GPU.
-        used: By all processes.
-        allocated: In tensors of this rank.
-        reserved: What the rank's allocator has taken of the GPU, tensors included.
+        total: The memory of the GPU.
+        used: The memory that all processes use.
+        allocated: The memory of this rank's tensors.
+        reserved: The memory that the rank's allocator has reserved, tensors included.
         others: The other processes, as far as NVML lists them; the largest first.
         batch_size: Records of a batch on this rank; None: unknown.
     """

@@ -157,7 +157,7 @@ def count(amount: int, noun: str) -> str:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Return ranks in words, of many the first ones.
+    """Return ranks in words; if there are many, only the first ones.
 
     >>> ranks_text([1]), ranks_text([3, 0, 2]), ranks_text(range(5))
     ('rank 1', 'ranks 0, 2 and 3', 'ranks 0 to 4')

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Fault(IntEnum):
-    """What an error means for its device; of several the greatest explains a crash."""
+    """What an error means for its device; of several errors, the greatest explains a crash."""
 
     FOLLOWS = 0  # cleaning up after another error, or after a process that was killed
     PROGRAM = 1  # an error of the program in general; the device works

@@ -52,7 +52,7 @@ def introduce(sock: socket.socket, info: RankInfo, meeting: Meeting, deadline: f
     Args:
         sock: Connected with the chief; stays open if this raises.
         info: Rank and sizes of this process.
-        meeting: With the secret and job of this process; the chief may have others.
+        meeting: The secret and job of this process; the chief may have others.
         deadline: Monotonic; the chief's own deadline counts if it is later.
 
     Raises:

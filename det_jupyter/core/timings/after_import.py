@@ -13,7 +13,7 @@ def after_import(name: str, do: Callable[[], None], *, has: str) -> None:
     """Call `do` after the first import of a module; now, if it is imported already.
 
     Args:
-        name: Of the module.
+        name: Name of the module.
         do: Called without arguments.
         has: An attribute that the module has only when its import is over.
     """

@@ -1,4 +1,4 @@
-"""From marks to durations: how long each part of an interval took, and of each batch. Pure.
+"""Computes durations from marks: of the parts of an interval, and of each batch. Pure.
 
     mark       the time at which a part begins, and which part; the part before ends there
     row        the marks from one `dataloader_next` to the next: a batch, with the event after it;

@@ -1,4 +1,4 @@
-"""From the calls of a loop to its parts: what each call that a hook has marked begins. Pure.
+"""Converts the calls of a loop, marked by hooks, to the parts that they begin. Pure.
 
     call                                          the part that begins
     next() of a DataLoader                        dataloader_next, until it returns: rest

@@ -315,7 +315,7 @@ def queue_of_engine() -> Callable[[Callable[[], None]], None]:
 
 
 class NoTimings:
-    """The methods of Timings where nothing is timed: functions and batches stay as they are."""
+    """The methods of Timings without effect: nothing is timed, and functions are unchanged."""
 
     end_batch = None
 

@@ -18,7 +18,7 @@ _OWN_MASTER = "det talks to your own master on this computer"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one line; return the exit status."""
+    """Run one command line; return the exit status."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)  # streams of tests have none
         if reconfigure is not None:

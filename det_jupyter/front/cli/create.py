@@ -57,7 +57,7 @@ def _prepare(call: Call) -> Prepared:
     """Return the request to submit.
 
     Raises:
-        ConfigError: With all problems of the line, the file and the folder together.
+        ConfigError: All problems of the line, the file and the folder.
     """
     given = call.options
     file = Path(given.config_file)

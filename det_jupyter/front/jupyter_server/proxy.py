@@ -150,6 +150,6 @@ class Proxy(Endpoint):
 
 def _unreachable(info: MasterInfo, what: str) -> DetError:
     return MasterUnreachable(
-        f"the det_jupyter master at {info.url} does not answer ({what}); what was asked may be "
-        "done or not: look, and ask again if it is not"
+        f"the det_jupyter master at {info.url} does not answer ({what}); the request may have "
+        "been carried out: check, and repeat it if it was not"
     )

@@ -148,7 +148,7 @@ def _cells(row: ExperimentRow, *, is_data: bool = False) -> tuple[Cell, ...]:
 
 
 def numbers_of(call: Call) -> list[int]:
-    """Return the ids of experiments in a line, each once; of a range the existing ones.
+    """Return the ids of experiments in a line, each once; for a range, the existing ones.
 
     Raises:
         NotFound: The line has only ranges, without an existing experiment.

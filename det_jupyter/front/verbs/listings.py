@@ -95,7 +95,7 @@ class Listing:
         return names.index(wanted) if wanted in names else matching[0]
 
     def text(self, most: int | None = MOST_ROWS) -> str:
-        """Return it as text; of more than `most` rows the first, and the number of the others."""
+        """Return it as text; only the first `most` rows, and the number of the others."""
         title = f"{self.title}\n" if self.title else ""
         if not self.rows:
             return f"{title}{self.if_empty}"

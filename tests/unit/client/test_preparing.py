@@ -119,7 +119,7 @@ def test_all_problems_are_told_at_once_with_their_place(wired: Wired, folder: Pa
 def test_a_batch_size_that_a_class_needs_is_asked_for(wired: Wired, folder: Path) -> None:
     text = TEXT.replace("hyperparameters: {global_batch_size: 8}", "")
     assert problems_of(wired, text, context=folder, queue_anyway=True) == [
-        "hyperparameters.global_batch_size: missing; Digits.__init__ asks for it: give the batch "
+        "hyperparameters.global_batch_size: missing; Digits.__init__ requires it: give the batch "
         "size of all slots together"
     ]
 

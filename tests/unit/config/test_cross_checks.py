@@ -52,7 +52,7 @@ def test_lengths_that_are_divided_by_the_batch_size_need_one(
 
 def test_a_class_that_reads_the_batch_size_needs_one() -> None:
     (problem,) = find_missing_batch_size({}, "train_batch")
-    assert "train_batch asks for it" in problem.text
+    assert "train_batch requires it" in problem.text
 
 
 @pytest.mark.parametrize("value", [True, False, "fp16", "bf16", "powersgd"])

@@ -238,7 +238,7 @@ def test_a_batch_size_that_the_trial_asks_for_is_refused_if_it_is_missing(
     cell = f"class T(Base):\n  def build_training_data_loader(self):\n    {body}"
     trial = notebook(BASE, cell)["T"]
     problem = (
-        "hyperparameters.global_batch_size: missing; T.build_training_data_loader asks for it: "
+        "hyperparameters.global_batch_size: missing; T.build_training_data_loader requires it: "
         "give the batch size of all slots together"
     )
     found = find_batch_size_problems({"hyperparameters": {"lr": 1}}, trial)

@@ -214,7 +214,7 @@ def test_a_template_completes_a_configuration() -> None:
 def test_a_template_in_a_configuration_or_template_is_an_unknown_key(where: str) -> None:
     template, config = {"max_restarts": 1}, dict(WHOLE)
     (template if where == "template" else config)["template"] = "team"  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match=r"^template: unknown key; it is named in a cell or"):
+    with pytest.raises(ConfigError, match=r"^template: unknown key; only a cell, a file or"):
         parse_config(config, default_seed=1, template=template)
 
 

@@ -133,10 +133,10 @@ def test_what_is_not_in_its_section_is_said_to_belong_below_it(
          "NAME=value, or lists by cpu, cuda and rocm, not tpu"),
         ({"environment": {"environment_variables": {"cpu": ["A=1", "2=1"]}}},
          "environment.environment_variables.cpu[1]: got '2=1', expected NAME=value, or NAME to "
-         "take its value along"),
+         "send its present value"),
         ({"environment": {"environment_variables": [{"A": 1}]}},
          "environment.environment_variables[0]: got {'A': 1}, expected NAME=value, or NAME to "
-         "take its value along"),
+         "send its present value"),
         ({"environment": {"environment_variables": "A=1"}},
          "environment.environment_variables: got 'A=1', expected a list"),
         ({"hyperparameters": {"global_batch_size": "8"}},
@@ -167,8 +167,8 @@ def test_what_is_not_in_its_section_is_said_to_belong_below_it(
         ({"profiling": {"begin_on_batch": 5, "end_after_batch": 4}},
          "profiling.begin_on_batch: got 5, expected at most profiling.end_after_batch (4)"),
         ({"environment": {"environment_variables": ["A B"]}},
-         "environment.environment_variables[0]: got 'A B', expected NAME=value, or NAME to take "
-         "its value along"),
+         "environment.environment_variables[0]: got 'A B', expected NAME=value, or NAME to send "
+         "its present value"),
         ({"preemption_timeout": 0}, "preemption_timeout: got 0, expected at least 1"),
         ({"hyperparameters": {1: 2}},
          "hyperparameters: got the key 1, expected a name on one line"),
@@ -200,7 +200,7 @@ def test_what_is_not_in_its_section_is_said_to_belong_below_it(
          "checkpoint_storage.host_path: got '/a\\x00b', expected an absolute path"),
         ({"environment": {"environment_variables": ["A=\0"]}},
          "environment.environment_variables[0]: got 'A=\\x00', expected NAME=value, or NAME to "
-         "take its value along"),
+         "send its present value"),
         ({"log_policies": [{"pattern": "a" * 10_001, "action": "cancel_retries"}]},
          f"log_policies[0].pattern: got '{'a' * 56}..., expected at most 10000 characters"),
         ({"log_policies": [{"name": str(number)} for number in range(101)]},

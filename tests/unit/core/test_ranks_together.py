@@ -747,7 +747,7 @@ def test_who_has_another_secret_is_refused_and_counted(
 
     chief, refused = together([comes(ours, 0, 2), other])
     (refusal,) = told([refused], PeerRefused)
-    assert "rank 1 and what it has met as rank 0 do not know the same secret" in refusal
+    assert "rank 1 and what it has met as rank 0 do not have the same secret" in refusal
     (late,) = told([chief], WaitTimeout)
     assert late.endswith(
         " 1 connections were refused, because they did not have the secret of these ranks"
@@ -942,7 +942,7 @@ def test_a_chiefs_words_may_come_in_parts_and_each_has_a_limit(
     monkeypatch.setattr(handshake, "time", SimpleNamespace(monotonic=lambda: 1000.0))
     challenge = CHALLENGE.pack(MAGIC, bytes(16), of_chief_s)
     sock: Any = Pieces(challenge[:10], challenge[10:] + LENGTH.pack(2) + b"{}" + bytes(32))
-    with pytest.raises(PeerRefused, match="rank 1 and what it has met as rank 0 do not know"):
+    with pytest.raises(PeerRefused, match="rank 1 and what it has met as rank 0 do not have"):
         introduce(sock, place(1, 2), Meeting(Path("there"), SECRET), 1000.0 + own_s)
     assert sock.limits_s == limits_s
 

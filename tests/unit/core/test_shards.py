@@ -388,9 +388,7 @@ def test_what_a_selector_leaves_out_need_not_be_readable(
         "gone": "nothing",
     }
     uuid = alone.upload(folder, STEPS, selector=lambda path: path not in bad)
-    assert (
-        "locked cannot be read (Permission denied), and the selector leaves it out" in caplog.text
-    )
+    assert "locked cannot be read (Permission denied) and is not selected" in caplog.text
     for name, problem in bad.items():
         with pytest.raises(CheckpointError, match=problem):
             alone.upload(folder, STEPS, selector=name.__eq__)

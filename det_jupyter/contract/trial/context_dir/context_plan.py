@@ -25,7 +25,7 @@ class ContextPlan:
     Args:
         folder: The context directory, to be shown; "" if there is none.
         entries: Files, folders and links, sorted by path in the context.
-        ignored: Paths that are not sent; of an ignored folder only its own.
+        ignored: Paths that are not sent; for an ignored folder, only the folder itself.
         problems: Why the context cannot be sent, a line each.
         notices: Other remarks for the user, a line each.
     """
@@ -47,7 +47,7 @@ class ContextPlan:
         return sum(self.files.values())
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file; of a link, those of its target.
+        """Return the contents of a file; for a link, those of its target.
 
         At most `MAX_BYTES` + 1 bytes are read of a file that has grown since.
 

@@ -62,7 +62,7 @@ class IgnoreRules:
     """Decides which files of a folder are not sent.
 
     Args:
-        patterns: In the syntax of .gitignore; a later one takes precedence.
+        patterns: Patterns in the syntax of .gitignore; a later one takes precedence.
     """
 
     def __init__(self, patterns: list[str]) -> None:

@@ -56,7 +56,7 @@ class Entry:
         return self.num_bytes if self.content is None else len(self.content)
 
     def read(self, most: int = -1) -> bytes:
-        """Return the contents, at most `most` bytes; of a link those of its target.
+        """Return the contents, at most `most` bytes; for a link, those of its target.
 
         Raises:
             OSError: The file cannot be read, or is no regular file any more.

@@ -1,1 +1,1 @@
-"""From the text of a cell to a submitted experiment, its preview, or a try in place."""
+"""Submits the experiment that a cell describes, previews it, or tries it in the kernel."""

@@ -40,7 +40,7 @@ def test_what_the_system_does_not_count_is_missing_with_the_reason_and_the_rest_
         ),
         **dict.fromkeys(
             ["net_throughput_sent", "net_throughput_recv"],
-            "the system does not say: [Errno 13] Permission denied",
+            "the system does not report it: [Errno 13] Permission denied",
         ),
     }
 

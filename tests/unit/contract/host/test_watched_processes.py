@@ -184,6 +184,6 @@ def test_why_a_connection_failed_is_told_if_tls_was_the_reason(is_cause: bool) -
         wrapped.__cause__ = other
     else:
         wrapped.__context__ = other
-    assert tls_problem(wrapped).startswith("what answers there has another certificate than")
+    assert tls_problem(wrapped).startswith("the server there has another certificate than")
     problem = ssl.SSLError("wrong version")
-    assert tls_problem(problem).startswith("what answers there is no master of det_jupyter, or a")
+    assert tls_problem(problem).startswith("the server there is no master of det_jupyter, or a")

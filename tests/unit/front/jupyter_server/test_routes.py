@@ -116,5 +116,5 @@ def test_a_request_is_passed_on_with_what_it_needs(
      "../v1/experiments", "agents/x/commands", "experiments/1/feed", "experiments/1/2/3"],
 )  # fmt: skip
 def test_other_paths_are_not(path: str) -> None:
-    with pytest.raises(NotFound, match="pages cannot ask this"):
+    with pytest.raises(NotFound, match="pages cannot send this"):
         find_route("GET", path)
