@@ -1,4 +1,4 @@
-"""The texts of handles, one line each: state, metric, hyperparameters; trials ranked. Pure."""
+"""Formats handles as one line each (state, metric, hyperparameters), and ranks trials. Pure."""
 
 from __future__ import annotations
 

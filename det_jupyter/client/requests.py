@@ -1,4 +1,4 @@
-"""Requests to the master, and moments such as "2d", made from a user's values.
+"""Makes requests to the master from a user's values, and times from texts such as "2d".
 
 Errors name the arguments as the user wrote them.
 """

@@ -1,4 +1,4 @@
-"""Special keys: of sections of several kinds, of free form, or without effect here."""
+"""Special keys: those that select a section's kind, are of free form, or have no effect here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses the files that hold for all experiments: pools, alerts and trackers."""
+"""Parses the user's files that apply to all experiments: pools, alerts and trackers."""
 
 from __future__ import annotations
 

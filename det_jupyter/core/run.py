@@ -1,7 +1,8 @@
 """The run of a trial that a process belongs to: its plan, its configuration, its folder.
 
-A rank has the gang's spec of it, a worker that a script or launcher has started two variables. The
-configuration crosses programs as a document; it is parsed here, once in a process.
+A rank gets it from the gang's spec; a worker that a script or launcher has started, from two
+environment variables. The configuration crosses programs as a document; it is parsed here, once in
+a process.
 """
 
 from __future__ import annotations

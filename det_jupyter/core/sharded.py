@@ -252,7 +252,7 @@ class ShardedCheckpoint:
             self._share_folder = self._share.become_share()
 
     def _merge_folders(self, path: Path, parts: Sequence[Part]) -> None:
-        """Move the files of the ranks that have written into this rank's draft out of `.ranks`."""
+        """Merge the folders in `.ranks`, one for each rank that has written into this draft."""
         folders = path / _OWN_FOLDERS
         for part, owner in zip(parts, self._owners, strict=True):
             if owner == self._distributed.rank:

@@ -244,7 +244,7 @@ class DetCallback(TrainerCallback):
     ) -> None:
         """Report the last progress, and release the checkpoint that was read.
 
-        Where a callback has stopped the training before the search would, the trial is over.
+        If a callback has stopped the training before the search would, the trial is over.
         """
         self._report_progress(state)
         if self._weights:

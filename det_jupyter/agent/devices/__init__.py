@@ -1,1 +1,1 @@
-"""Which slots this computer offers, and which other processes use its devices."""
+"""Determines the slots of this computer; watches its devices and other processes on them."""

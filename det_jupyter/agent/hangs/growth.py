@@ -62,7 +62,7 @@ class Growth:
 
 
 def _positions(pid: int, received: Mapping[str, int]) -> Iterable[tuple[_Key, int]]:
-    """Yield where a process is in each of its files, and what each connection has received."""
+    """Yield the position of a process in each file, and what each connection has received."""
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_FILES]:
             with suppress(OSError, ValueError, IndexError):  # it is closed just now

@@ -131,7 +131,7 @@ class RankSample:
 
     @property
     def progress(self) -> tuple[int, ...]:
-        """What grows with its progress."""
+        """The numbers that grow with its progress."""
         return self.batch, *self.collectives
 
 

@@ -30,7 +30,7 @@ class WatchedGang:
     pause_s: float = _REPORT_S[0]
 
     def read(self, run: Run, page: ControlPage, *, now: float, monotonic: float) -> bool:
-        """Read a gang's page; set `run.seen` if there is something to report, and return whether.
+        """Read a gang's page; if there is something to report, set `run.seen` and return True.
 
         Args:
             run: The gang's run here.

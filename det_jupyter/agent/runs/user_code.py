@@ -14,8 +14,8 @@ _INSTALLED = re.compile(r"/lib(?:64)?/python3[\d.]*t?/|/(?:site|dist)-packages/"
 def is_users_file(file: str, labels: Collection[str], folders: Iterable[str]) -> bool:
     """Return whether a file is of the user's code.
 
-    Python's own files and installed packages are not, also where they are below `folders`: a
-    home often has an environment in it.
+    Files of Python and of installed packages are not, even below `folders`: a home folder often
+    contains an environment.
 
     Args:
         file: The file name in the frame.

@@ -1,1 +1,1 @@
-"""Runs of the same code that find bottlenecks, and check that a pause changes nothing."""
+"""Runs an experiment's code again to find bottlenecks, or to check that pauses change nothing."""

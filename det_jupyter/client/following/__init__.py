@@ -1,1 +1,1 @@
-"""Documents, logs and hangs of what runs, followed until they end."""
+"""Follows experiments and logs until they end; reports hangs."""

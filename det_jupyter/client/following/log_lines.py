@@ -1,4 +1,4 @@
-"""Lines that ranks printed: fetched, followed, and as text."""
+"""Fetches, follows and formats the lines that ranks printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAIT_S = min(15.0, MAX_WAIT_S)
 
 
 class Which(TypedDict, total=False):
-    """Which lines to return: arguments of `Experiment.logs` and `Trial.logs`."""
+    """The options that select lines: arguments of `Experiment.logs` and `Trial.logs`."""
 
     rank: int | None
     agent: str | None

@@ -1,4 +1,4 @@
-"""What can be exported: metrics, trials, series and timings as tables, and the captured code."""
+"""Exports metrics, trials, series and timings as tables, and the captured code as files."""
 
 from __future__ import annotations
 

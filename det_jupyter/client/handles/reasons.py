@@ -1,4 +1,4 @@
-"""Why a trial does not run, and what limits one that runs, as text and HTML; remedies as calls."""
+"""Formats why a trial does not run, and what limits one that runs; carries out remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles and changes of a trial while it trains: ordered, awaited, and their results."""
+"""Orders profiles and changes of a trial while it trains, and waits for their results."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs of other libraries, read from files and servers."""
+"""Imports runs of other tools, and writes event files of TensorBoard."""

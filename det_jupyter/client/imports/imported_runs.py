@@ -1,4 +1,4 @@
-"""Runs of other tools, as they are found: folders of TensorBoard's event files, and MLflow.
+"""Finds and reads runs of other tools: folders of TensorBoard's event files, and MLflow.
 
     given                                       runs
     a folder or an event file                   each folder that has event files is a run; they

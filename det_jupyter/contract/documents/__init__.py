@@ -1,1 +1,1 @@
-"""Documents: what a person sees as versions of JSON, and the changes between two versions."""
+"""Documents: the JSON that pages display, in versions, and the changes between two versions."""

@@ -1,4 +1,4 @@
-"""How much room disks have; full disks (ENOSPC) and used up quotas (EDQUOT).
+"""Measures the room on disks; recognises full disks (ENOSPC) and used up quotas (EDQUOT).
 
     free      0 ........... floor ............ 1.5 floor .................
     writers     wait          go on writing      those that wait go on

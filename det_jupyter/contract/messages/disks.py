@@ -1,4 +1,4 @@
-"""How full disks are, what takes the room, and which trials wait for some."""
+"""Messages about disks: how full they are, what uses them, and which trials wait for room."""
 
 from __future__ import annotations
 

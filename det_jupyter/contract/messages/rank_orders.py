@@ -109,7 +109,7 @@ class ProfileView(Wire):
 
 
 class TrialChangeView(Wire):
-    """A change of a trial while it trains, or as it was continued with other hyperparameters."""
+    """A change of a trial while it trained, or of its hyperparameters when it was continued."""
 
     id: int
     at: Timestamp

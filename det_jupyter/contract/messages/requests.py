@@ -219,7 +219,7 @@ class ContinueTrial(Wire):
 class ImportedMetrics(Wire):
     """A part of the metrics of an imported trial, as lines of a journal (run/journal.py).
 
-    It is stored if as many lines were stored before as `first` says, else ignored.
+    It is stored only if exactly `first` lines were stored before, so it can be sent again.
     """
 
     first: Count

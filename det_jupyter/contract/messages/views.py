@@ -325,8 +325,9 @@ class FeedItem(Wire):
 
     metrics: `data` is a MetricsReported or BatchMetrics record.
     truncated: the trial restarts at `data["steps_completed"]`; its later metrics are discarded.
-    experiment, config, trial, checkpoint, cluster: that has changed, `config` is the experiment's
-        and `checkpoint` one of the trial's; `data` is empty.
+    experiment, trial, cluster: it has changed; `data` is empty.
+    config, checkpoint: the experiment's configuration, or a checkpoint of the trial, has changed;
+        `data` is empty.
     """
 
     seq: int

@@ -1,1 +1,1 @@
-"""Where the time of a rank goes: marks in the loop, read later."""
+"""Times the parts of a rank's work, by marks in the training loop that are read later."""

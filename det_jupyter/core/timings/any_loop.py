@@ -1,10 +1,10 @@
 """Times a rank whose training loop is the user's own, or a trainer's, by the calls that it makes.
 
 Torch's own hooks (torch_hooks.py) report the calls. Each becomes a mark, whose code is that of the
-call; loop_calls.py makes parts of these before they are read. A hook runs in every step, where
-torch has filled the processor's caches with its own code, so it does as little as it can.
+call; loop_calls.py converts calls to parts before the marks are read. A hook runs in every step,
+when the processor's caches are filled with torch's code, so it does as little as possible.
 
-Timing begins after the first step: what comes before is the start of a script.
+Timing begins after the first step; the time before is the start of the script.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A GPU works on after the call that started its work has returned. So the marks of a rank that
 trains on a GPU are events in its stream: a part of a batch takes as long as the device works on
-it, or waits for the host in it. Host work that overlaps with device work counts for nothing.
+it, or waits for the host in it. Host work that overlaps with device work is not measured.
 
 An event has a time once the device has reached it. Nothing waits for that: marks are read once
 they are reached, at a flush that has waited for the metrics anyway. Torch returns the time from

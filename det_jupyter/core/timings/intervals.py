@@ -94,10 +94,10 @@ class Interval:
         }
 
     def rows(self) -> Numbers:
-        """Return the row of each mark but the last.
+        """Return the index of the row that each mark belongs to, except for the last mark.
 
-        If batches begin with `dataloader_next`, row 0 is before the first batch; if they begin
-        where the one before ends, the last row includes what follows it.
+        If batches begin with `dataloader_next`, row 0 is before the first batch. If they begin
+        where the previous one ends, the last row includes the marks after the last batch.
         """
         rows: Numbers = numpy.cumsum(self.codes == self.begins)
         if self.begins == _NEXT:

@@ -1,8 +1,8 @@
 """Torch's hooks, by which LoopTimings times a loop of the user's.
 
     optimizers     register_optimizer_step_pre_hook and post_hook
-    modules        the global forward pre-hook, armed for one call at a time: it is that of the
-                   outermost module, and the modules within it are called as without hooks
+    modules        the global forward pre-hook, armed for one call at a time, that of the outermost
+                   module; the modules within it are called without a hook
     backward       torch.autograd.backward, which Tensor.backward calls
     DataLoader     __next__ of the base class of its iterators; torch has no hook for it
 
@@ -24,7 +24,7 @@ from det_jupyter.core.timings.savers import watch_savers
 
 
 def watch(loop: LoopTimings) -> None:
-    """Time `loop` from now on; if torch is not imported yet, once it is. Call it once."""
+    """Time `loop` from now on, or from the import of torch on. Call it once."""
     after_import("torch", lambda: _install(loop), has="optim")
     watch_savers(loop)
 

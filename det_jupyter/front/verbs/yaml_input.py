@@ -1,4 +1,4 @@
-"""YAML and changes that a line gives: in its cell, in a file, as `--config max_restarts=2`."""
+"""Reads the YAML and the changes of a line: its cell, a file, or `--config max_restarts=2`."""
 
 from __future__ import annotations
 

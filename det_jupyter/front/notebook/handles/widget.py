@@ -1,7 +1,7 @@
 """The live view and comparisons as anywidgets; imported late, as ipywidgets is slow to import.
 
-A state is sent as an earlier one and the changes since then, of which usually the second alone is
-sent. Both are traits, so that a reloaded page gets them.
+A state is sent as an earlier state and the changes since then; usually only the changes are sent.
+Both are traits, so that a reloaded page gets them.
 
 In JupyterLab and Notebook 7 no output contains the widget: the front end draws it into each
 placeholder that the page has for its experiment (docs/decisions/0032).

@@ -47,7 +47,7 @@ def preview(
     Args:
         config: The configuration, or its YAML.
         template: Name of a template with defaults for it.
-        seconds_per_batch: For the times; by default those of earlier trials of this class.
+        seconds_per_batch: Duration of a batch; by default that of earlier trials of this class.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration.
