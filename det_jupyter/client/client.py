@@ -329,7 +329,7 @@ class Client:
         return self._again(FreedRoom, "/disks/free")
 
     def room_forecast(self, experiment_id: int) -> RoomForecast:
-        """Return whether an experiment's checkpoints will fit, judging by an earlier one's."""
+        """Return the forecast whether an experiment's checkpoints will fit on their disk."""
         return self._get(RoomForecast, f"/experiments/{experiment_id}/room")
 
     def problems(self) -> list[str]:

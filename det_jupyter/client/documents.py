@@ -65,7 +65,7 @@ class FollowedDocument:
         self._session = session
         self._name = name
         self._args = args
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the attributes below
         self._socket: WebSocket | None = None
         self._number = 0  # of the request, in frames: another one for other arguments
         self._is_closed = False

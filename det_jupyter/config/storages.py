@@ -34,7 +34,7 @@ def _storage_path(value: str) -> str:
 
 
 class Storage(Section):
-    """What all kinds of storage have."""
+    """The keys that all kinds of storage have."""
 
     save_experiment_best: Count = 0
     """Checkpoints of the best validations of the experiment that are kept."""

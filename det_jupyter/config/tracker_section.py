@@ -89,7 +89,7 @@ class Tracker(Section):
 
     @property
     def address(self) -> str | None:
-        """The address of MLflow, or what names it; None: it has none."""
+        """The address of MLflow, or a reference to it; None if there is none."""
         is_mlflow = self.type == "mlflow"
         return (self.tracking_uri or f"${{{MLFLOW_ADDRESS}}}") if is_mlflow else None
 

@@ -26,7 +26,7 @@ _ENTRY = re.compile(r"([^\[:]+)\[(\d+)\](.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The document of a text."""
+    """The document that was read from a text, its problems, and the lines of its keys."""
 
     document: dict[str, Any] = field(default_factory=dict)  # what could be read
     # Problems of the text itself, most of them with their lines.

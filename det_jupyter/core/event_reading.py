@@ -1,4 +1,4 @@
-"""Metrics of a script that reports none, read from what it writes for TensorBoard or as CSV.
+"""Reads metrics of a script that reports none from what it writes for TensorBoard or as CSV.
 
 `SummaryWriter.add_scalar` of torch and of tensorboardX, Lightning's TensorBoardLogger and the
 TensorBoard callback of transformers all end in `EventFileWriter.add_event`. That method is wrapped
@@ -46,7 +46,7 @@ _CSV_LOGGERS = ("lightning.fabric.loggers.csv_logs", "lightning_fabric.loggers.c
 
 
 class Logged(NamedTuple):
-    """What a CSVLogger logs; `at` is in UTC seconds."""
+    """A record of a CSVLogger; `at` is in UTC seconds."""
 
     values: Mapping[str, Any]
     step: int
@@ -165,7 +165,7 @@ class EventReading:
         if not self._has_read:
             self._has_read = True
             self._sink.write(Notice(at=time.time(), rank=0, text=NOTICE))
-        # Only validations: what is written of training may count other steps.
+        # Only validations: metrics of training may be written with other step numbers.
         is_validation = record.group == "validation"
         if is_validation:
             self._give_notice(self._validated.note("validation", steps, record.metrics))

@@ -1,4 +1,4 @@
-"""What a process can look up about its run: ids, seed, hyperparameters, slots, checkpoint.
+"""The facts that a process can look up about its run: ids, seed, hyperparameters, slots, ...
 
 Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here they are one.
 """

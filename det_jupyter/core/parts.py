@@ -1,4 +1,4 @@
-"""What the ranks store in one checkpoint: the union of their files and of their metadata. Pure.
+"""Combines the ranks' parts of one checkpoint: the union of files and of metadata. Pure.
 
 the same file of several ranks      its content must be the same; the lowest rank stores it
 a file here, a folder there         an error
@@ -22,7 +22,7 @@ Digests = Mapping[str, str]  # file -> digest of its content
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one rank would store in the checkpoint.
+    """The part of a checkpoint that one rank would store.
 
     Args:
         rank: The rank.

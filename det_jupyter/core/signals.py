@@ -1,4 +1,4 @@
-"""What the agent signals to a running trial through the run's control page.
+"""The agent's signals to a running trial, through the run's control page.
 
 PreemptContext: the request to save and leave. OrdersContext: changes and profiles that a user
 requests while the trial trains. Outside of experiments there is no page, and no signal.

@@ -76,7 +76,7 @@ class Ratio:
 
     @property
     def sign(self) -> Sign:
-        """Whether the interval shows a gain, a loss, neither ("none"), or is too wide to tell."""
+        """The result of the interval: a gain, a loss, neither ("none"), or too wide to tell."""
         if self.at_least > 1 and self.middle > 1 + LEAST_GAIN:
             return "gain"
         if self.at_most < 1 and self.middle < 1 / (1 + LEAST_GAIN):

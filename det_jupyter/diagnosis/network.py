@@ -1,4 +1,4 @@
-"""What a run on several computers exchanges between them."""
+"""Measures the network traffic between the computers of a run."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Window:
         return ""
 
     def without_period(self, least: float) -> str:
-        """Return whether checkpoints or validations take share `least` and happened only once."""
+        """Return a message if checkpoints or validations take share `least`, but happened once."""
         kinds = [kind for times in self._ranks for kind in times.without_period(least)]
         return f"only one {kinds[0]} so far" if kinds else ""
 

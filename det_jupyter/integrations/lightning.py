@@ -203,7 +203,7 @@ class DetCallback(Checkpoint):
         """Check that the search has its metric.
 
         Raises:
-            DetError: The metric is not among what was validated.
+            DetError: The metric is not among those of the validation.
         """
         is_fitted = self._followed is not None and not trainer.sanity_checking
         if is_fitted and self._context.distributed.is_chief:

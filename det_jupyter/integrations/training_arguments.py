@@ -17,8 +17,8 @@ from det_jupyter.integrations.common import find_size_problem
 def training_arguments(hparams: Mapping[str, Any], **fixed: Any) -> TrainingArguments:
     """Return TrainingArguments with hyperparameters and fixed arguments, by their names.
 
-    In a trial, `seed` is the trial's, and `use_cpu` is set where its ranks have no GPUs, if they
-    are not given. The states of callbacks are restored after a pause.
+    In a trial, `seed` defaults to the trial's, and `use_cpu` to true if its ranks have no GPUs.
+    The states of callbacks are restored after a pause.
 
     Args:
         hparams: Hyperparameters, all of which are arguments of TrainingArguments.

@@ -148,7 +148,7 @@ class DetCallback(TrainerCallback):
         """Check that the search has its metric, when the model was evaluated.
 
         Raises:
-            DetError: The metric is not among what was evaluated.
+            DetError: The metric is not among those of the evaluation.
         """
         if self._evaluated_at == state.global_step:
             self._operations.check_metric(self._evaluated)

@@ -104,7 +104,7 @@ class Readings:
         self._asked, self._read = asyncio.Event(), asyncio.Event()
 
     async def next(self, timeout_s: float) -> None:
-        """Return after a reading that begins from now on, or after `timeout_s`."""
+        """Wait for the end of a reading that begins from now on, for at most `timeout_s`."""
         self._read.clear()
         self._asked.set()
         with suppress(TimeoutError):
@@ -112,7 +112,7 @@ class Readings:
                 await self._read.wait()
 
     async def until_asked(self, timeout_s: float) -> None:
-        """Return when a task waits in `next`, or after `timeout_s`."""
+        """Wait until a task calls `next`, for at most `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._asked.wait()

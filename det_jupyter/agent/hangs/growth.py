@@ -51,7 +51,7 @@ class Growth:
         pids = frozenset((pid, *children))
         seen = {key: at for each in pids for key, at in _positions(each, received)}
         for key, at in seen.items():
-            if key[0] in self._pids:  # what a process had open at its start has not grown
+            if key[0] in self._pids:  # the first reading of a process is only the base
                 grown = max(0, at - self._last.get(key, 0))
                 if key[0] == pid and key[1] in ("1", "2"):
                     self._num_printed += grown

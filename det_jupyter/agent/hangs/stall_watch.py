@@ -62,7 +62,7 @@ Kind = Literal["waits", "still", "stopped", "held"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a closer look at a rank has found.
+    """The result of a closer look at a rank.
 
     Args:
         position: Where its main thread is; equal for two looks at the same place.
@@ -137,7 +137,7 @@ class RankSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a sample has shown.
+    """The result of a sample.
 
     Args:
         wants_look: Whether the next sample has to come with looks.
@@ -193,7 +193,7 @@ class _RankWatch:
         return math.inf if self.is_stopped else now - self._main_idle_since
 
     def is_held(self, now: float) -> bool:
-        """Whether the interpreter cannot run, though the process is not stopped."""
+        """Return whether the interpreter cannot run, though the process is not stopped."""
         return bool(self.last.beats) and now - self._beat_at > _BEAT_S
 
     @property
@@ -210,7 +210,7 @@ class _RankWatch:
         return self.look is not None and self.look.waits and not self.is_stopped
 
     def stays(self) -> bool:
-        """Whether two looks have found it at the same place, or none is possible."""
+        """Return whether two looks have found it at the same place, or no look is possible."""
         positions = [look.position for look in self.looks]
         return self.is_stopped or positions[-1:] in ([each] for each in positions[:-1])
 

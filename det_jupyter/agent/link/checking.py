@@ -41,7 +41,7 @@ async def measure(
     Args:
         http: The connection to the master.
         base: The path of this agent's routes.
-        command: What to measure.
+        command: The measurements to make.
         agent: This agent.
 
     Raises:

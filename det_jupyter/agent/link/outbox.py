@@ -54,7 +54,7 @@ class Outbox:
     Args:
         runs: The agent's runs by id (a live mapping).
         samples: The samples of the agent's computer.
-        uploads: Uploads what records of journals name.
+        uploads: Uploads the files that records of journals name.
         files: Sends TensorBoard files to a master on another computer.
     """
 
@@ -148,7 +148,7 @@ class Outbox:
                 stream.bar_due = due
 
     def expects_offsets(self, batch: Batch) -> bool:
-        """Whether the master's answer to this batch must change an offset.
+        """Return whether the master's answer to this batch must change an offset.
 
         Offsets of runs that were closed meanwhile do not count.
         """

@@ -72,7 +72,7 @@ class BreakOff(Protocol):
 
 
 class Uploads:
-    """What is being uploaded to the master.
+    """The uploads of an agent to the master.
 
     Args:
         agent_id: The agent.
@@ -169,7 +169,7 @@ class Uploads:
     def remove_copies(self, runs: Collection[str]) -> None:
         """Remove the checkpoints of runs that are not in `runs`, except for the latest of each.
 
-        What is known of their uploads is forgotten: all of their journals are stored.
+        The state of their uploads is dropped, too: all of their journals are stored.
         """
         for run_id in self._keys.keys() - set(runs):
             self._forget(run_id)

@@ -37,7 +37,7 @@ EXPIRED = b"expired"  # the line that is sent to the agent when the lease has en
 
 _CHECK_S = 0.1  # a timeout would not count the time in which the computer is suspended
 _AGAIN_S = 1.0
-_KILL_S = 2.0  # for what is killed to exit; it can do nothing meanwhile
+_KILL_S = 2.0  # time for killed processes to exit, in which the watcher does nothing else
 _LOCK_S = 1.0
 
 

@@ -46,7 +46,7 @@ class KillCounts:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvidence:
-    """What is known of a failure: the shortage, or that there was none."""
+    """The evidence about a failure: a shortage of memory, or that there was none."""
 
     shortage: MemoryShortage | None = None
     had_memory: bool = False

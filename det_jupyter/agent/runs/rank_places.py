@@ -23,7 +23,7 @@ _REPORT_S = (2.0, 10.0)  # shortest time between two reports of a gang: first, a
 
 @dataclass(slots=True)
 class WatchedGang:
-    """What was read of one gang."""
+    """The last readings of one gang's control page."""
 
     places: dict[int, RankProgress] = field(default_factory=dict)
     reported_at: float = float("-inf")  # on the monotonic clock

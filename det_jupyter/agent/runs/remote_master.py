@@ -1,4 +1,4 @@
-"""What the runs of an agent need if the master is on another computer."""
+"""The part of a connection to a master on another computer that an agent's runs need."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Runner:
         ]
 
     def is_watched(self, agent_id: str) -> bool:
-        """Whether the master has requested samples of the agent's computer (TakeSamples)."""
+        """Return whether the master has requested samples of an agent's computer (TakeSamples)."""
         until = self._watched_until.get(agent_id)
         return until is not None and asyncio.get_running_loop().time() < until
 

@@ -73,7 +73,7 @@ class SampleBox:
         self._unsent = {source: dict(reasons) for source, reasons in self._missing.items()}
 
     def is_due(self, now: float) -> bool:
-        """Whether there is something to send, and `EVERY_S` have passed since the last report."""
+        """Return whether a report is due: `EVERY_S` have passed and there is something to send."""
         return now >= self._due and bool(self._samples or self._unsent)
 
     def take(self, now: float) -> SystemSampled:

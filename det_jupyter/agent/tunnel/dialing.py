@@ -80,8 +80,8 @@ class Dialer:
 
         Raises:
             Unreached: It cannot be reached.
-            LaunchError: What answers there is not that agent.
-            StartFailed: It does not carry the gang; another attempt may succeed.
+            LaunchError: Another program answers at its address.
+            StartFailed: It does not run the gang; another attempt may succeed.
         """
         context = trusting(self.link.certificate)
         request = Request(

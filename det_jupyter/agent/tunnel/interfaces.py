@@ -47,8 +47,8 @@ def used_interfaces(network: GangNetwork, variables: Mapping[str, str]) -> list[
     Args:
         network: The interface that was chosen for them.
         variables: The environment variables that the user gives the ranks. Those of NCCL and gloo
-            override the choice; NCCL's has beginnings of names, or `=` and names, or `^` and what
-            is excluded.
+            override the choice; NCCL's has beginnings of names, or `=` and names, or `^` and
+                excluded ones.
     """
     names = sorted(_interfaces())
     given = variables.get("GLOO_SOCKET_IFNAME") or variables.get("NCCL_SOCKET_IFNAME", "")

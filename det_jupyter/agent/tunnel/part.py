@@ -76,7 +76,7 @@ class Part:
 
         Raises:
             Unreached: Another computer cannot be reached.
-            LaunchError: What answers there is not its agent.
+            LaunchError: Another program answers at the address of its agent.
             StartFailed: Another part is not prepared in time, or has ended.
         """
         try:

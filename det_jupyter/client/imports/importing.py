@@ -36,7 +36,7 @@ _LINES = 2000  # in one request: some 0.3 MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What was imported.
+    """The result of an import.
 
     Args:
         experiment_id: Number of the experiment.

@@ -49,7 +49,7 @@ _TRAINING_ARGUMENTS = (
 
 @dataclass(slots=True, kw_only=True)
 class EventFile:
-    """What was read of an event file.
+    """The content of an event file.
 
     Args:
         scalars: The scalars, in the order of the file, without those that its writer has

@@ -18,7 +18,7 @@ def open_regular(path: str | Path, opener: Callable[[str, int], int] = os.open) 
 
     Args:
         path: The file.
-        opener: What opens it, as of `open`; it may refuse more.
+        opener: Opens the file, as the `opener` of `open`; it may refuse further files.
 
     Raises:
         OSError: It cannot be opened, or is no regular file.
@@ -38,7 +38,7 @@ def read_regular(path: str | Path) -> bytes:
     """Return the content of a regular file.
 
     Raises:
-        OSError: As of `open_regular`; or it cannot be read.
+        OSError: As for `open_regular`; or it cannot be read.
     """
     with open_regular(path) as file:
         return file.read()

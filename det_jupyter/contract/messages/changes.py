@@ -283,7 +283,7 @@ class ImportExperiment(ChangeRequest, Submission):
     """Make an experiment of runs of another tool; it is over, and cannot be continued or forked.
 
     If runs with this key were imported before, the runs that are new are added to that experiment,
-    and the others get what is new of them. Their metrics follow as ImportedMetrics.
+    and the new values of the others are added to these. Metrics follow as ImportedMetrics.
     """
 
     path = "/experiments/import"

@@ -34,7 +34,7 @@ class CheckConnections(Wire):
 
 
 class ConnectionsChecked(Wire):
-    """What an agent has measured."""
+    """The measurements of an agent."""
 
     latency_s: Seconds  # from the request to the master's answer; the least of some
     down_bytes_per_s: Seconds  # from the master

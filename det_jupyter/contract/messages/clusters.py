@@ -1,4 +1,4 @@
-"""Clusters whose nodes become agents: views, and what the master and its bridges exchange.
+"""Clusters whose nodes become agents: views, and messages between the master and its bridges.
 
 A bridge is a program of engine/ that is connected to one cluster. It reads orders from its stdin
 and writes reports to its stdout, as JSON lines; its settings are on its command line. It makes no
@@ -98,7 +98,7 @@ class ClusterStatus(Wire):
 
 
 class RemovedCluster(Wire):
-    """What the removal of a cluster does."""
+    """The consequences of the removal of a cluster."""
 
     num_agents: int
     trial_ids: list[int]  # the trials that run on them

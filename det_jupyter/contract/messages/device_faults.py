@@ -22,7 +22,7 @@ class DeviceFault(Wire):
 
     @property
     def fault(self) -> Fault:
-        """What it means for the GPU."""
+        """The consequence of the error for the GPU."""
         return Fault.LOST if self.xid is None else xid_of(self.xid).fault
 
     @property

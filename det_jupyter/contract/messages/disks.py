@@ -27,7 +27,7 @@ class RoomWait(Wire):
 
     @property
     def sentence(self) -> str:
-        """What it waits for.
+        """What the trial waits for, as a predicate.
 
         >>> RoomWait(folder="/data", needs_bytes=3 * 10**8, since=0.0).sentence
         'waits for room on /data (needs about 300 MB) and goes on when there is some'
@@ -100,7 +100,7 @@ in about 40 min; `det disk` shows what takes it
 
 
 class RoomForecast(Wire):
-    """Whether the checkpoints of an experiment will fit, by what an earlier one has written."""
+    """The forecast whether an experiment's checkpoints will fit, by those of an earlier one."""
 
     folder: str = ""  # the storage; "": unknown, or no folder
     free_bytes: Count | None = None  # None: unknown
@@ -169,7 +169,7 @@ class DiskUsage(Wire):
 
 
 class FreedRoom(Wire):
-    """What was freed."""
+    """The room that was freed."""
 
     num_bytes: Count
     num_files: Count

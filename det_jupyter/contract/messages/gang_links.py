@@ -40,7 +40,7 @@ class Cut(Wire):
 
     @property
     def sentence(self) -> str:
-        """What is wrong."""
+        """The problem in words."""
         return (
             f"cannot reach the computer of agent {self.to_agent} from that of agent "
             f"{self.from_agent}: {self.why}"

@@ -1,4 +1,4 @@
-"""The plan of a gang, what its ranks are started with, and messages to and from a fork server.
+"""The plan of a gang, the specs of its ranks, and messages to and from a fork server.
 
 The master makes a GangPlan. The agent adds what all ranks share (GangSpec) and each rank's place.
 """
@@ -147,7 +147,7 @@ class GangNetwork(Wire):
 
 
 class GangSpec(Wire):
-    """What all ranks of a gang share. Contains a secret: never written to a named file."""
+    """The part of the specs that all ranks share. Has a secret: never written to a named file."""
 
     plan: GangPlan
     run_dir: str
@@ -165,7 +165,7 @@ class GangSpec(Wire):
 
 
 class RankSpec(GangSpec):
-    """What one rank process is started with: its gang's spec, and its place in the gang."""
+    """The input of one rank process: its gang's spec, and its place in the gang."""
 
     place: RankPlace
 

@@ -138,7 +138,7 @@ class RegisterAgent(Wire):
 
 
 class AgentCredentials(Wire):
-    """What an agent on another computer connects to the master with. It is given over stdin."""
+    """Credentials with which an agent on another computer connects; it reads them from stdin."""
 
     agent: str  # its name
     # URL of the master's listener for such agents. Over http the token could be read on the way.

@@ -90,7 +90,7 @@ def _behind(leaving: Leaving) -> str:
 
 
 def end_now(leaving: Leaving) -> list[Remedy]:
-    """Return the remedy that ends the ranks at once, with what is lost by it, if there is one.
+    """Return the remedy that ends the ranks at once, if there is one; its text has the loss.
 
     The remedy would end the ranks of all trials of the experiment. So there is none if only one of
     several trials is preempted: its ranks are killed at their deadline.

@@ -84,7 +84,7 @@ class AgentStatus(Wire):
         return f"agent {self.id} is not connected" + (f" ({self.problem})" if self.problem else "")
 
     def state(self, now: float) -> str:
-        """Return whether it is connected, or since when not, such as `left at 15:40`.
+        """Return whether it is connected, or since when it is not, as text: `left at 15:40`.
 
         Args:
             now: UTC seconds.

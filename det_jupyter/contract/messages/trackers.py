@@ -33,7 +33,7 @@ class TrackerState(Wire):
         return not self.behind and not self.problem
 
     def has(self, seq: int) -> bool:
-        """Return whether the tracker has what the feed has of the experiment up to an item."""
+        """Return whether the tracker has received the experiment's feed up to this item."""
         return not self.problem and self.seq >= min(seq, self.last_seq)
 
     @property

@@ -31,7 +31,7 @@ class Cause(Wire):
 class ComputerNetwork(Wire):
     """What one computer of a trial sends and receives over its network, for each batch.
 
-    All that goes over the interface counts, also what other programs send.
+    All traffic of the interface counts, including that of other programs.
     """
 
     agent: str

@@ -20,7 +20,7 @@ from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
 
-# None: there is none yet; what an earlier version stored has {} for it.
+# None: there is none yet; trials that an earlier version stored have {}.
 Target = Annotated[Length | None, BeforeValidator(lambda value: value or None)]
 
 

@@ -65,7 +65,7 @@ class RoomGate:
         self._checked_at = -_CHECK_S
 
     def await_room_for_record(self) -> None:
-        """Return when there is room for a record, or when the run was requested to leave.
+        """Wait until there is room for a record, or the run was requested to leave.
 
         Looks at the disk at most once a second.
         """
@@ -78,7 +78,7 @@ class RoomGate:
             self._wait("records", self._folder, 0)
 
     def await_room_after(self, error: OSError) -> None:
-        """Return when there is room after a record could not be written.
+        """Wait until there is room, after a record could not be written.
 
         Raises:
             OSError: `error` is not of a full disk, or the run was requested to leave.
@@ -95,7 +95,7 @@ class RoomGate:
             folder: The storage, if it is a folder; of other storages the room is unknown.
             needs_bytes: How much is written, about.
             write: Writes the files.
-            undo: Removes what was written of them.
+            undo: Removes the files that were written.
 
         Raises:
             Exception: That of `write`, if it is not of a full disk, or if the run was requested

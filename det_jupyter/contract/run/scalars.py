@@ -82,7 +82,7 @@ def metric_of(tag: str, searcher_metric: str) -> tuple[str, str]:
 
 
 def is_metric(name: str) -> bool:
-    """Return whether what a trainer logs is a metric: no counter, time or memory of its own.
+    """Return whether a value that a trainer logs is a metric, not its own counter or time.
 
     >>> [is_metric(name) for name in ("eval_loss", "eval_runtime", "train/epoch", "best_epoch")]
     [True, False, False, True]

@@ -46,15 +46,15 @@ class ClusterConfig(Section):
     """A cluster."""
 
     engine: Literal["ray"]
-    """What runs it."""
+    """The program that manages the cluster."""
     address: Annotated[str, BeforeValidator(_address)]
     """HOST:PORT of its head."""
     name: Annotated[str, BeforeValidator(_cluster_name)] = "ray"
     """The names of its agents begin with it."""
     slots: Annotated[Literal["gpu"] | int, BeforeValidator(_slots)] = "gpu"
-    """What a node offers: all of its GPUs, or so many CPU places."""
+    """The slots of a node: all of its GPUs, or this number of CPU places."""
     idle_minutes: Annotated[Number, Field(gt=0, allow_inf_nan=False)] | None = None
-    """After so long without a trial, a node is given back; null: never."""
+    """Time without a trial after which a node is given back; null: never."""
     python: Text = ""
     """The interpreter of agents and ranks on the nodes; "": that of Ray's workers."""
     bridge_python: Text = ""

@@ -13,7 +13,7 @@ _LONGEST_KEY = 60
 
 
 def join(path: str, part: int | str) -> str:
-    """Return the path of the entry `part` (a key or an index) of what is at `path`.
+    """Return the path of the entry `part` (a key or an index) of the value at `path`.
 
     >>> join(join("", "bind_mounts"), 0)
     'bind_mounts[0]'

@@ -70,7 +70,7 @@ def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -
 def names_in_code(
     origin: Origin, path: Path, data_dir: Path | None, remedy: str
 ) -> dict[str, Any]:
-    """Return what a captured function uses, or what the entrypoint's module has, by name.
+    """Return the globals of a captured function or of the entrypoint's module, by name.
 
     {} if there is neither. This runs their code; modules that travelled with it can be imported
     afterwards. Args and errors are those of `find_class`.

@@ -39,7 +39,7 @@ class Trainer:
     is_late: bool = False
 
     def lines(self, name: str) -> list[str]:
-        """Return what to add, for a trainer of this name."""
+        """Return the lines to add, for a trainer in a variable of this name."""
         made = "det = DetCallback()"
         if self.is_late:
             return [made, f"model.{self.method}(..., callbacks=[det])"]
@@ -105,7 +105,7 @@ def with_callback(source: str, entrypoint: str, name: str) -> str | None:
     Args:
         source: Defines the function.
         entrypoint: The function's name.
-        name: The trainer's; what the source does not import has its usual name.
+        name: The trainer's name; names that the source does not import are the usual ones.
     """
     function = definitions([source]).get(entrypoint)
     if not isinstance(function, Function):
@@ -161,7 +161,7 @@ def _find(function: Function, named: Callable[[str], str]) -> _Found | None:
     """Return the trainer that the source shows; None if it has a callback, or could have one.
 
     Args:
-        named: Returns the dotted name of what a global name is.
+        named: Returns the dotted name of the object that a global name refers to.
     """
     imported = _imports_of(function)
     nodes = list(ast.walk(function))
@@ -171,7 +171,7 @@ def _find(function: Function, named: Callable[[str], str]) -> _Found | None:
     own = given | {node.id for node in names if not isinstance(node.ctx, ast.Load)}
 
     def name_of(node: ast.expr) -> str:
-        """Return the dotted name of what an expression is; "" if unknown."""
+        """Return the dotted name of the object that an expression refers to; "" if unknown."""
         match node:
             case ast.Name(id=name) if name in imported:
                 return imported[name]
@@ -246,7 +246,7 @@ def _known(name: str) -> str:
 
 
 def _imports_of(function: Function) -> dict[str, str]:
-    """Return the dotted names of what a function imports, by their names in it."""
+    """Return the dotted names of the objects that a function imports, by local name."""
     found = {}
     for node in ast.walk(function):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -1,4 +1,4 @@
-"""What the code of an entrypoint needs of a configuration, as far as its source shows.
+"""Finds the values of a configuration that an entrypoint's code needs, by its source.
 
 Nothing is run. It recognises these expressions, also by other names that the code assigns to them:
 
@@ -72,7 +72,7 @@ def find_batch_size_reader(method_named: Callable[[str], Function | None]) -> st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOn:
-    """The hyperparameters that a function passes on to a helper, and what it adds.
+    """The hyperparameters that a function passes on to a helper, and its other arguments.
 
     Args:
         without: Hyperparameters that the function takes out before, or may take out.
@@ -84,7 +84,7 @@ class PassedOn:
 
 
 def find_passed_on(function: Function, is_helper: Callable[[str], bool]) -> PassedOn | None:
-    """Return what `helper(hparams, ...)` gets in every run; None if the source does not show it.
+    """Return the arguments of `helper(hparams, ...)` in every run; None if not certain.
 
     Args:
         function: The function, which has a parameter `hparams`.
@@ -135,7 +135,7 @@ def _certain_parts(node: ast.AST) -> Iterator[ast.AST]:
 
 @dataclass(slots=True)
 class _UsesOfHparams(ast.NodeVisitor):
-    """Finds what a function takes out of `hparams`, beside a call that gets all of it."""
+    """Finds the hyperparameters that a function takes out of `hparams` before it passes it on."""
 
     call: ast.Call
     taken: set[str] = field(default_factory=set)

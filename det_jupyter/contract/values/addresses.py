@@ -51,8 +51,8 @@ def stored_number(address: str) -> int | None:
 def stored_numbers(text: str) -> set[int]:
     """Return the numbers of the stored addresses in a text that contains some.
 
-    >>> sorted(stored_numbers('{"slack": "https://a.org/********-3", "on": "http://b:1/********-12"}'))
-    [3, 12]
+    >>> sorted(stored_numbers('{"slack": "https://a.org/********-3", "on":
+    "http://b:1/********-12"}')) [3, 12]
     """
     return {int(found) for found in _NUMBER.findall(text)}
 
@@ -74,7 +74,7 @@ def is_url(address: str) -> bool:
 
 
 def is_place_only(url: str) -> bool:
-    """Return whether a URL is a host and a port: what else one has may be a secret.
+    """Return whether a URL has only a host and a port: other parts may be secret.
 
     >>> is_place_only("http://localhost:5000/"), is_place_only("https://example.org/s/TOKEN")
     (True, False)
@@ -85,7 +85,7 @@ def is_place_only(url: str) -> bool:
 
 
 def is_in_the_clear(url: str) -> bool:
-    """Return whether what is sent to a URL can be read on the way: http to another computer.
+    """Return whether others can read what is sent to a URL: it is http to another computer.
 
     >>> is_in_the_clear("http://10.0.0.5:5000"), is_in_the_clear("http://localhost:5000")
     (True, False)

@@ -1,4 +1,4 @@
-"""What alerts are about."""
+"""The kinds of alerts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class AlertKind(StrEnum):
-    """What an alert is about."""
+    """The kind of an alert."""
 
     FAILED = "failed"  # an experiment has ended in ERROR
     HANG = "hang"  # a gang makes no progress

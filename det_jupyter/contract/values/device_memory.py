@@ -1,4 +1,4 @@
-"""What held a GPU's memory when a rank found too little of it."""
+"""Which processes held a GPU's memory when an allocation of a rank failed."""
 
 from __future__ import annotations
 

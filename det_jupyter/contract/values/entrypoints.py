@@ -71,7 +71,7 @@ class Program:
 
     @property
     def per(self) -> Per:
-        """Whether it is started once per slot or once per computer."""
+        """How often it is started: once per slot, or once per computer."""
         return "slot" if self.launcher else "computer"
 
 

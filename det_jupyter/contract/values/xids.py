@@ -1,4 +1,4 @@
-"""What the numbers of GPU errors mean (Xid), as NVIDIA's catalogue of them has it.
+"""The meaning of the numbers of GPU errors (Xid), from NVIDIA's catalogue.
 
 https://docs.nvidia.com/deploy/xid-errors. Numbers that are missing here are shown without a
 meaning, and the device goes on.

@@ -128,7 +128,7 @@ class RankLink:
                 list(self.send(kind, 0, [payload]))
 
     def receive(self) -> Generator[None, None, Frame]:
-        """Receive a frame; the generator's return value.
+        """Receive a frame, which is the generator's return value.
 
         Raises:
             PeerRefused: It is not a frame, or not signed by the other rank.

@@ -57,7 +57,7 @@ _RUNS = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What identifies the job of a process.
+    """The identity of a process's job.
 
     Args:
         key: The same on all ranks of the job, and on no other; empty if nothing names the job.

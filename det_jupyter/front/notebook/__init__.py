@@ -1,1 +1,1 @@
-"""What runs in the user's kernel: magics, capture, handles with a live view."""
+"""The code in the user's kernel: magics, capture, handles with a live view."""

@@ -8,8 +8,8 @@ paths. How long one takes on a path of n characters depends on its stars (`**` c
     two            n * n          after each pattern: 1,000 of them would take a minute for a path
     more           n * n * n ...  within a pattern: `regex` is used, which has a time limit
 
-Stars in a row mean what one means (as a whole name: two), and are written so before anything is
-compiled: 40 of them are 40 loops within each other.
+Several stars in a row mean the same as one (as a whole name: as two). They are replaced before the
+pattern is compiled: 40 stars would be 40 nested loops.
 """
 
 from __future__ import annotations

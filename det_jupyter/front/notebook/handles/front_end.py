@@ -1,4 +1,4 @@
-"""What the kernel's front end can display: live widgets or pictures (docs/decisions/0032)."""
+"""Determines what the front end can display: live widgets or pictures (docs/decisions/0032)."""
 
 from __future__ import annotations
 

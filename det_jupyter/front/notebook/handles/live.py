@@ -75,7 +75,7 @@ class LiveView:
         self._is_awaited = False
         self._is_answered = threading.Event()  # with a version or an error, since the start
         self._has_last_picture = threading.Event()
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the attributes below
         self._document: FollowedDocument | None = None  # while the thread follows it
         self._state: ViewState | None = None  # its newest version
         self._changed_at = 0.0  # on the monotonic clock
@@ -198,7 +198,7 @@ class LiveView:
         return self._widget if self._front_end == "outputs" else None
 
     def _ends_if_complete(self) -> bool:
-        """End if nothing more is expected of an experiment that has ended."""
+        """End if the experiment has ended and its state is complete; return whether."""
         with self._lock:
             if self._is_complete():
                 self._end()
@@ -237,7 +237,7 @@ class LiveView:
             self._awake.clear()
 
     def _is_due(self, state: ViewState) -> bool:
-        """Whether to render a new picture."""
+        """Return whether to render a new picture."""
         has_ended = state["ended_at"] is not None
         if self._front_end in ("terminal", "outputs") and not has_ended:
             return False  # a picture would be printed, or replace the widget
