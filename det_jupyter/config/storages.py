@@ -130,8 +130,8 @@ def location_of(storage: Mapping[str, Any]) -> str | None:
 def with_storage(document: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Return a configuration whose checkpoints go to a folder, whatever its template has.
 
-    The numbers of checkpoints to keep stay. `--checkpoint-storage FOLDER` is applied by this
-    function, before the document is parsed and sent.
+    The numbers of checkpoints to keep are not changed. This function applies `--checkpoint-storage
+    FOLDER`, before the document is parsed and sent.
 
     Args:
         document: What the user wrote.

@@ -86,8 +86,8 @@ class CheckpointDraft:
         """Make the draft a checkpoint and write its record; if this raises, neither is done.
 
         Args:
-            num_shares: Computers that have committed files of the checkpoint apart, this one
-                included: more than one make it a share.
+            num_shares: Number of computers that commit files of the checkpoint separately, this
+                one included. If there are several, this draft is a share.
             others_bytes: The size of the others' files.
         """
         draft = self._opened()

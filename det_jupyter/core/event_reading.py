@@ -210,7 +210,7 @@ def read_events(
 
 
 def stop_reading() -> None:
-    """Read no events any more: the metrics of this process are reported."""
+    """Stop reading events, because this process reports its metrics itself."""
     if _reading is not None:
         _reading.stop()
 

@@ -62,9 +62,9 @@ class PreemptContext(ContextPart):
         return self._distributed.is_chief and self._is_raised()
 
     def hold_while(self, is_held: Callable[[], bool]) -> None:
-        """Answer False in `should_preempt` while `is_held()` is true, though the request is there.
+        """Let `should_preempt` return False while `is_held()` is true, even after a request.
 
-        For trainers that accumulate gradients over several batches, and save none of these.
+        For trainers that accumulate gradients over several batches, and do not save them.
         """
         self._is_held = is_held
 

@@ -284,10 +284,10 @@ class DetCallback(TrainerCallback):
             self._fetch_best(Path(args.output_dir), self._latest)
 
     def _check_checkpoint(self, state: TrainerState) -> None:
-        """Check that `train` was called once, with the checkpoint, also where it is None.
+        """Check that `train` was called once, with `resume_from_checkpoint`, even if that is None.
 
         Raises:
-            DetError: It was not.
+            DetError: It was called again, or without this argument.
         """
         if (before := self._context.train.get_steps()) > state.global_step:
             raise DetError(

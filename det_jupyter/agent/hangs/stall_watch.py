@@ -375,7 +375,7 @@ class StallWatch:
         return bool(entered) and entered[0] is not None and len(set(entered)) == 1
 
     def _place(self) -> Hashable:
-        """Return where the ranks are that the others wait for."""
+        """Return the positions of the ranks that the others wait for."""
         return tuple(
             (rank, watch.look.position)
             for rank, watch in sorted(self._ranks.items())

@@ -145,7 +145,8 @@ class AgentService:
     async def report_exits(self) -> None:
         """Wait until the master has stored that this agent exits, for a limited time.
 
-        It has to store the ends of all runs and, if it is elsewhere, that there are no slots.
+        The master has to store the ends of all runs and, on another computer, that the agent has
+        no slots.
         """
         if self.dismissal:
             return

@@ -459,7 +459,7 @@ class Experiment:
         return to_frame(self.metric_columns())
 
     def metric_columns(self) -> Columns:
-        """Return what `metrics()` has, as lists by column."""
+        """Return the columns of `metrics()`, as lists by name."""
         return metric_columns(self._client.curves(self.id, repeats=True))
 
     def tensorboard(self, folder: str | Path | None = None) -> EventFiles:

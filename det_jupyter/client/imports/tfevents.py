@@ -107,7 +107,7 @@ def read_event_file(path: Path) -> EventFile:
 
 
 def _record(file: BinaryIO, left: int) -> tuple[int, bytes | None]:
-    """Return the length of the next record of a file that has so many bytes left, and the record.
+    """Return the length of a file's next record, and the record; `left` bytes remain to be read.
 
     A record that is too long is skipped, and None is returned for it.
 

@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
 
 
 def changes(before: Document, after: Document) -> list[Operation]:
-    """Return the operations that make `after` of `before`."""
+    """Return the operations that turn `before` into `after`."""
     found: list[Operation] = []
     _compare_objects(before, after, "", found)
     return found

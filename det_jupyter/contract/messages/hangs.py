@@ -106,7 +106,7 @@ def describe_mismatch(ranks: Sequence[RankStall]) -> str:
 
 
 def _apart(one: str, other: str) -> tuple[str, str]:
-    """Return two collectives without the types of their numbers, if those are the same."""
+    """Return two collectives without the types of their elements, if these are equal."""
     ends = one.rpartition(" ")[2], other.rpartition(" ")[2]
     if ends[0] == ends[1] and not ends[0].endswith("]"):
         one, other = one.rpartition(" ")[0] or one, other.rpartition(" ")[0] or other

@@ -97,7 +97,7 @@ ABSENT = (  # error of requests and questions; beside a button, pages have anoth
 
 
 class MasterState(Wire):
-    """`master` of the handshake."""
+    """The state of the master: the field `master` of the handshake."""
 
     state: Literal["running", "starting", "stopped", "silent", "mismatch"]
     version: str = ""

@@ -282,7 +282,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksStalled:
-    """The ranks of this computer make no progress; or, without ranks, they do again.
+    """The ranks of this computer make no progress; if `ranks` is empty, they make progress again.
 
     Written by the agent into the journal of the first of them.
 

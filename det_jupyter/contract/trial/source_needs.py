@@ -125,7 +125,7 @@ _UNCERTAIN = (
 
 
 def _certain_parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and those within it that are evaluated whenever it is."""
+    """Yield a node, and the nodes within it that are always evaluated together with it."""
     if isinstance(node, _UNCERTAIN):
         return
     yield node

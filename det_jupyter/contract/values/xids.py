@@ -53,5 +53,5 @@ _XIDS = {
 
 
 def xid_of(number: int) -> Xid:
-    """Return what an error is; one that is not in the catalogue has no text."""
+    """Return the meaning of an error; its text is empty if the catalogue lacks it."""
     return _XIDS.get(number, Xid("", Fault.DEVICE))

@@ -188,10 +188,10 @@ def choose_meeting(
         info: Rank and sizes of this process.
         variables: The environment.
         chief_ip: Address of the computer of rank 0; required for several computers.
-        port: By default that of `exchanged`, or 12360.
+        port: The port; by default that of `exchanged`, or 12360.
         force_tcp: Whether to use a port on one computer too.
-        store: As the DistributedContext's.
-        secret: As the DistributedContext's.
+        store: See DistributedContext.
+        secret: See DistributedContext.
         exchanged: A secret and a port from torch's process group; None if there is no group.
 
     Raises:

@@ -93,7 +93,7 @@ def follow(client: Client, experiment_id: int) -> int:
 class _Following(threading.Thread):
     """A started thread that follows a document until `use` of a version returns True.
 
-    `error` is the error that has ended it before.
+    `error` is the error that has ended it, if there was one.
     """
 
     def __init__(

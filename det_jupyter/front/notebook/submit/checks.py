@@ -45,7 +45,7 @@ def find_batch_size_problems(
 ) -> list[Problem]:
     """Return a problem if the configuration lacks a batch size that a trial class needs.
 
-    Not one of the configuration's own checks, as a function needs none.
+    This is not one of the configuration's own checks, because a function needs no batch size.
     """
     document = migrate(document).document
     # The document need not be valid: the problems of a draft are reported together.
