@@ -399,7 +399,7 @@ class Client:
         return self._get_all(TrackerState, f"/experiments/{experiment_id}/trackers")
 
     def tracker_work(self, group: str) -> list[TrackerWork]:
-        """Return what the process of a tracker is to send next.
+        """Return the experiments that the process of a tracker has to send.
 
         Raises:
             NotFound: The master has started another process in place of this one.

@@ -77,7 +77,7 @@ class FollowedDocument:
     def versions(self, tick_s: float) -> Generator[Document | None, None, None]:
         """Yield each version once it comes, and None after each `tick_s` without one.
 
-        The next version is requested when the iteration continues, so a slow one gets fewer.
+        The next version is requested when the iteration continues: a slow consumer gets fewer.
 
         Raises:
             NotFound: There is no such document, or it was deleted.
@@ -185,7 +185,7 @@ class FollowedDocument:
                 yield from self._taken(socket, unpack(text))
 
     def _taken(self, socket: WebSocket, frame: Mapping[str, Any]) -> Iterator[Document]:
-        """Handle a frame; yield the version that it makes, if it does, and acknowledge it."""
+        """Handle a frame; if it makes a new version, yield and acknowledge this."""
         with self._lock:
             if frame["op"] == "hello":
                 self._begin(socket, frame)

@@ -201,7 +201,7 @@ class Code:
         return find_place(frames, self.labels, self.folders, self.source)
 
     def stack(self, frames: Sequence[Frame]) -> str:
-        """Return a stack for a person."""
+        """Return a stack as text for users."""
         return stack_text(frames, self.labels, self.source)
 
 

@@ -86,7 +86,7 @@ class OthersReader:
         self.children: tuple[int, ...] = ()  # as last read
 
     def read(self, pid: int, own_threads: Collection[int]) -> OthersSample:
-        """Return the sums over the descendants and all threads but the main, runtimes' and ours.
+        """Return the sums over the descendants and the other threads, except runtimes' and ours.
 
         Raises:
             OSError: The process has ended.
@@ -122,7 +122,7 @@ class OthersReader:
 
 
 def _grown(now: Mapping[int, float], before: Mapping[int, float]) -> float:
-    """Return by how much the values have grown; those that are new from 0.
+    """Return by how much the values have grown; new ones have grown from 0.
 
     >>> _grown({1: 4.0, 7: 0.5}, {1: 3.0, 6: 5.0})
     1.5
@@ -149,7 +149,7 @@ def _stat(path: str) -> list[bytes]:
 
 
 def _ended_cpu_s(pid: int) -> float:
-    """Return the CPU time of children that have ended, whom the process has waited for."""
+    """Return the CPU time of children that have ended, and that the process has reaped."""
     fields = _stat(f"/proc/{pid}/stat")
     return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S
 

@@ -134,7 +134,7 @@ def place_text(frame: Frame, labels: Mapping[str, str]) -> str:
 
 
 def call_in(line: str) -> str:
-    """Return the name of what a line calls, if it calls one thing; else the line, shortened.
+    """Return the name of the function that a line calls; without a single call, the line, cut.
 
     It is part of alerts, so texts in the line, which may be secret, are left out.
 
@@ -157,7 +157,7 @@ def call_in(line: str) -> str:
 
 
 def _parsed(text: str) -> ast.AST | None:
-    """Return the tree of a line, which may be the begin of a block."""
+    """Return the syntax tree of a line, which may begin a block."""
     for attempt in (text, f"{text}\n    pass", f"{text})", text.removeprefix("el")):
         try:
             return ast.parse(attempt)
@@ -167,7 +167,7 @@ def _parsed(text: str) -> ast.AST | None:
 
 
 def stack_text(frames: Sequence[Frame], labels: Mapping[str, str], source: Source) -> str:
-    """Return a stack for a person, innermost frame last, without frames of this package."""
+    """Return a stack as text for users: innermost frame last, without frames of this package."""
     outer = (OURS, _STARTER)
     shown = [frame for frame in frames if not frame.file.startswith(outer)] or list(frames)
     lines = []

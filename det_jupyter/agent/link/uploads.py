@@ -128,11 +128,9 @@ class Uploads:
         return chunk.model_copy(update={"text": "".join(lines), "size_bytes": num_bytes})
 
     def _text_before_failure(self, run: Run, text: str) -> str:
-        """Return the records before that of the checkpoint which cannot be uploaded.
+        """Return the records before that of the checkpoint which cannot be uploaded; send these.
 
-        They are still to be sent.
-
-        The master may not have stored it yet, for example because its disk was full, too.
+        The master may not have stored them yet, for example because its disk was full, too.
         """
         end = text.rfind("\n", 0, max(0, text.find(self._failed[run.id]))) + 1
         lines = text[:end].splitlines(keepends=True)

@@ -139,7 +139,7 @@ class MemoryWatch:
         self._held: dict[str, int] = {}  # bytes by source: rank:ALLOCATION:RANK, workers:...
 
     def started(self) -> None:
-        """Forget kills from before; call it when a gang has started."""
+        """Ignore earlier kills from now on; call it when a gang has started."""
         self._log.read()
         self._counts = self._count()
 
@@ -268,7 +268,7 @@ def _living(pids: Mapping[int, int]) -> dict[str, int]:
 
 
 def _own_bytes(process: psutil.Process) -> int:
-    """Return the memory of a process without that of files and what it shares with others."""
+    """Return the memory of a process, without mapped files and shared memory."""
     memory = process.memory_info()
     return max(0, int(memory.rss) - int(getattr(memory, "shared", 0)))
 

@@ -36,7 +36,7 @@ class HostReader:
         """Return the values since the last call; the first call returns no rates.
 
         Args:
-            interfaces: Those over which gangs reach other computers.
+            interfaces: The interfaces over which gangs reach other computers.
         """
         reading = Reading()
         groups: list[tuple[tuple[str, ...], Callable[[], Values]]] = [

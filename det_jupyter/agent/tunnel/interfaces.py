@@ -48,7 +48,7 @@ def used_interfaces(network: GangNetwork, variables: Mapping[str, str]) -> list[
         network: The interface that was chosen for them.
         variables: The environment variables that the user gives the ranks. Those of NCCL and gloo
             override the choice; NCCL's has beginnings of names, or `=` and names, or `^` and
-                excluded ones.
+            excluded ones.
     """
     names = sorted(_interfaces())
     given = variables.get("GLOO_SOCKET_IFNAME") or variables.get("NCCL_SOCKET_IFNAME", "")

@@ -220,7 +220,7 @@ class GangListener:
     async def _read_request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Request | None:
-        """Return the request; None if it is none, or if too many are newer."""
+        """Return the request; None if it is invalid or was dropped as one of too many."""
         self._pending.add(writer)
         try:
             return Request.model_validate_json(await reader.readline())

@@ -223,7 +223,7 @@ def tensorboard_answer(client: Client, experiment_id: int, question: Question) -
 
 
 def callback_answer(client: Client, experiment_id: int, question: Question) -> CellAnswer:
-    """Return the cell whose function calls a trainer without DetCallback, and with it added.
+    """Return the cell that calls a trainer without DetCallback, and the cell with it added.
 
     Raises:
         Conflict: Its source cannot be changed safely.

@@ -73,7 +73,7 @@ def plan_verify(
     """Return the plan; the arguments are those of `Experiment.verify_resume`.
 
     Args:
-        pools: The master's; only needed if `machines` is not 1.
+        pools: The master's pools; only needed if `machines` is not 1.
 
     Raises:
         ConfigError: The entrypoint is no class, or arguments are wrong; one line for each.

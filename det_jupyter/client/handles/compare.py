@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def summary(self) -> Rows:
-        """The results of each: best metric, batches, time and slot-hours."""
+        """The results of each experiment or trial: best metric, batches, time and slot-hours."""
         return Rows(self._row(one) for one in self._compared)
 
     def _row(self, one: Compared) -> Row:

@@ -443,7 +443,7 @@ class Experiment:
     def curves(self, *, max_points: int | None = None) -> list[Curve]:
         """Return every metric of every trial, each with its steps and values.
 
-        If several values were reported at one step, it is the last of them; `metrics()` has all.
+        If several values were reported at one step, a curve has the last; `metrics()` has all.
         """
         return self._client.curves(self.id, max_points=max_points)
 
@@ -634,11 +634,11 @@ class Experiment:
     ) -> Diagnosis:
         """Measure what limits its throughput: run it briefly in variants that differ in one point.
 
-        Unchanged; with recorded batches; with gradients that are hardly exchanged; on one slot;
-        and, where these find a cost, with what may lower it: more loader workers, other bucket
-        sizes, compressed gradients. Each run is an experiment of the lowest priority, labelled
-        `diagnose`, that saves nothing; it waits for slots like any other. The experiment itself
-        is not touched, whatever its state.
+        The variants are: unchanged; with recorded batches; with few exchanges of gradients; on one
+        slot; and, if these find a cost, with a change that may lower it: more loader workers,
+        other bucket sizes, compressed gradients. Each run is an experiment of the lowest priority,
+        labelled `diagnose`, that saves nothing; it waits for slots like any other. The experiment
+        itself is not touched, whatever its state.
 
         Args:
             trial: The trial whose hyperparameters are used; by default the best, or the first.

@@ -237,7 +237,7 @@ class ChiefHandshake:
             text += f" Refused, because of another job: {'; '.join(self._of_other_jobs)}."
         if self._num_refused:
             text += (
-                f" {self._num_refused} connections were refused, because they did not know the "
+                f" {self._num_refused} connections were refused, because they did not have the "
                 "secret of these ranks"
             )
         return text
