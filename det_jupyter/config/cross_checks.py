@@ -180,7 +180,7 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
 def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[Problem]:
     """Return a problem if a trial class or the lengths need a batch size, and none is given.
 
-    Not a part of `find_contradictions`: a function need not have a batch size.
+    This is not a part of `find_contradictions`: a function need not have a batch size.
 
     Args:
         document: The document, merged with its template, without computed defaults.

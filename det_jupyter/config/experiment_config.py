@@ -118,7 +118,7 @@ class ExperimentConfig(Section):
     version: Ignored = None
 
     def to_document(self) -> dict[str, Any]:
-        """Return the effective document, of which `parse_config` makes an equal configuration."""
+        """Return the effective document; `parse_config` makes an equal configuration from it."""
         absent = {  # the ignored keys that are not given
             name: {key for key in section.ignored_keys() if getattr(section, key) is None}
             for name, section in self

@@ -47,7 +47,7 @@ def draft(
 
     Args:
         text: The text to complete.
-        entrypoint: The entrypoint to write; "": that of the text stays.
+        entrypoint: The entrypoint to write; "": the text's entrypoint is kept.
         needs: What the entrypoint reads and reports.
         given: The master's template, whose keys are left out of the result.
     """

@@ -143,8 +143,9 @@ def _check_bounds(document: Mapping[str, Any]) -> None:
 def _raise_if_any(strange: list[Problem], problems: list[Problem]) -> None:
     """Raise the problems, if there are any.
 
-    Left out are problems of values that have, or contain, a problem in `strange`, and those of
-    missing keys, and of their sections, that another problem suggests for an unknown key.
+    Two kinds of problems are left out: those of values that have, or contain, a problem in
+    `strange`; and those of missing keys, and of their sections, if another problem suggests the
+    key for an unknown one.
     """
     places = {place for problem in strange for place in enclosing_paths(problem.path)}
     found = strange + [problem for problem in problems if problem.path not in places]

@@ -43,9 +43,9 @@ _USUAL_HYPERPARAMETERS = (
 
 
 def find_homes(key: str, written: Mapping[str, Any], above: Sequence[str] = ()) -> Sequence[str]:
-    """Return the paths that a key, unknown where it is, may be meant to have.
+    """Return the paths to which a misplaced key may belong.
 
-    They are in sections that have no value yet; if there is none, in sections that are given;
+    The paths are in sections that have no value yet; if there is none, in sections that are given;
     else in any. A name that no section has is a hyperparameter if it is a usual or a given one,
     or follows the hyperparameters and is not like another name.
 

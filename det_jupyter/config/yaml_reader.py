@@ -78,7 +78,7 @@ _install_scalars()
 
 
 class NodeReader:
-    """Makes values of nodes. A value with a problem becomes an Unread, and the rest is read.
+    """Converts nodes to values. A value with a problem becomes an Unread, and the rest is read.
 
     Args:
         found: The problems of nodes with UNREAD_TAG, which contain the index; with their lines.
@@ -234,7 +234,7 @@ def line_of_node(node: yaml.Node) -> int:
 
 
 def _wrong_key(node: yaml.Node) -> yaml.Node | None:
-    """Return the first key that is no name of a mapping in flow style, else None."""
+    """Return the first key of a mapping in flow style that is no name; None if there is none."""
     if not isinstance(node, yaml.MappingNode) or not node.flow_style:
         return None
     keys: list[yaml.Node] = [key for key, _ in node.value]

@@ -100,7 +100,7 @@ class _Repair:
         return list(zip(starts, [*starts[1:], end], strict=False))  # empty without entries
 
     def _problem(self, start: int, end: int) -> Problem | None:
-        """Return the problem of these lines as a text of their own; None if there is none."""
+        """Return the problem of these lines if parsed on their own; None if there is none."""
         try:
             node = yaml.compose("\n" * start + "\n".join(self.lines[start:end]), Loader=Loader)
         except yaml.MarkedYAMLError as error:

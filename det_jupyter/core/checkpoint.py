@@ -34,7 +34,7 @@ from det_jupyter.storage import METADATA_FILE, CheckpointStorage, path_of, read_
 class DownloadMode(Enum):
     """How the ranks of a computer download a checkpoint.
 
-    LocalWorkersShareDownload: all of them call; the first one copies, the others wait for it.
+    LocalWorkersShareDownload: all must call it; the first one copies, the others wait.
     NoSharedDownload: each one copies, into a folder of its own.
     """
 
@@ -124,7 +124,7 @@ class CheckpointContext(ContextPart):
         Raises:
             ValueError: Metadata that cannot be stored; nothing is written then.
             CheckpointError: Several ranks have different files or metadata of the same name.
-            RuntimeError: Without `shard`, another rank than the chief.
+            RuntimeError: A rank other than the chief calls it without `shard`.
         """
         self.check_open("checkpoint.store_path")
         if shard:
@@ -163,7 +163,7 @@ class CheckpointContext(ContextPart):
             CheckpointError: There is no such folder; or several ranks have different files or
                 metadata of the same name. Nothing is written then.
             ValueError: Metadata that cannot be stored; nothing is written then.
-            RuntimeError: Without `shard`, another rank than the chief.
+            RuntimeError: A rank other than the chief calls it without `shard`.
         """
         self.check_open("checkpoint.upload")
         if shard:

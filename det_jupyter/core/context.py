@@ -31,7 +31,8 @@ class Context:
         sink: Stores the records of all parts.
         orders: Changes and profiles that a user requests; None outside of experiments.
         note_batch: Called before each batch with its number; writes it to the control page.
-        note_exchange: Called with it before the gradients are exchanged; writes it there too.
+        note_exchange: Called with the batch's number before its gradients are exchanged; writes it
+            to the control page too.
         info: The trial that this process is a rank of; None in a plain script or notebook.
     """
 
@@ -74,7 +75,7 @@ class Context:
     def warn_of_an_early_end(self) -> None:
         """Warn if the script ends within an operation, or is preempted without a checkpoint.
 
-        Also warn if it has trained to its end without reporting the searcher metric.
+        Also warn if the trial has trained to its end without reporting the searcher metric.
         """
         self.searcher.warn_if_left()
         if not self.preempt.is_acknowledged:

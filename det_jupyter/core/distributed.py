@@ -46,10 +46,11 @@ _PULL_PORT = 12376  # Determined's
 class DistributedContext:
     """Ranks, sizes and collectives. All ranks must call collectives, in the same order.
 
-    Without arguments it is that of a single process. With them the constructor is collective: it
-    returns once all ranks are connected. Create it after torch's process group on all ranks, or
-    before it on all. With a process group, its store identifies the ranks that belong together;
-    without one, the launcher's name of the run does, or the process that started the ranks.
+    Without arguments it is the context of a single process. With them the constructor is
+    collective: it returns once all ranks are connected. Create it after torch's process group on
+    all ranks, or before it on all. With a process group, its store identifies the ranks that
+    belong together; without one, the launcher's name of the run does, or the process that started
+    the ranks.
 
     Ranks of an experiment, or of one computer, meet at a socket that only their user can reach.
     Ranks on several computers meet at `chief_ip` and a port: values are unpickled, so either trust
@@ -152,13 +153,13 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None, **options: Any) -> Self:
-        """Return the context of a process by torchrun's variables.
+        """Return the context of a process from torchrun's variables.
 
         Collective: all ranks must call it, all after `torch.distributed.init_process_group`, or
         all without it.
 
         Args:
-            chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
+            chief_ip: Address of the computer of rank 0; by default DET_CHIEF_IP or MASTER_ADDR.
             **options: Options of the constructor: store, secret, pub_port, join_timeout_s, ...
 
         Raises:
@@ -172,13 +173,13 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None, **limits: float) -> Self:
-        """Return the context of a process by the variables of deepspeed's launcher. Collective.
+        """Return the context of a process from the variables of deepspeed's launcher. Collective.
 
         It reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE, CROSS_RANK and CROSS_SIZE, or torchrun's
         names where those are not set.
 
         Args:
-            chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
+            chief_ip: Address of the computer of rank 0; by default DET_CHIEF_IP or MASTER_ADDR.
             **limits: join_timeout_s, collective_timeout_s.
 
         Raises:
@@ -205,10 +206,10 @@ class DistributedContext:
         """Return the context of a process that mpirun has started. Collective.
 
         Args:
-            comm: A communicator of mpi4py. Without it the variables of Open MPI or MPICH count,
-                which need no mpi4py; without those mpi4py's COMM_WORLD. By the variables ranks
-                have to fill one computer after the other (mpirun's default).
-            chief_ip: Address of the computer of rank 0. With mpi4py it is found.
+            comm: A communicator of mpi4py. By default the variables of Open MPI or MPICH are read,
+                which needs no mpi4py; ranks then have to fill one computer after the other
+                (mpirun's default). Without these variables it is mpi4py's COMM_WORLD.
+            chief_ip: Address of the computer of rank 0; by default mpi4py's, if it is used.
             **limits: join_timeout_s, collective_timeout_s.
 
         Raises:

@@ -68,7 +68,7 @@ def failure_of(
 
     Args:
         error: The error.
-        explanation: The text of it.
+        explanation: The text of the error.
         rank: The rank that has failed.
         is_echo: Whether another rank has caused it.
         is_early: Whether the trial has not trained a batch yet, in any run. Such a failure would

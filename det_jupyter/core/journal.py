@@ -54,7 +54,7 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append one record. A reader may get the last line incomplete.
 
-        Waits while the disk is full (room.py), but not with a failure: that ends the rank.
+        Waits while the disk is full (room.py), except for the record of a failure.
         """
         data = memoryview(to_line(record).encode())
         gate = None if isinstance(record, RankFailure) else self.gate

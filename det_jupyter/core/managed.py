@@ -86,13 +86,15 @@ _loop: LoopTimings | None = None
 
 
 def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
-    """Time the training loop of this process from now on, unless it is timed or that is off.
+    """Time the training loop of this process from now on, if it is not timed yet.
+
+    Does nothing if the configuration turns timings off.
 
     Args:
-        run: Its run.
-        rank: Its rank.
+        run: The process's run.
+        rank: The process's rank.
         size: Number of ranks.
-        journal: Its journal.
+        journal: The rank's journal.
     """
     global _loop
     if _loop is not None or run.config.profiling.enabled is False:
@@ -111,9 +113,9 @@ def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
 
 
 def read_written_events(run: Run, sink: RecordSink, on_steps: Callable[[int], None]) -> None:
-    """Take what the chief writes for TensorBoard as metrics, until it reports some itself.
+    """Report as metrics what the chief writes for TensorBoard, until it reports some itself.
 
-    Also write a notice if it calls a trainer without DetCallback.
+    Also write a notice if the user's code calls a trainer without DetCallback.
     """
     watch_trainers(sink, run.plan.capsule.entrypoint)
     searcher = run.config.searcher

@@ -71,7 +71,7 @@ def init(
             is a number of batches. In an experiment the search decides it.
 
     Raises:
-        ConfigError: Arguments that the experiment's configuration decides, or that do not fit.
+        ConfigError: An argument is wrong, or the experiment's configuration decides it.
     """
     _check_arguments(distributed, preempt_mode, tensorboard_mode, length)
     given = {"checkpoint_storage": checkpoint_storage, "sink": sink}

@@ -30,7 +30,7 @@ class Part:
         source: Identifies the folder (computer, device, inode) if all of it is stored: several
             ranks may name the same folder, which is stored once. None: only this rank has it.
         size_bytes: The size of its files.
-        is_none: Whether it was called without a folder.
+        is_none: Whether the rank has called without a folder.
         metadata: Its metadata.
     """
 

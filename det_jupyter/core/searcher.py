@@ -296,7 +296,7 @@ class SearcherContext(ContextPart):
             )
 
     def was_extended(self) -> bool:
-        """Set `target` to a farther one if there is one; return whether. Does not wait.
+        """Set `target` to a farther one and return True, if there is one. Does not wait.
 
         Collective: all ranks must call it.
         """

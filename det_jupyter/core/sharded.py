@@ -152,7 +152,7 @@ class ShardedCheckpoint:
         """Yield a folder for this rank's files; see CheckpointContext.store_path.
 
         Args:
-            metadata: Of the checkpoint.
+            metadata: The checkpoint's.
             needs_bytes: The size of the files of all ranks, about: the disk must have room.
         """
         call, rank = "checkpoint.store_path", self._distributed.rank
@@ -224,7 +224,7 @@ class ShardedCheckpoint:
         """Make the drafts; return the folder of this rank's, and the uuid.
 
         Args:
-            metadata: Of the checkpoint.
+            metadata: The checkpoint's.
             needs_bytes: The size of its files, about: the disks must have room.
             writes: Whether this rank has files.
         """

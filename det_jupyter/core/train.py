@@ -139,7 +139,7 @@ class TrainContext(ContextPart):
 
         Args:
             steps_completed: Batches trained since the beginning of the trial.
-            metrics: Their averages.
+            metrics: The averages of the metrics over these batches.
             batch_metrics: The values of each of these batches, all with the same names.
         """
         self._check_chief("report_training_metrics")

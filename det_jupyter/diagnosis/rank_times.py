@@ -99,8 +99,7 @@ class RankTimes:
             held: The largest share of checkpoints and validations of any rank. Other ranks wait
                 for that rank meanwhile; this is subtracted from their waiting.
             transfer: The smallest share of exchanges of any rank, for exchanges in which waiting
-            is
-                not measured apart. That rank waits least, so its share is the transfer.
+                is not measured apart. That rank waits least, so its share is the transfer.
             slices: The intervals, in slices of equal length.
         """
         seconds = dict[str, float]()

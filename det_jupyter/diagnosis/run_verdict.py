@@ -105,7 +105,7 @@ class RunVerdict:
 
 
 def _identity(verdict: Verdict) -> Hashable:
-    """Return the parts of a verdict that make it another one: no shares, no numbers."""
+    """Return the parts of a verdict whose change makes it a new one; none is a number."""
     return (
         verdict.kind,
         tuple(sorted((cause.kind, cause.rank, cause.because) for cause in verdict.causes)),

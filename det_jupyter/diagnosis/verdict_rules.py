@@ -46,7 +46,7 @@ MAX_FULL_S = 7 * 86_400.0  # memory that is full later is not mentioned
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The causes, the one that names the verdict first, and the shares of the time."""
+    """The causes, of which the first gives the verdict its name, and the shares of the time."""
 
     kind: VerdictKind
     causes: tuple[Cause, ...]

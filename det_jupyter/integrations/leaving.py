@@ -26,7 +26,7 @@ class Leaving:
 
     Args:
         context: The Core API's.
-        step: That at which training begins.
+        step: The step at which training begins.
     """
 
     def __init__(self, context: core.Context, step: int) -> None:
@@ -53,7 +53,7 @@ class Leaving:
         return True
 
     def _measure(self, step: int) -> tuple[float, int]:
-        """Return how long a step takes, by those since the last exchange, and their number."""
+        """Return the seconds per step since the last exchange, and the number of these steps."""
         now, num = time.monotonic(), step - self._last
         step_s = max((now - self._at) / num, 1e-6)
         self._last, self._at = step, now

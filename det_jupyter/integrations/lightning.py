@@ -236,7 +236,7 @@ class DetCallback(Checkpoint):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Save an epoch that has only begun as not begun, since Lightning continues that exactly.
+        """Save an epoch without a batch yet as not begun, which Lightning continues exactly.
 
         The last validation's metrics are saved too: the search may need them afterwards.
         """

@@ -260,7 +260,7 @@ class _Saved:
         """Check that the weights are not in parts of ranks.
 
         Raises:
-            CheckpointError: They are.
+            CheckpointError: The weights are in parts.
         """
         if parts := sorted(self.path.glob("pytorch_model_fsdp_*")):
             raise self._in_parts(

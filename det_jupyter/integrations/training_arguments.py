@@ -70,7 +70,7 @@ def check_arguments(args: TrainingArguments, size: int) -> None:
     """Check that a Trainer with these arguments can train a trial of `size` ranks.
 
     Raises:
-        DetError: It cannot.
+        DetError: The Trainer cannot train it.
     """
     problems = []
     for_cpu = "TrainingArguments(use_cpu=True)"

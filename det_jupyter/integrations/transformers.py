@@ -99,7 +99,7 @@ class DetCallback(TrainerCallback):
 
     @property
     def has_left(self) -> bool:
-        """Whether `train` has returned since the trial is paused; it continues in another run."""
+        """Whether `train` has returned because the trial pauses; it continues in another run."""
         return self._has_left
 
     def on_init_end(

@@ -27,7 +27,7 @@ class Job:
     """The ranks to start.
 
     Args:
-        num_ranks: On all computers.
+        num_ranks: Their number on all computers.
         index: Index of this computer; the launcher of the first one starts all ranks.
         run: The run of the experiment.
         ended: File, shared by the launchers, that the first writes its exit code to.
@@ -85,7 +85,9 @@ def _session_variables() -> dict[str, str]:
 
 
 def _wait_for_first(job: Job) -> int:
-    """Wait until the launcher of the first computer has ended; the agent ends us if it fails."""
+    """Wait until the launcher of the first computer has ended.
+
+    If that launcher fails, the agent ends this process."""
     print("the launcher of the first computer starts all ranks; waiting for it", file=sys.stderr)
     while job.ended is None or not job.ended.exists():
         time.sleep(_LOOK_S)

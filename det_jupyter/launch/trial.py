@@ -59,7 +59,7 @@ def train(words: list[str]) -> int:
 
 
 def _connect_ranks(run: core.Run) -> core.DistributedContext:
-    """Make torch's process group by torchrun's variables, and the context of the ranks."""
+    """Make torch's process group from torchrun's variables, and the context of the ranks."""
     import torch
     import torch.distributed as dist
 

@@ -283,7 +283,7 @@ def _watch(started: list[_Started], copies: Copies, signals: list[int]) -> _Star
 
 @contextmanager
 def _collecting_signals(copies: Copies) -> Iterator[list[int]]:
-    """Collect the signals within the block, and wake the loop, instead of ending."""
+    """Within the block, collect signals and wake the loop, instead of ending this process."""
     received: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:

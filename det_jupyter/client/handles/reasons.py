@@ -61,7 +61,7 @@ def reason_text(reason: Reason, reader: Reader) -> str:
 def waiting_text(client: Client, wait: Wait | None, reader: Reader) -> str:
     """Return `wait` with its remedies as commands of `reader`; "" if the trial waits no more.
 
-    Without remedies where the master does not answer.
+    The remedies are left out if the master does not answer.
     """
     if wait is None:
         return ""

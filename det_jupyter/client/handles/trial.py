@@ -327,7 +327,7 @@ class Trial:
         The training continues from its latest checkpoint, with its hyperparameters and its seed.
 
         Args:
-            length: Counted from its beginning, such as {"epochs": 12}.
+            length: The length, counted from the trial's beginning, such as {"epochs": 12}.
 
         Raises:
             ConfigError: It has no checkpoint.

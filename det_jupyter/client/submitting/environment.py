@@ -30,7 +30,7 @@ from det_jupyter.contract.values.addresses import variable_of
 def with_environment(capsule: Capsule, config: ExperimentConfig, blobs: BlobStore) -> Capsule:
     """Return the capsule with the umask of this process, and the values of variables.
 
-    They are those that the configuration names without a value.
+    These are the variables that the configuration names without a value.
     """
     capsule = capsule.model_copy(update={"umask": own_umask()})
     values, of_alerts = (
@@ -68,7 +68,7 @@ def assigned_values(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _named_only(config: ExperimentConfig) -> list[str]:
-    """Return the variables that ranks get with the values that they have here."""
+    """Return the variables that ranks get with their values in this process."""
     given = config.environment.environment_variables
     lists = given.values() if isinstance(given, dict) else [given]
     return list(dict.fromkeys(line for lines in lists for line in lines if "=" not in line))
@@ -78,7 +78,7 @@ _OF_MLFLOW = (MLFLOW_ADDRESS, *MLFLOW_CREDENTIALS)  # a configuration need not n
 
 
 def tracker_variables() -> dict[str, str]:
-    """Return the variables that MLflow's library reads, as they are here."""
+    """Return the variables that MLflow's library reads, with their values in this process."""
     return {name: os.environ[name] for name in _OF_MLFLOW if name in os.environ}
 
 

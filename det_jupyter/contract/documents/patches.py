@@ -58,7 +58,7 @@ def changes(before: Document, after: Document) -> list[Operation]:
 
 
 def apply_changes(document: Document, patch: Sequence[Operation]) -> Document:
-    """Return the changed document; `document` stays, and parts that are the same are shared.
+    """Return the changed document. `document` is not changed; the two share equal parts.
 
     Raises:
         jsonpatch.JsonPatchException, jsonpointer.JsonPointerException: It is a patch of another

@@ -266,7 +266,7 @@ def _limit_remains() -> Iterator[str]:
 
 
 def _highest_limits() -> dict[str, int]:
-    """Return the highest hard limits of this user's processes, by the kernel's words.
+    """Return the highest hard limits of this user's processes, by the kernel's names.
 
     These are the limits that a login gives."""
     found: dict[str, int] = {}
@@ -286,7 +286,7 @@ def _own_pids() -> Iterator[str]:
 
 
 def _limits_of(pid: str) -> dict[str, tuple[int, int]]:
-    """Return soft and hard limits of a process, by the words of the kernel."""
+    """Return soft and hard limits of a process, by the kernel's names."""
     found = {}
     for line in _lines(f"/proc/{pid}/limits"):
         words = line[:25].strip()

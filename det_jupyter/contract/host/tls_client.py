@@ -12,7 +12,7 @@ _OTHER_CERTIFICATE = (
 
 
 def trusting(certificate: str) -> ssl.SSLContext:
-    """Return a context that trusts this certificate alone, at whatever address.
+    """Return a context that trusts this certificate alone, at any address.
 
     Raises:
         ssl.SSLError: It is no certificate.

@@ -125,7 +125,7 @@ def _position(rank: RankStall) -> str:
 
 
 def stopped_text(pid: int) -> str:
-    """Return that a process is stopped, as a predicate, with what continues it."""
+    """Return the predicate for a stopped process, with the command that continues it."""
     return f"stopped by a signal or a debugger (`kill -CONT {pid}` lets it continue)"
 
 

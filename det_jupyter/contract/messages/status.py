@@ -44,7 +44,7 @@ class State(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is neither over nor stopping: active, or paused, or on its way there."""
+        """Whether the state is neither ended nor stopping: active, paused or pausing."""
         return self in (State.ACTIVE, State.PAUSING, State.PAUSED)
 
     @property

@@ -41,7 +41,7 @@ class ComputerNetwork(Wire):
 
 
 class NetworkUse(Wire):
-    """The exchange between the computers of a trial on several, for each batch."""
+    """The exchange per batch between the computers of a trial."""
 
     seconds: float  # of exchanges between ranks, without waiting for a slow rank
     batch_s: float  # the time of a batch

@@ -93,7 +93,7 @@ class ControlPage:
         return self._word(_INDEX[signal]) == 1
 
     def check(self, signal: Signal) -> bool:
-        """Return whether the signal was raised, for the trial's code: the time is recorded."""
+        """Return whether the signal was raised, and record the time as that of the last check."""
         _WORD.pack_into(self._map, _CHECKED * _WORD.size, time.time_ns() // 1_000_000)
         return self.is_raised(signal)
 

@@ -86,7 +86,7 @@ def format_value(value: Any, longest: int = _LONGEST_KEY) -> str:
 
 
 def join_words(words: Sequence[str], conjunction: str = "or") -> str:
-    """Return the words as a list with a conjunction before the last one.
+    """Join the words with commas, and with the conjunction before the last one.
 
     >>> join_words(["cpu", "cuda", "rocm"])
     'cpu, cuda or rocm'

@@ -177,7 +177,7 @@ def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
 
 
 def _unload_modules(files: set[str], folder: str) -> None:
-    """Remove modules from sys.modules that have the name of a captured one and another folder."""
+    """Remove modules of other folders that have the names of captured ones from sys.modules."""
     tops = {file.partition(".")[0] for file in files}
     inside = folder + os.sep
     for name, module in list(sys.modules.items()):

@@ -143,7 +143,7 @@ def changed_hparams(path: Path, hparams: Mapping[str, Any] | None) -> list[str]:
 
 
 def name_of_class(trial_class: type) -> str:
-    """Return `module:qualname`, as the field `trial_class` has it."""
+    """Return `module:qualname`, the form of the field `trial_class`."""
     return f"{trial_class.__module__}:{trial_class.__qualname__}"
 
 

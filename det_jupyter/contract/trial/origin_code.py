@@ -72,8 +72,8 @@ def names_in_code(
 ) -> dict[str, Any]:
     """Return the globals of a captured function or of the entrypoint's module, by name.
 
-    {} if there is neither. This runs their code; modules that travelled with it can be imported
-    afterwards. Args and errors are those of `find_class`.
+    {} if there is neither. This runs their code; modules that were captured with it can be
+    imported afterwards. Args and errors are those of `find_class`.
     """
     capsule = origin.capsule
     if capsule is None:
@@ -142,7 +142,7 @@ def import_class(name: str, where: str, remedy: str) -> Any:
     """Return the class that `name_of_class` named, if it can be imported here.
 
     Raises:
-        CheckpointError: It cannot.
+        CheckpointError: The class cannot be imported here.
     """
     module, _, qualname = name.partition(":")
     try:

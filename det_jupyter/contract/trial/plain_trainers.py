@@ -92,8 +92,8 @@ def find_plain_trainer(function: Function, names: Mapping[str, object]) -> str:
     """Return the trainer that a function calls without a callback; "" if that is not sure.
 
     Args:
-        function: Parsed.
-        names: The global names that it sees.
+        function: The parsed function.
+        names: The global names that the function can use.
     """
     found = _find(function, lambda name: _name_of_value(names.get(name)))
     return found.name if found is not None else ""
@@ -103,9 +103,10 @@ def with_callback(source: str, entrypoint: str, name: str) -> str | None:
     """Return the source of a cell or file with the callback added; None if it can't be added.
 
     Args:
-        source: Defines the function.
+        source: Source that defines the function.
         entrypoint: The function's name.
-        name: The trainer's name; names that the source does not import are the usual ones.
+        name: The trainer's name. If the source does not import the library, it is assumed to use
+            the library's usual names.
     """
     function = definitions([source]).get(entrypoint)
     if not isinstance(function, Function):
@@ -236,7 +237,7 @@ def _root(name: str) -> str:
 
 
 def _known(name: str) -> str:
-    """Return the key of TRAINERS for a dotted name: only root and class count.
+    """Return the key of TRAINERS with the root and the class of a dotted name; "" if none.
 
     >>> _known("lightning.pytorch.trainer.trainer.Trainer")
     'lightning.Trainer'

@@ -26,7 +26,7 @@ def method_of(class_: type, name: str) -> Function | None:
 
 
 def function_of(part: object) -> Function | None:
-    """Return a loaded function, parsed; None if it is none, or if there is no source."""
+    """Return the parsed source of a loaded function; None if it is none or has no source."""
     if not isinstance(part, FunctionType):
         return None
     with suppress(OSError, TypeError, SyntaxError):
@@ -136,7 +136,7 @@ def returned_metrics(method: Function) -> Returned:
 
 
 def metrics_reported(parts: Sequence[ast.AST]) -> list[str]:
-    """Return the names of validation metrics that the code reports, as far as it shows them."""
+    """Return the names of validation metrics that appear in the source of the code."""
     names: list[str] = []
     for node in (node for part in parts for node in ast.walk(part)):
         if isinstance(node, Function) and node.name in _EVALUATE:

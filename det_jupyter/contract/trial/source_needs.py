@@ -103,7 +103,7 @@ def find_passed_on(function: Function, is_helper: Callable[[str], bool]) -> Pass
 
 
 def _find_certain_call(function: Function, is_helper: Callable[[str], bool]) -> ast.Call | None:
-    """Return a call `helper(hparams, ...)` that each run of the function comes to."""
+    """Return a call `helper(hparams, ...)` that each run of the function reaches."""
     for statement in function.body:
         for node in _certain_parts(statement):
             match node:
@@ -267,7 +267,7 @@ class _Reads(ast.NodeVisitor):
             self.found[path] = value
 
     def _path(self, node: ast.expr) -> Path | None:
-        """Return the keys of the hyperparameter that an expression is; () for all of them."""
+        """Return the keys of the hyperparameter that an expression reads; () if it reads all."""
         if (alias := self.aliases.get(ast.unparse(node))) is not None:
             return alias
         match node:
@@ -302,7 +302,7 @@ def _constant(nodes: Sequence[ast.expr]) -> Any:
 
 
 def _as_tree(found: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return nested hyperparameters; one that has others inside is no value itself."""
+    """Return nested hyperparameters; one that contains others has no value of its own."""
     tree: dict[str, Any] = {}
     for path in sorted(found, key=len, reverse=True):
         section = tree

@@ -27,7 +27,7 @@ _LONGEST = 300  # characters of a message
 
 
 def variable_of(address: str) -> str | None:
-    """Return the variable that an address names, if it does.
+    """Return the variable that an address names; None if it names none.
 
     >>> variable_of("${SLACK_WEBHOOK}"), variable_of("https://example.org/x")
     ('SLACK_WEBHOOK', None)
@@ -37,13 +37,13 @@ def variable_of(address: str) -> str | None:
 
 
 def file_of(address: str) -> str | None:
-    """Return the path of the file that an address names, if it does."""
+    """Return the path of the file that an address names; None if it names none."""
     found = _FILE.fullmatch(address)
     return found[1] if found else None
 
 
 def stored_number(address: str) -> int | None:
-    """Return the number of a stored address, from the form in which it is shown."""
+    """Return the number in the shown form of a stored address; None for other addresses."""
     found = _STORED.fullmatch(address)
     return int(found[1]) if found else None
 
@@ -123,7 +123,7 @@ def shown(address: str, number: int | None = None) -> str:
 
     Args:
         address: Any form of an address.
-        number: Under which the master stores a URL.
+        number: The number under which the master stores a URL.
 
     >>> shown("https://ann:x@hooks.slack.com/services/T/B/x"), shown("${HOOK}")
     ('https://hooks.slack.com/********', '${HOOK}')

@@ -93,7 +93,7 @@ def _is_refused(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses that an IPv6 address may be another form of."""
+    """Yield the IPv4 addresses that an IPv6 address may contain."""
     bits = int(address)
     last = bits & 0xFFFFFFFF
     is_isatap = (bits >> 32) & 0xFFFFFFFF in _ISATAP

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def without_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration in whose environment variables the values are left out.
+    """Return a configuration without the values of its environment variables.
 
     They may be secrets, so files that others may read contain only the names.
 
@@ -35,7 +35,7 @@ def variables_in(lines: Iterable[str], captured: Mapping[str, str]) -> dict[str,
 
     Args:
         lines: NAME=value or NAME.
-        captured: Values, from the user's kernel, of those that are only named.
+        captured: Values, from the user's kernel, of the variables that are listed without one.
 
     >>> variables_in(["A=1", "B", "C"], {"B": "2"})
     {'A': '1', 'B': '2'}

@@ -85,7 +85,7 @@ class Claim:
         """Check that no unconnected rank has contested the claim.
 
         Raises:
-            PeerRefused: One has.
+            PeerRefused: Such a rank has contested it.
         """
         if os.path.exists(self._contest):
             raise PeerRefused(json.loads(Path(self._contest).read_text())["text"])

@@ -95,7 +95,7 @@ def meet(meeting: Meeting, info: RankInfo, *, timeout_s: float) -> list[RankLink
     """Connect the chief with each other rank. Collective.
 
     Returns:
-        The links of this process by the other's rank; None where there is no connection.
+        The links of this process by the rank that they lead to; None where there is no connection.
 
     Raises:
         ValueError: Ranks or sizes contradict each other; raised on all connected ranks.
@@ -174,8 +174,8 @@ def _raise_at_other_chief(meeting: Meeting, info: RankInfo) -> None:
     Returns if no process answers there, or not any more because its ranks have just connected.
 
     Raises:
-        ValueError: It is of the same job.
-        PeerRefused: It is of another job.
+        ValueError: The other chief is of the same job.
+        PeerRefused: The other chief is of another job.
     """
     deadline = time.monotonic() + _OTHER_CHIEF_S
     # RuntimeError is raised by `rank_ended`.

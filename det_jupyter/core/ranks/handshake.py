@@ -47,7 +47,7 @@ _FAILURES = {"conflict": ValueError, "late": WaitTimeout, "refused": PeerRefused
 
 
 def introduce(sock: socket.socket, info: RankInfo, meeting: Meeting, deadline: float) -> RankLink:
-    """Do the guest's side; return the link to the chief once all ranks have connected.
+    """Introduce this process as a guest; return the link to the chief once all have connected.
 
     Args:
         sock: Connected with the chief; stays open if this raises.
@@ -99,9 +99,9 @@ def keys_of(
 
     Args:
         sock: Frames over a unix socket are not signed.
-        secret: That of the ranks; empty: frames are not signed.
+        secret: The ranks' secret; empty: frames are not signed.
         nonces: The random bytes of host and guest.
-        directions: Labels of sending and of receiving; those of the other side in reverse.
+        directions: Labels of sending and of receiving; the other side has them in reverse.
     """
     if not secret or sock.family == socket.AF_UNIX:
         return None
@@ -168,7 +168,7 @@ class ChiefHandshake:
         listener: A listening, non-blocking socket. The caller closes it too.
         info: The chief's rank and sizes.
         deadline: Monotonic; when all have to be connected.
-        timeout_s: How long that was from the beginning, for messages.
+        timeout_s: Seconds from the beginning to the deadline, for messages.
     """
 
     def __init__(

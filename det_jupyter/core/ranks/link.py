@@ -167,7 +167,7 @@ class RankLink:
 
 
 def _shorten_keepalive(sock: socket.socket) -> None:
-    """Have TCP report a computer that is switched off after a minute instead of two hours."""
+    """Let TCP detect within a minute, not two hours, that the other computer is switched off."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # Linux has all of them

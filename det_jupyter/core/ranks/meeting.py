@@ -63,7 +63,7 @@ class Job:
         key: The same on all ranks of the job, and on no other; empty if nothing names the job.
         key_of_children: The key of ranks that this process has started; empty unless jobs are
             named by the parent.
-        origin: What named it, for messages: "started by pid 7 (bash)".
+        origin: What the key is derived from, for messages: "started by pid 7 (bash)".
     """
 
     key: str = ""

@@ -44,8 +44,9 @@ class StarExchange:
     """Collectives of a group of ranks on picklable values. All must call the same ones in order.
 
     Args:
-        links: The connections by index in the group, with all others on the first rank, and with
-            the first on the others; None where there is none. This object closes them.
+        links: The connections by index in the group; None where there is none. The first rank is
+            connected with all others, each other rank only with the first. This object closes
+            them.
         index: This process's index in the group.
         ranks: The ranks of the group, for messages.
         timeout_s: How long a collective waits for other ranks.

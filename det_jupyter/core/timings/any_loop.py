@@ -64,7 +64,7 @@ class LoopTimings:
         armed: Torch's dict of global module hooks; torch calls `before_module` while it is in it.
         is_compiling: Returns whether torch traces this call.
         has_gradients: Returns whether gradients are computed.
-        meet: Called with a module that is trained, unless it is the last one.
+        meet: Called with a module that is trained, unless it is the same as the last time.
         replicas: Weak references to the modules that exchange gradients in the backward pass.
     """
 
@@ -167,7 +167,7 @@ class LoopTimings:
         return None if self._clock is None or self._clock.is_host else self._clock.mark
 
     def leave(self) -> None:
-        """Stop timing for ever: this process is a fork of the one that is timed."""
+        """Stop timing forever: this process is a fork of the one that is timed."""
         self.thread = -1
 
     def close(self) -> None:

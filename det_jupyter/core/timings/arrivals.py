@@ -85,9 +85,10 @@ class Arrivals:
 
     @classmethod
     def of_run(cls, path: Path, rank: int, size: int) -> Arrivals | None:
-        """Return the page at this path, for ranks that do not meet; None without room.
+        """Return the page at this path, for ranks without a connection; None if the disk is full.
 
-        The first rank to open it writes it, the last one unlinks it. Path is in the run's folder.
+        The first rank to open it writes it, the last one unlinks it. `path` is in the run's
+        folder.
         """
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

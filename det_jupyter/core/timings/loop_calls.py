@@ -122,9 +122,10 @@ class LoopCalls:
         self._num_read = index
 
     def _state(self) -> tuple[int, ...] | None:
-        """Return all that the parts of the next batch depend on; None if it may change older ones.
+        """Return the state that determines the parts of the next batch.
 
-        A batch that leaves the state as it was gives the same parts if it comes again.
+        None if the next calls may change parts that were read before. If a batch does not change
+        the state, an equal batch after it has the same parts.
         """
         if self._num_next or self._data_at != _NOWHERE or len(self._closers) > 1:
             return None

@@ -67,7 +67,7 @@ class MarkReader:
 
     Args:
         clock: The clock that has made the marks.
-        arrivals: When ranks arrived at exchanges; None if that is not shared.
+        arrivals: The times at which ranks arrived at exchanges; None if ranks do not share them.
         profiler: The source of the trial's own sections and counters.
         steps: Batches that earlier runs have trained.
         window: First and last index of the batches that get raw rows; None for none.

@@ -147,7 +147,7 @@ class Timings:
 
     @contextmanager
     def timing_context(self, context: Any) -> Iterator[None]:
-        """Time the methods of its context that a trial calls within the block."""
+        """Within the block, time the methods of the context that the trial calls."""
         for part, method in _METHODS.items():
             vars(context)[method] = self.timed(part, getattr(context, method))
         if context.distributed.size > 1:
@@ -204,7 +204,7 @@ class Timings:
             yield batch
 
     def end_batch(self, records: int) -> None:
-        """Mark the end of a batch, of which all ranks together trained so many records."""
+        """Mark the end of a batch; `records` is the number that all ranks together trained."""
         self._mark(END)
         self._records.append(records)
 

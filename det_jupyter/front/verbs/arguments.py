@@ -150,7 +150,7 @@ def refused(sentence: str) -> Callable[[str], Any]:
 
 
 def not_kept(what: str) -> Callable[[str], Any]:
-    """Return the type of an option of Determined about something that is not recorded here."""
+    """Return the type of an option of Determined that is refused: `what` is not recorded."""
     return refused(f"{what} is not recorded here; leave the option out")
 
 

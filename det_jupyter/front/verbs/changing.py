@@ -153,7 +153,7 @@ def _describe_retention(
 ) -> str:
     """Return what was deleted, or why nothing was.
 
-    `before` are the checkpoints that there were, `deleted` those that the master deletes.
+    `before` are the checkpoints before the request, `deleted` those that the master deletes.
     """
     deleted_uuids = {checkpoint.uuid for checkpoint in deleted}
     stay = [c for c in before if c.uuid not in deleted_uuids and c.files]

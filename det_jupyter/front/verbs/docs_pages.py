@@ -58,7 +58,7 @@ class Page:
         return self.source.partition("\n")[0].lstrip("# ")
 
     def text(self, reader: Reader = SHELL) -> str:
-        """Return it for a terminal, with the lines that show the pages that it links to."""
+        """Return the page for a terminal, with the commands that show the pages it links to."""
         return self._rewritten(
             lambda text, page, _: f"{text} ({reader.det} docs {page})",
             "{text} ({url})",
@@ -141,7 +141,7 @@ def find(topic: str | None) -> Page:
     """Return the page about a topic: its name, its beginning, or the number of a decision.
 
     Raises:
-        NotFound: There is none; the message has those that are like it.
+        NotFound: There is none; the message has the names of similar pages.
     """
     if topic is None:
         return Page(_INDEX)

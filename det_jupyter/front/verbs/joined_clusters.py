@@ -37,7 +37,7 @@ def add_cluster(call: Call) -> str:
 
 
 def list_clusters(call: Call) -> str:
-    """Return a row for each cluster, and below what is wrong with them."""
+    """Return a row for each cluster, and their problems below."""
     clusters = call.client.clusters()
     table = render(_listing(clusters), call.options)
     if form_of(call.options) or is_arranged(call.options):
@@ -88,7 +88,7 @@ def remove_cluster(call: Call) -> str:
 
 
 def check(call: Call) -> str:
-    """Measure the connections of agents on other computers; return what is wrong first."""
+    """Measure the connections of agents on other computers; return problems and results."""
     folder = call.options.folder and str(Path(call.options.folder).expanduser().absolute())
     found = call.client.check_agents(folder)
     if call.options.json:

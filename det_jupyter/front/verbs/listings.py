@@ -41,7 +41,7 @@ class Listing:
         names: The columns that `--quiet` prints, such as ids; empty: the first column.
         if_empty: The text if there are no rows.
         num_unknown: Number of rows that exist but were not fetched.
-        below: If not empty, a line of text below each row, in place of the last column.
+        below: Lines of text, one to print below each row in place of the last column; or empty.
     """
 
     title: str = ""

@@ -88,7 +88,7 @@ def title(view: ExperimentView) -> str:
 
 
 def describe_state(view: ExperimentView) -> str:
-    """Return the state as text, with the reason of an end, or an alarm of the only trial."""
+    """Return the state as text, with the reason why it ended, or an alarm of the only trial."""
     word = state_word(view)
     alarms = (trial.alarm.sentence for trial in view.trials if trial.alarm.kind)
     leaving = [trial.leaving for trial in view.trials if trial.leaving is not None]

@@ -83,7 +83,7 @@ def plan_context(
     """Find the files to send, and all problems with them.
 
     Args:
-        folder: The context directory; None: `include` and `scripts` are all.
+        folder: The context directory; None: the context has only `include` and `scripts`.
         include: Files and folders to add at its root, by their own names.
         scripts: Texts of files by path; they take precedence over files of the folder.
         follow_links: Whether links out of the folder are replaced by their targets.

@@ -240,7 +240,7 @@ class _Search:
 def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the objects that pickling `value` pickles next, each with its access expression.
 
-    That is Python's (`.name`, `['key']`, `[0]`), or empty if there is none.
+    The expression is Python's (`.name`, `['key']`, `[0]`), or empty if there is none.
     """
     match value:
         case dict():

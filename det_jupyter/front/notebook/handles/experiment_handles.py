@@ -155,11 +155,11 @@ class FoundExperiments(list["NotebookExperiment"]):
         self._found = found
 
     def table(self) -> Rows:
-        """Return a row for each, with the data of the time of the query."""
+        """Return a row for each experiment, with its data at the time of the query."""
         return to_rows(self._found.rows)
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each.
+        """Return a pandas DataFrame with a row for each experiment.
 
         Raises:
             DetError: pandas is not installed.

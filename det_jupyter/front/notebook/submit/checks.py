@@ -67,9 +67,10 @@ def _own_method(trial_class: type, name: str) -> Function | None:
 
 
 def find_hparam_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[Problem]:
-    """Return the hyperparameters that a function gives to TrainingArguments, which lacks them.
+    """Return the problems of hyperparameters that a function passes to TrainingArguments.
 
-    Only where its source shows that each run does so: it may read or remove others itself.
+    TrainingArguments has no arguments of these names. Only hyperparameters that each run passes,
+    by the function's source, are checked: it may read or remove others itself.
     """
     library = sys.modules.get("det_jupyter.integrations.training_arguments")
     function = namespace.get(str(config.entrypoint))
