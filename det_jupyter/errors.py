@@ -190,7 +190,7 @@ class PartsConflict(CheckpointError, RuntimeError):
 
 
 class InvalidHP(DetError):
-    """Raise it in a trial whose hyperparameters cannot work; the trial ends, without a retry."""
+    """Raise this in a trial whose hyperparameters cannot work: the trial ends without a retry."""
 
 
 _STATUS: list[tuple[type[DetError], int]] = [

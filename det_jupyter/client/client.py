@@ -387,7 +387,7 @@ class Client:
 
         Raises:
             ConfigError: Everything that is wrong with the tracker.
-            NotFound: There is none of this name, or none at all.
+            NotFound: No tracker has this name, or there are no trackers.
         """
         answer = self.session.post(
             f"/experiments/{experiment_id}/trackers", _body(request), repeatable=True

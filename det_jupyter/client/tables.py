@@ -40,12 +40,12 @@ class Rows(list[Row]):
     """A table as a list of rows; `pandas.DataFrame(rows)` accepts it."""
 
     def to_columns(self) -> Columns:
-        """Return it as columns; None where a row lacks one."""
+        """Return the table as columns; None where a row lacks a value."""
         names = dict.fromkeys(name for row in self for name in row)
         return {name: [row.get(name) for row in self] for name in names}
 
     def to_frame(self) -> Any:
-        """Return it as a pandas DataFrame.
+        """Return the table as a pandas DataFrame.
 
         Raises:
             DetError: pandas is not installed.

@@ -22,7 +22,7 @@ class Unread:
     """Stands for a value of a text that cannot be read.
 
     Args:
-        problem: What is wrong with it.
+        problem: What is wrong with the value.
     """
 
     def __init__(self, problem: str) -> None:

@@ -212,7 +212,7 @@ class _Sides(NamedTuple):
 
 
 class _Everything(dict[str, Any]):
-    """A mapping that contains every key: stands for a value that one side has wholly given."""
+    """A mapping that contains every key: stands for a value all of which one side gave."""
 
     def __contains__(self, key: object) -> bool:
         return True

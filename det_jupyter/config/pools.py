@@ -76,7 +76,7 @@ class PoolConfig(Section):
     pool_name: Title
     """Its name."""
     description: Text = ""
-    """What it is for."""
+    """What the pool is for."""
     agents: list[Text] = []
     """Names of its agents; * stands for anything."""
     scheduler: SchedulerConfig = SchedulerConfig.model_construct()
@@ -89,7 +89,7 @@ class PoolConfig(Section):
     """Whether devices are given out that other people's processes use."""
 
     def has(self, agent_id: str) -> bool:
-        """Return whether it names this agent."""
+        """Return whether the pool names this agent."""
         return any(fnmatchcase(agent_id, pattern) for pattern in self.agents)
 
 

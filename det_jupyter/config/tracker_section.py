@@ -50,7 +50,7 @@ def _mode(value: Any) -> Any:
 
 
 def is_tracking_uri(address: str) -> bool:
-    """Return whether it can be the address of an MLflow server or database.
+    """Return whether a text can be the address of an MLflow server or database.
 
     MLflow appends paths to the address of a server, so the address has no query and no fragment.
     """
@@ -58,7 +58,7 @@ def is_tracking_uri(address: str) -> bool:
 
 
 def is_database(address: str) -> bool:
-    """Return whether it is the address of an SQLite file, with an absolute path."""
+    """Return whether an address is that of an SQLite file, with an absolute path."""
     return address.startswith("sqlite:////") and len(address) > len("sqlite:////")
 
 
@@ -100,7 +100,7 @@ class Tracker(Section):
 
     @property
     def label(self) -> str:
-        """How it is named in sentences: by its name, or by its type and place, without secrets."""
+        """The tracker in sentences: its name, or its type and place, without secrets."""
         if self.name:
             return self.name
         if self.address is not None:

@@ -142,7 +142,8 @@ def values_by_metric(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, li
 class ContextPart:
     """Base of a context's parts. A part is open until the context's `with` block ends.
 
-    Each later `with` block of the context opens it again."""
+    Each later `with` block of the context opens it again.
+    """
 
     is_open = True
 

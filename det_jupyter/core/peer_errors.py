@@ -30,8 +30,8 @@ class PeerFailed(RuntimeError):
     """Another rank failed in a collective step. That rank raises the cause.
 
     Attributes:
-        rank: That rank.
-        error: Its error.
+        rank: The rank that failed.
+        error: The error of that rank.
         no_room: Whether its disk was full.
     """
 

@@ -88,7 +88,7 @@ class Hosting:
         Args:
             nodes: All nodes of the cluster.
             connected: The agents that are connected to the master.
-            busy: Those of them that run trials.
+            busy: The connected agents that run trials.
             demand: The waiting trials.
             now: Monotonic time.
         """

@@ -24,11 +24,11 @@ def current_context(context: core.Context | None, who: str) -> core.Context:
     """Return the given context, else the current one.
 
     Args:
-        context: That of the Core API; None: the current one.
+        context: A context of the Core API; None: the current one.
         who: Name of the class that needs it, for the message.
 
     Raises:
-        DetError: There is none.
+        DetError: There is no context.
     """
     found = context or core.current()
     if found is None:

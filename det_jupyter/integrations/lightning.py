@@ -306,7 +306,7 @@ class DetEnvironment(ClusterEnvironment):
 
     @property
     def main_address(self) -> str:
-        """The computer of rank 0, as torch's process group needs it."""
+        """The address of rank 0's computer, for torch's process group."""
         return os.environ.get("MASTER_ADDR", "127.0.0.1")
 
     @property

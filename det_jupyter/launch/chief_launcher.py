@@ -87,7 +87,8 @@ def _session_variables() -> dict[str, str]:
 def _wait_for_first(job: Job) -> int:
     """Wait until the launcher of the first computer has ended.
 
-    If that launcher fails, the agent ends this process."""
+    If that launcher fails, the agent ends this process.
+    """
     print("the launcher of the first computer starts all ranks; waiting for it", file=sys.stderr)
     while job.ended is None or not job.ended.exists():
         time.sleep(_LOOK_S)

@@ -92,7 +92,7 @@ class Tail:
         del self._bytes[:-_TAIL_BYTES]
 
     def lines(self) -> list[str]:
-        """Return its last lines, as a terminal would show them."""
+        """Return the last lines, as a terminal would show them."""
         text = self._bytes.decode(errors="replace").replace("\r\n", "\n")
         rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip().split("\n")]
         return [row[:_LINE_CHARACTERS] for row in rows if row.strip()][-_TAIL_LINES:]

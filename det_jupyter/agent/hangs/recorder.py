@@ -29,7 +29,7 @@ class Recorded:
 
     @property
     def is_of_default_group(self) -> bool:
-        """Whether it is of the group of all ranks."""
+        """Whether the collective is of the group of all ranks."""
         return self.group in ("0", "default_pg")
 
     def __str__(self) -> str:

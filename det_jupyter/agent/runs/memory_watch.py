@@ -89,7 +89,7 @@ class ControlGroup:
         return int(found[1]) if found else None
 
     def limit_bytes(self) -> int | None:
-        """Return the limit of its memory; None if it has none."""
+        """Return the memory limit of the control group; None if it has none."""
         limits = []
         for folder in self._folders:
             found = _LIMIT.search(_text(folder / "memory.stat"))
@@ -147,7 +147,7 @@ class MemoryWatch:
         """Store the memory of all ranks and their workers in bytes, by the sampler's source.
 
         Args:
-            held: None: it was not read this time.
+            held: Bytes by source; None: they were not read this time.
         """
         found = {source: self._held.get(source) if n is None else n for source, n in held.items()}
         self._held = {source: int(n) for source, n in found.items() if n is not None}

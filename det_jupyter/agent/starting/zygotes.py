@@ -86,12 +86,12 @@ class Zygote:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is ready, has no ranks, and no request is open."""
+        """Whether the process is ready, has no ranks, and no request is open."""
         return self._ready.done() and not self._ranks and not self._forks
 
     @property
     def problem(self) -> str:
-        """Why it refuses every request now; empty if it does not."""
+        """Why the process refuses every request now; empty if it does not."""
         if not self.is_alive:
             return "the zygote died"
         if self._is_silent:

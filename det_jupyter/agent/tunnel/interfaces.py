@@ -91,7 +91,7 @@ def interface_of(address: str, interfaces: Mapping[str, Sequence[str]]) -> str:
         interfaces: The addresses of each interface.
 
     Raises:
-        LaunchError: There is none.
+        LaunchError: There is no such interface.
     """
     for name, addresses in interfaces.items():
         if address in addresses:

@@ -35,7 +35,7 @@ async def check_ports(dialer: Dialer) -> None:
     """Check that ports which the other agents open for this can be reached.
 
     Raises:
-        Unreached: One cannot.
+        Unreached: A port cannot be reached.
         LaunchError, StartFailed: See `Dialer.connect`.
     """
     await run_all(_check_port(dialer, group) for group in dialer.others)

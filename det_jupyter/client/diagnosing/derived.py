@@ -27,16 +27,16 @@ class TemporaryExperiment(Protocol):
 
     @property
     def view(self) -> ExperimentView:
-        """Everything that the master stores of it."""
+        """Everything that the master stores of the experiment."""
 
     def wait(self, timeout: float | None = None, *, on_tick: Callable[[ViewState], None]) -> State:
         """Block until it has ended; raise if it ended with an error."""
 
     def kill(self) -> None:
-        """End it now."""
+        """End the experiment now."""
 
     def delete(self, *, ask: bool) -> None:
-        """Delete it."""
+        """Delete the experiment."""
 
 
 def check_class(view: ExperimentView, verb: str, why: str) -> None:

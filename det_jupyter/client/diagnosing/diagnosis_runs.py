@@ -130,7 +130,7 @@ class DiagnosisRuns:
         return f"{VERB}: the trial of experiment {self._plan.view.id}"
 
     def _run(self, request: CreateExperiment, recipe: Recipe) -> dict[str, float] | None:
-        """Run it once; return the last values of its metrics.
+        """Run the recipe once; return the last values of its metrics.
 
         They are empty if it was preempted before it measured; None if it was killed.
         """

@@ -78,7 +78,7 @@ class Checkpoint:
             return metadata
 
     def download(self, folder: str | Path | None = None) -> Path:
-        """Copy its files into a folder, which is created if necessary, and return its path.
+        """Copy the files into a folder, which is created if necessary, and return its path.
 
         Args:
             folder: The folder; by default `checkpoints/<uuid>`. Files of the same names are

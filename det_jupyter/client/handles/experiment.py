@@ -94,7 +94,7 @@ class Experiment:
 
     @property
     def view(self) -> ExperimentView:
-        """Everything that the master stores of it, fetched now."""
+        """Everything that the master stores of the experiment, fetched now."""
         return self._client.experiment(self.id)
 
     @property
@@ -118,7 +118,7 @@ class Experiment:
         return self.view.config
 
     def effective_config(self) -> EffectiveConfig:
-        """Return its effective configuration, with the origin of each value; prints as YAML."""
+        """Return the effective configuration, with the origin of each value; prints as YAML."""
         return ShownConfig(**dict(self._client.effective_config(self.id)))
 
     @property
@@ -132,7 +132,7 @@ class Experiment:
         return self._trials(self.view.trials)
 
     def ranking(self) -> list[Trial]:
-        """Return its trials, best value of the searcher's metric first, those without one last."""
+        """Return the trials, best value of the searcher's metric first, those without one last."""
         return self._trials(ranked(self.view))
 
     def best_trial(self) -> Trial:
@@ -180,7 +180,7 @@ class Experiment:
         return experiment_reason(self._client, self.view)
 
     def train_to_the_end(self) -> Self:
-        """Train its best trial to the search's full length, as an experiment of its own.
+        """Train the best trial to the search's full length, as an experiment of its own.
 
         Raises:
             NotFound: No trial has reported the metric yet.
@@ -189,7 +189,7 @@ class Experiment:
         return self._handle(self._client.continue_trial(self.best_trial().id, ContinueTrial()).id)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return its checkpoints, oldest first."""
+        """Return the experiment's checkpoints, oldest first."""
         return fetch_checkpoints(self._client, self.id)
 
     def best_checkpoint(self) -> Checkpoint:
@@ -251,15 +251,15 @@ class Experiment:
         self._client.change(Activate(experiment_id=self.id))
 
     def cancel(self) -> None:
-        """End it after its ranks have saved their state."""
+        """End the experiment after its ranks have saved their state."""
         self._client.change(Cancel(experiment_id=self.id))
 
     def kill(self) -> None:
-        """End it now; unsaved progress is lost."""
+        """End the experiment now; unsaved progress is lost."""
         self._client.change(Kill(experiment_id=self.id))
 
     def archive(self) -> None:
-        """Hide it from lists.
+        """Hide the experiment from lists.
 
         Raises:
             Conflict: It has not ended, or is archived already.
@@ -267,11 +267,11 @@ class Experiment:
         self._client.change(Archive(experiment_id=self.id))
 
     def unarchive(self) -> None:
-        """Show it in lists again."""
+        """Show the experiment in lists again."""
         self._client.change(Unarchive(experiment_id=self.id))
 
     def delete(self, *, ask: bool = False) -> None:
-        """Delete it permanently, with its checkpoints, metrics and logs.
+        """Delete the experiment permanently, with its checkpoints, metrics and logs.
 
         Args:
             ask: Whether to ask first, on standard input; the default in a notebook.
@@ -298,11 +298,11 @@ class Experiment:
         return False
 
     def set_name(self, name: str) -> None:
-        """Rename it."""
+        """Rename the experiment."""
         self._change(ChangeDetails, name=name)
 
     def set_description(self, description: str) -> None:
-        """Set its description: text of any number of lines."""
+        """Set the description: text of any number of lines."""
         self._change(ChangeDetails, description=description)
 
     def add_label(self, *labels: str) -> None:
@@ -317,7 +317,7 @@ class Experiment:
         return self._client.change(make_request(kind, experiment_id=self.id, **given))
 
     def set_priority(self, priority: int) -> None:
-        """Set its priority: 1 to 99, a lower number is more urgent."""
+        """Set the priority: 1 to 99, a lower number is more urgent."""
         self._change(ChangeResources, priority=priority)
 
     def set_weight(self, weight: float) -> None:
@@ -329,15 +329,15 @@ class Experiment:
         self._change(ChangeResources, max_slots="none" if max_slots is None else max_slots)
 
     def set_pool(self, name: str) -> None:
-        """Move it to another pool; its running trials are preempted and queue there."""
+        """Move the experiment to another pool; its running trials are preempted and queue there."""
         self._change(ChangeResources, resource_pool=name)
 
     def move_ahead_of(self, other: Experiment | int) -> None:
-        """Move it right ahead of another experiment in the queue, with that one's priority."""
+        """Move the experiment right ahead of another one in the queue, with that one's priority."""
         self._change(MoveInQueue, ahead_of=number_of(other))
 
     def move_behind(self, other: Experiment | int) -> None:
-        """Move it right behind another experiment in the queue, with that one's priority."""
+        """Move the experiment right behind another one in the queue, with that one's priority."""
         self._change(MoveInQueue, behind=number_of(other))
 
     def change_search(
@@ -370,7 +370,7 @@ class Experiment:
         )
 
     def continue_(self, config: Mapping[str, Any] | None = None) -> None:
-        """Continue it after its end, under its own number: unfinished trials train to the end.
+        """Continue an ended experiment under its own number: unfinished trials train to the end.
 
         Args:
             config: Changes of its configuration, such as {"searcher.max_length.epochs": 12}; only
@@ -538,7 +538,7 @@ class Experiment:
     _comparison = Comparison
 
     def compare(self, *others: int | Experiment) -> Comparison:
-        """Compare it with other experiments: curves, results, configuration, code, versions.
+        """Compare the experiment with others: curves, results, configuration, code, versions.
 
         Args:
             others: Their numbers, or handles.
@@ -586,7 +586,7 @@ class Experiment:
         machines: int = 1,
         keep: bool = False,
     ) -> Verification:
-        """Verify that pausing and killing do not change the result of its training.
+        """Verify that pausing and killing do not change the result of the training.
 
         Its code and configuration are submitted twice, as two experiments with the same seed. One
         trains without interruption; the other is paused after one batch, killed after another,

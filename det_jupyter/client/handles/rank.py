@@ -89,7 +89,7 @@ class Rank:
         return _result(content, outputs, self.view.rank)
 
     def profile(self, steps: int = 10, **how: Any) -> Trace:
-        """Record its next batches with torch.profiler; for the arguments see `Trial.profile`."""
+        """Record the next batches with torch.profiler; for the arguments see `Trial.profile`."""
         return self._profile_trial(steps, [self.view.rank], **how)[0]
 
     def stack(self) -> str:

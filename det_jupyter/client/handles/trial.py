@@ -69,7 +69,7 @@ class Trial:
 
     @property
     def view(self) -> TrialView:
-        """Everything that the master stores of it, fetched now."""
+        """Everything that the master stores of the trial, fetched now."""
         return self._client.trial(self.id)
 
     @property
@@ -203,7 +203,7 @@ class Trial:
         priority: int | None = None,
         timeout: float = 60.0,
     ) -> TrialChange | None:
-        """Change it while it trains, on all ranks after the same batch.
+        """Change the trial while it trains, on all ranks after the same batch.
 
         Later runs repeat the change at that batch, so a trial that is paused and continued gives
         the same result as one that is not.
@@ -235,7 +235,7 @@ class Trial:
         )
 
     def changes(self) -> list[TrialChange]:
-        """Return its changes while it trained, oldest first."""
+        """Return the changes that were made while the trial trained, oldest first."""
         return [TrialChange(view) for view in self._client.trial(self.id).changes]
 
     def timings(self) -> dict[str, list[float | None]]:
@@ -318,11 +318,11 @@ class Trial:
         return text
 
     def kill(self) -> None:
-        """End it now; unsaved progress is lost. Its experiment goes on."""
+        """End the trial now; unsaved progress is lost. Its experiment goes on."""
         self._client.change(KillTrial(trial_id=self.id))
 
     def train_to(self, length: dict[str, int] | int) -> Any:
-        """Train it further, as a new experiment, and return the handle on that.
+        """Train the trial further, as a new experiment, and return its handle.
 
         The training continues from its latest checkpoint, with its hyperparameters and its seed.
 

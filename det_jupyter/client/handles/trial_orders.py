@@ -82,7 +82,7 @@ class TrialChange:
 
     @property
     def steps_completed(self) -> int | None:
-        """Batches completed when it took effect; None: not yet, or it was refused."""
+        """Batches completed when the change took effect; None: not yet, or it was refused."""
         return self.view.steps_completed
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ class EventFiles:
             pause_s = max(PERIOD_S, _SHARE * (time.monotonic() - started))
 
     def show(self) -> None:
-        """Show them in TensorBoard below the cell, as `%tensorboard` does. Only in notebooks."""
+        """Show the files in TensorBoard below the cell, like `%tensorboard`. Only in notebooks."""
         from tensorboard.notebook import start  # type: ignore[import-untyped]  # has no stubs
 
         start(f"--logdir {shlex.quote(str(self.folder))}")

@@ -45,7 +45,7 @@ class Process:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is, or was, a process of this computer."""
+        """Whether the process is, or was, one of this computer."""
         # A computer's name may change while it runs, its boot id does not.
         is_of_this_boot = bool(boot := _boot_id()) and self.birth.endswith(f"@{boot}")
         return self.host in ("", host_name()) or is_of_this_boot
@@ -57,16 +57,16 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs; False for a process of another computer, which cannot be examined."""
+        """Whether the process runs; False on another computer, where it cannot be examined."""
         return self.is_here and birth_of(self.pid) == self.birth
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is stopped (SIGSTOP, a debugger); False for one of another computer."""
+        """Whether the process is stopped (SIGSTOP, a debugger); False on another computer."""
         return self.is_here and is_frozen(self.pid)
 
     def started_no_later_than(self, other: Process) -> bool:
-        """Return whether it was started before the other one, or in the same moment.
+        """Return whether this process was started before the other, or in the same moment.
 
         False if that is unknown: a birth is empty, or the two are of different computers.
 
@@ -91,9 +91,10 @@ class Process:
         return True
 
     def end(self, timeout_s: float) -> bool:
-        """Terminate it, kill it after the timeout or if it is stopped; return whether it exited.
+        """Terminate the process, or kill it after the timeout; return whether it has exited.
 
-        A process of another computer gets no signal, and False is returned.
+        A stopped process is killed at once. A process of another computer gets no signal, and
+        False is returned.
         """
         if not self.is_here:
             return False

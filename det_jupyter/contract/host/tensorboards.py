@@ -48,7 +48,7 @@ class Board:
         return Process(self.pid, self.birth, self.host)
 
     def end(self) -> bool:
-        """Terminate its process and delete its folder; return whether the process has exited."""
+        """Terminate the process and delete the folder; return whether the process has exited."""
         if not self.process.end(_EXIT_TIMEOUT_S):
             return False
         shutil.rmtree(board_folder(self.id), ignore_errors=True)

@@ -123,12 +123,12 @@ class TrialChangeView(Wire):
 
     @property
     def what(self) -> str:
-        """What it changes: `lr 0.1 → 0.05`, or before it has taken effect, `lr 0.05`."""
+        """What the order changes: `lr 0.1 → 0.05`, or before it has taken effect, `lr 0.05`."""
         return self.text or ("" if self.change is None else to_text(self.change))
 
     @property
     def sentence(self) -> str:
-        """What it has changed and when; "" if it has not taken effect."""
+        """What the order has changed and when; "" if it has not taken effect."""
         if self.steps_completed is None or self.error:
             return ""
         return f"{self.what} after batch {self.steps_completed}"

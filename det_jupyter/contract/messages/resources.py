@@ -78,13 +78,13 @@ class AgentStatus(Wire):
 
     @property
     def why_silent(self) -> str:
-        """Why its ranks cannot be reached; "" if it is connected."""
+        """Why the agent's ranks cannot be reached; "" if it is connected."""
         if self.connected:
             return ""
         return f"agent {self.id} is not connected" + (f" ({self.problem})" if self.problem else "")
 
     def state(self, now: float) -> str:
-        """Return whether it is connected, or since when it is not, as text: `left at 15:40`.
+        """Return whether the agent is connected, or since when it is not, as text: `left at 15:40`.
 
         Args:
             now: UTC seconds.

@@ -49,7 +49,7 @@ class State(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended: only a user's request can change it."""
+        """Whether the state is an end: only a user's request can change it."""
         return self in (
             State.COMPLETED, State.CANCELED, State.ERROR, State.DELETING, State.DELETE_FAILED,
         )  # fmt: skip

@@ -186,7 +186,7 @@ class TrialView(StoredTrial):
 
     @property
     def hang(self) -> HangReport | None:
-        """Why its ranks make no progress, while they do not."""
+        """Why the trial's ranks make no progress, while they do not."""
         return self.allocation.hang if self.allocation is not None else None
 
     @property

@@ -119,7 +119,7 @@ class Returned:
     """The metrics that a method returns.
 
     Args:
-        names: Those that appear in the source.
+        names: The metrics that appear in the source.
         is_all: Whether there are no others: every `return` has a dict display with constant keys.
     """
 

@@ -58,7 +58,7 @@ def stored_numbers(text: str) -> set[int]:
 
 
 def is_reference(address: str) -> bool:
-    """Return whether it names an address, and is none itself."""
+    """Return whether a value refers to an address, and is none itself."""
     return any(of(address) is not None for of in (variable_of, file_of, stored_number))
 
 

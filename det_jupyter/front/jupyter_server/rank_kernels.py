@@ -66,7 +66,7 @@ class RunningRank:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether its process runs; for a remote rank, whether the master can reach it now."""
+        """Whether the process runs; for a remote rank, whether the master can reach it now."""
         if self.is_remote:
             return Path(self.connection_file).exists()
         return self.process.is_alive

@@ -60,7 +60,7 @@ class ReaderSocket:
         await self._connection.write_message(message, binary=isinstance(message, bytes))
 
     async def close(self) -> None:
-        """Close it; that takes 5 s if the reader does not answer."""
+        """Close the socket; this takes 5 s if the reader does not answer."""
         self._connection.close()
         while not self.has_ended:  # tornado closes a socket only when all frames have been read
             await self.read()

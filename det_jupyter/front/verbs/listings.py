@@ -95,7 +95,7 @@ class Listing:
         return names.index(wanted) if wanted in names else matching[0]
 
     def text(self, most: int | None = MOST_ROWS) -> str:
-        """Return it as text; only the first `most` rows, and the number of the others."""
+        """Return the table as text: the first `most` rows, and the number of the others."""
         title = f"{self.title}\n" if self.title else ""
         if not self.rows:
             return f"{title}{self.if_empty}"
@@ -122,15 +122,15 @@ class Listing:
         ]
 
     def csv(self) -> str:
-        """Return it as comma-separated values; missing values are empty."""
+        """Return the table as comma-separated values; missing values are empty."""
         return csv_text([name for name in self.header if name], self._named_rows())
 
     def json(self) -> str:
-        """Return its rows as JSON: one list, numbers as numbers."""
+        """Return the rows as JSON: one list, numbers as numbers."""
         return f"{json.dumps(self._documents(), indent=2, ensure_ascii=False)}\n"
 
     def yaml(self) -> str:
-        """Return its rows as YAML: one list, numbers as numbers."""
+        """Return the rows as YAML: one list, numbers as numbers."""
         return to_yaml(self._documents())
 
     def quiet(self) -> str:

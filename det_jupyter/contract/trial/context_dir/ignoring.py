@@ -84,7 +84,7 @@ class IgnoreRules:
         """Return the rest of the time limit while a path is matched, in seconds.
 
         Raises:
-            TimeoutError: There is none.
+            TimeoutError: No time is left.
         """
         if (left_s := self._deadline - time.monotonic()) <= 0:
             raise TimeoutError

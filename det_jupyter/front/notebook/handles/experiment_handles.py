@@ -198,7 +198,7 @@ class NotebookExperiment(Experiment):
     """A handle that is displayed as a live view in a notebook, as text in a terminal."""
 
     def delete(self, *, ask: bool = True) -> None:
-        """Delete it permanently; see `Experiment.delete`."""
+        """Delete the experiment permanently; see `Experiment.delete`."""
         super().delete(ask=ask)
 
     def wait(
@@ -258,7 +258,7 @@ class NotebookExperiment(Experiment):
     _comparison = NotebookComparison
 
     def show(self) -> None:
-        """Display its live view below this cell."""
+        """Display the experiment's live view below this cell."""
         live_view(self.id).show()
 
     def _ipython_display_(self) -> None:
