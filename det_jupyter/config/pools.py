@@ -74,15 +74,15 @@ class PoolConfig(Section):
     """A pool."""
 
     pool_name: Title
-    """Its name."""
+    """The name of the pool."""
     description: Text = ""
     """What the pool is for."""
     agents: list[Text] = []
-    """Names of its agents; * stands for anything."""
+    """Names of the pool's agents; * stands for anything."""
     scheduler: SchedulerConfig = SchedulerConfig.model_construct()
-    """How trials share its slots."""
+    """How trials share the pool's slots."""
     max_aux_containers_per_agent: Count = 100
-    """How many trials without slots an agent carries."""
+    """How many trials without slots may run on an agent."""
     task_container_defaults: TaskDefaults = TaskDefaults.model_construct()
     """What holds for all of its trials."""
     share_devices: Bool = False
@@ -97,7 +97,7 @@ class SimulatedAgent(Section):
     """An agent of CPU places that stands for a computer with GPUs."""
 
     id: Annotated[str, BeforeValidator(_agent_name)]
-    """Its name."""
+    """The name of the agent."""
     slots: Annotated[str, BeforeValidator(_places)]
     """How many places, such as cpu:8."""
 

@@ -161,7 +161,7 @@ class Hang(Section):
     after_s: Annotated[Number, Field(ge=0, le=MAX_HANG_S), AfterValidator(_after)] = 6
     """Seconds without movement, while others wait for a rank, until it is reported; 0: never."""
     action: Literal["tell", "dump", "restart", "kill"] = "tell"
-    """Show it; keep files with stacks too; start the trial again; or let it fail."""
+    """Show the hang; also keep files with stacks; start the trial again; or let it fail."""
 
 
 def _variables(value: Any) -> Any:

@@ -215,7 +215,7 @@ class ProfilerContext:
             self.flush()
 
     def _check_name(self, method: str, name: str) -> None:
-        """Check a name; a name that was checked before only looks it up."""
+        """Check a name, unless it was checked before."""
         if isinstance(name, str) and name in self._names:
             return
         where = f"profiler.{method}"

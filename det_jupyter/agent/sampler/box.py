@@ -51,7 +51,7 @@ class SampleBox:
             self._num_values -= self._samples.popleft()[0]
 
     def set_missing(self, source: str, reasons: Mapping[str, str]) -> None:
-        """Set the reasons, by name, why a source lacks values; earlier ones of it are dropped."""
+        """Replace the reasons, by name, why a source lacks values."""
         before = self._missing.get(source, {})
         if reasons == before:
             return

@@ -126,7 +126,7 @@ def follow_pages(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[Lo
 
 
 def follow_lines(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[LogLine]:
-    """Yield the last lines, then new ones; a line that is being rewritten when it is final."""
+    """Yield the last lines, then new ones. A line that is rewritten comes when it is final."""
     pending: dict[tuple[int, int, int], LogLine] = {}
     for page in follow_pages(fetch, query, tail):
         for line in page.lines:

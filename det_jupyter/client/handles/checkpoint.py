@@ -38,12 +38,12 @@ class Checkpoint:
 
     @property
     def uuid(self) -> str:
-        """Its unique name."""
+        """The checkpoint's unique name."""
         return self.view.uuid
 
     @property
     def path(self) -> Path:
-        """Its folder, if its storage is a folder; otherwise `download` copies it to one."""
+        """The checkpoint's folder in a storage that is a folder; else use `download`."""
         return Path(self.view.path)
 
     @property
@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its metadata: `steps_completed`, and what the trial's code added.
+        """The checkpoint's metadata: `steps_completed`, and what the trial's code added.
 
         Raises:
             CheckpointError: The checkpoint is deleted or damaged.

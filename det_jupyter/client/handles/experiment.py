@@ -99,12 +99,12 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The experiment's name."""
         return self.view.name
 
     @property
     def state(self) -> State:
-        """Its state, fetched now."""
+        """The experiment's state, fetched now."""
         return self.view.state
 
     @property
@@ -114,7 +114,7 @@ class Experiment:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its effective configuration, defaults filled in."""
+        """The effective configuration, with defaults filled in."""
         return self.view.config
 
     def effective_config(self) -> EffectiveConfig:
@@ -128,7 +128,7 @@ class Experiment:
 
     @property
     def trials(self) -> list[Trial]:
-        """Its trials, in the order in which they were created."""
+        """The experiment's trials, in the order in which they were created."""
         return self._trials(self.view.trials)
 
     def ranking(self) -> list[Trial]:
@@ -149,7 +149,7 @@ class Experiment:
 
     @property
     def trial(self) -> Trial:
-        """Its only trial.
+        """The experiment's only trial.
 
         Raises:
             NotFound: It has no trial yet.
@@ -306,7 +306,7 @@ class Experiment:
         self._change(ChangeDetails, description=description)
 
     def add_label(self, *labels: str) -> None:
-        """Add labels, by which it can be found; it keeps the labels that it has."""
+        """Add labels, by which the experiment can be found; its other labels stay."""
         self._change(ChangeDetails, add_labels=list(labels))
 
     def remove_label(self, *labels: str) -> None:
@@ -329,15 +329,15 @@ class Experiment:
         self._change(ChangeResources, max_slots="none" if max_slots is None else max_slots)
 
     def set_pool(self, name: str) -> None:
-        """Move the experiment to another pool; its running trials are preempted and queue there."""
+        """Move the experiment to another pool: running trials are preempted and queue there."""
         self._change(ChangeResources, resource_pool=name)
 
     def move_ahead_of(self, other: Experiment | int) -> None:
-        """Move the experiment right ahead of another one in the queue, with that one's priority."""
+        """Move the experiment right ahead of another in the queue, with that one's priority."""
         self._change(MoveInQueue, ahead_of=number_of(other))
 
     def move_behind(self, other: Experiment | int) -> None:
-        """Move the experiment right behind another one in the queue, with that one's priority."""
+        """Move the experiment right behind another in the queue, with that one's priority."""
         self._change(MoveInQueue, behind=number_of(other))
 
     def change_search(
@@ -672,7 +672,7 @@ class Experiment:
         return [Trial(self._client, view.id, self._handle) for view in views]
 
     def _following_client(self) -> Client:
-        """Return the client for background threads that follow it."""
+        """Return the client for background threads that follow the experiment."""
         return self._client
 
     def __repr__(self) -> str:

@@ -74,17 +74,17 @@ class Trial:
 
     @property
     def state(self) -> str:
-        """Its state, fetched now."""
+        """The trial's state, fetched now."""
         return self.view.state
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """Its hyperparameters."""
+        """The trial's hyperparameters."""
         return self.view.hparams
 
     @property
     def ranks(self) -> list[Rank]:
-        """Its ranks.
+        """The trial's ranks.
 
         Raises:
             Conflict: It is not running.
@@ -294,7 +294,7 @@ class Trial:
         return shown_verdict(view.verdict, config)
 
     def why(self) -> ShownReason:
-        """Return why it does not run: one sentence, and what would start it."""
+        """Return why the trial does not run: one sentence, and what would start it."""
         return ShownReason(**dict(self._client.reason(self.id)))
 
     def hang_report(self, path: str | Path | None = None) -> ShownHang:

@@ -55,7 +55,7 @@ class Point(NamedTuple):
 
 
 class EventFiles:
-    """A folder of event files, kept up to date while a trial of it trains."""
+    """A folder of event files, kept up to date while one of its trials trains."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

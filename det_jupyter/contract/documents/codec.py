@@ -35,7 +35,7 @@ class Packed:
 
     @property
     def num_bytes(self) -> int:
-        """About how many bytes a frame of it has."""
+        """The approximate size of a frame of the data, in bytes."""
         return len(self.text) + len(self.columns)
 
     def frame(self, **fields: Any) -> str | bytes:

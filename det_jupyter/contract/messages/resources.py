@@ -84,7 +84,7 @@ class AgentStatus(Wire):
         return f"agent {self.id} is not connected" + (f" ({self.problem})" if self.problem else "")
 
     def state(self, now: float) -> str:
-        """Return whether the agent is connected, or since when it is not, as text: `left at 15:40`.
+        """Return whether the agent is connected, or since when not, as text: `left at 15:40`.
 
         Args:
             now: UTC seconds.
@@ -163,7 +163,7 @@ class Remedy(Wire):
 
     @property
     def id(self) -> str:
-        """Its id in requests of buttons: the verb, its targets and its values.
+        """The remedy's id in requests of buttons: the verb, its targets and its values.
 
         >>> Remedy(verb="set", target=[7], values={"priority": 3}, text="let it go first").id
         'set 7 priority=3'

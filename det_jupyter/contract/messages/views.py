@@ -278,12 +278,12 @@ class StoredExperiment(ExperimentFields, Submission):
 
     @property
     def labels(self) -> list[str]:
-        """Its labels."""
+        """The experiment's labels."""
         return list(self.config.get("labels") or [])
 
     @property
     def description(self) -> str:
-        """Its description."""
+        """The experiment's description."""
         return str(self.config.get("description") or "")
 
     def _section(self, name: str) -> dict[str, Any]:
@@ -361,5 +361,5 @@ class MasterInfo(Wire):
 
     @property
     def process(self) -> Process:
-        """Its process, with the computer that it runs on."""
+        """The master's process, with its computer."""
         return Process(self.pid, self.birth, self.host)

@@ -139,7 +139,7 @@ class ControlPage:
         return self._word(_ACKNOWLEDGED) == 1
 
     def note_wait(self, writing: Writing, since: float, needs_bytes: int = 0) -> None:
-        """Record that this rank waits for room on a disk since then; 0.0: it does not."""
+        """Record since when this rank waits for room on a disk (UTC seconds; 0.0: it does not)."""
         _WORD.pack_into(self._map, _WAITS[writing] * _WORD.size, int(1000 * since))
         if writing == "checkpoint":
             _WORD.pack_into(self._map, _NEEDED * _WORD.size, needs_bytes)

@@ -62,7 +62,7 @@ class ClusterConfig(Section):
     token_file: Text = ""
     """A file with the cluster's token; "": where Ray looks for it."""
     without_token: Bool = False
-    """Whether to accept a cluster that requires no token of those who reach its port."""
+    """Whether to accept a cluster that requires no token of programs that reach its port."""
     master_address: Text = ""
     """The master's computer, as the nodes reach it; "": found by the route to the head."""
 

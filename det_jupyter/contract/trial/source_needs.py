@@ -173,7 +173,7 @@ class _UsesOfHparams(ast.NodeVisitor):
         self.visit(node.slice)
 
     def visit_Name(self, node: ast.Name) -> None:
-        """Any other use may change it."""
+        """Note a use of `hparams` that is none of the above: it may change the dict."""
         self.are_unclear |= node.id == "hparams"
 
 

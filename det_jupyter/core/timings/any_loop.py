@@ -315,7 +315,7 @@ class LoopTimings:
         self._codes.append(BEGAN_STEP)
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Hook: it has stepped. The batch ends, unless another optimizer steps for it too."""
+        """Hook: an optimizer has stepped. The batch ends, unless another one steps for it too."""
         if self.is_compiling():
             return
         if self.thread != get_ident():

@@ -49,12 +49,12 @@ class Page:
 
     @cached_property
     def source(self) -> str:
-        """Its Markdown, as it is in the repository."""
+        """The page as Markdown, as it is in the repository."""
         return (folder() / f"{self.name}.md").read_text(encoding="utf-8")
 
     @property
     def title(self) -> str:
-        """Its first heading."""
+        """The page's first heading."""
         return self.source.partition("\n")[0].lstrip("# ")
 
     def text(self, reader: Reader = SHELL) -> str:
