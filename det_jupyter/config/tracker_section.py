@@ -63,7 +63,7 @@ def is_database(address: str) -> bool:
 
 
 class Tracker(Section):
-    """A service that gets parameters, metrics and results of each trial, and how it ends."""
+    """A service that gets the parameters, metrics, results and final state of each trial."""
 
     type: Literal["mlflow", "wandb"]
     """Which service."""

@@ -104,7 +104,7 @@ class EventReading:
         self._writing = threading.Lock()
 
     def take(self, event: Any) -> None:
-        """Take an event that is written, or a Logged. Called in any thread of the user's."""
+        """Take an event of TensorBoard, or a Logged. May be called in any thread."""
         if not self._is_on:
             return
         self._events.append(event)

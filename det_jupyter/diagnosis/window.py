@@ -76,7 +76,7 @@ class Window:
                 points.append((sample.at, values[name], left))
 
     def _memory_of(self, rank: int, name: str) -> tuple[str, str]:
-        """Return the source that a rank's memory is part of, and the name of its free memory."""
+        """Return the source and the measure of the free memory that is left to a rank."""
         if name == "gpu_memory":
             return f"gpu:{self.setting.places[rank].gpu}", "gpu_free_memory"
         return "host", "memory_free"

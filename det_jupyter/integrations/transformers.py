@@ -11,9 +11,8 @@ on_save                     what the Trainer has saved becomes a checkpoint of t
 
 A run that continues has the same order of data and log history as one that was never paused, since
 
-- a trial leaves where the Trainer logs: the logged loss is an average since the previous log,
-which
-  no checkpoint contains. If the next log would take too long, it logs and leaves at once;
+- a trial leaves where the Trainer logs: the logged loss is an average since the previous log, and
+  no checkpoint contains it. If the next log would take too long, it logs and leaves at once;
 - at the last step of an epoch the Trainer saves after it has evaluated the epoch.
 """
 

@@ -23,7 +23,7 @@ _MOST_TEXT = 20_000
 def keep_files(run: Run, pids: Mapping[int, int]) -> Path | None:
     """Copy stacks and flight recorders of the ranks; another thread adds py-spy's stacks.
 
-    py-spy takes up to 5 s for each rank. In this thread, no gang would be watched meanwhile.
+    py-spy takes up to 5 s for each rank, and while this thread is busy no gang is watched.
 
     Returns:
         The folder; None if it cannot be written.

@@ -210,7 +210,7 @@ class _RankWatch:
         return self.look is not None and self.look.waits and not self.is_stopped
 
     def stays(self) -> bool:
-        """Return whether two looks have found it at the same place, or no look is possible."""
+        """Return whether two looks have found the rank at the same place, or none is possible."""
         positions = [look.position for look in self.looks]
         return self.is_stopped or positions[-1:] in ([each] for each in positions[:-1])
 

@@ -146,7 +146,7 @@ class Dialer:
 
 
 def _has_no_certificate_yet(error: OSError) -> bool:
-    """Return whether the other agent answers, but has had no gang; see `GangListener.open`."""
+    """Return whether the other agent listens, but has not got its first certificate yet."""
     is_other = isinstance(error, ssl.SSLCertVerificationError)
     return isinstance(error, (ConnectionResetError, ssl.SSLError)) and not is_other
 

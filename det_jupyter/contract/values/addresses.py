@@ -51,8 +51,8 @@ def stored_number(address: str) -> int | None:
 def stored_numbers(text: str) -> set[int]:
     """Return the numbers of the stored addresses in a text that contains some.
 
-    >>> sorted(stored_numbers('{"slack": "https://a.org/********-3", "on":
-    "http://b:1/********-12"}')) [3, 12]
+    >>> sorted(stored_numbers('{"slack": "https://a.org/********-3", "on": "http://b:1/********-12"}'))
+    [3, 12]
     """
     return {int(found) for found in _NUMBER.findall(text)}
 
