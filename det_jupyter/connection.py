@@ -253,7 +253,7 @@ def announced_master() -> MasterInfo | None:
     """Return what `find_master` does, for a master of any protocol version.
 
     Raises:
-        ProtocolMismatch: One runs, and its file cannot be parsed.
+        ProtocolMismatch: A master runs, and its file cannot be parsed.
         MasterUnreachable: It runs on another computer.
     """
     try:

@@ -96,7 +96,7 @@ class TrialInfo:
 
     @property
     def trial(self) -> Self:
-        """This object; in Determined another one, with the trial's attributes."""
+        """This object. In Determined it is another object, with the trial's attributes."""
         return self
 
     @property

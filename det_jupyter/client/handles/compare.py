@@ -215,7 +215,7 @@ def numbers_to_compare(
         own: Numbers with which the given ones are compared.
 
     Raises:
-        UsageError: One is a list; the message has the call with the elements as arguments.
+        UsageError: An argument is a list; the message has the call with the elements as arguments.
     """
     numbers: list[Any] = []
     for each in given:

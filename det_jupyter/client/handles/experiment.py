@@ -164,7 +164,7 @@ class Experiment:
 
     @property
     def verdict(self) -> ShownVerdict:
-        """What limits its trial's training; for a search, that of the best trial with a verdict.
+        """What limits the training; for a search, the verdict on the best trial that has one.
 
         Raises:
             NotFound: It has no trial yet.

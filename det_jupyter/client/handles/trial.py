@@ -288,7 +288,7 @@ class Trial:
 
     @property
     def verdict(self) -> ShownVerdict:
-        """What limits its training: a sentence with shares, evidence and advice, fetched now."""
+        """What limits the training: a sentence with shares, evidence and advice, fetched now."""
         view = self.view
         config = {} if view.verdict else self._client.experiment(view.experiment_id).config
         return shown_verdict(view.verdict, config)

@@ -109,7 +109,7 @@ def programs_of(data: Path) -> list[tuple[str, Process]]:
 
 
 def boards_of(data: Path) -> list[Process]:
-    """Return the TensorBoards in the background of a folder of data, as `programs_of` does."""
+    """Return the background TensorBoards of a folder of data; found as in `programs_of`."""
     return [process for _, process in _running_in(data, _TENSORBOARD)]
 
 

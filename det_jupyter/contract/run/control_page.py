@@ -145,7 +145,10 @@ class ControlPage:
             _WORD.pack_into(self._map, _NEEDED * _WORD.size, needs_bytes)
 
     def wait_for_room(self) -> WaitForRoom | None:
-        """Return what a rank waits for; records before a checkpoint, as they stop the training."""
+        """Return what a rank waits for. If both records and a checkpoint wait, return the records.
+
+        Records that wait stop the training.
+        """
         for writing, index in _WAITS.items():
             if since_ms := self._word(index):
                 needs = self._word(_NEEDED) if writing == "checkpoint" else 0

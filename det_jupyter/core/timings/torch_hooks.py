@@ -69,7 +69,7 @@ class _Replicas:
         self._seen = WeakSet[Any]()  # modules that were looked through
 
     def find(self, module: Any) -> None:
-        """Look through a module that is trained."""
+        """Record the parts of a trained module that exchange gradients, and add hooks to them."""
         loop = self._loop
         loop.replicas = [has for has in loop.replicas if has() is not None]
         if module in self._seen:
