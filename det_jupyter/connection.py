@@ -387,7 +387,7 @@ def require_master(line: str, *, may_revive: bool = False) -> MasterInfo:
 
     Args:
         line: The command that starts one, for the error message.
-        may_revive: Whether to start it if it was killed; one that was shut down stays so.
+        may_revive: Whether to start a master that was killed (not one that was shut down).
 
     Raises:
         MasterUnreachable: No master runs.

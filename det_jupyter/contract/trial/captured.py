@@ -193,7 +193,7 @@ def notebook_globals() -> dict[str, Any]:
 
 
 class NotebookGlobals:
-    """Stands in a stream for the globals that all captured functions share."""
+    """Replaces, in a stream, the globals that all captured functions share."""
 
     def __reduce__(self) -> tuple[Callable[[], dict[str, Any]], tuple[()]]:
         return notebook_globals, ()
