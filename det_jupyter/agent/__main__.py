@@ -61,7 +61,7 @@ def main() -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request otherwise
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs each request
     # Read before the fork server is started, which must not inherit it.
     credentials = sys.stdin.read() if options.credentials else ""
     start_clean(keeps_share=options.credentials)

@@ -54,7 +54,7 @@ class Migrated(NamedTuple):
 
     document: Mapping[str, Any]
     template: Mapping[str, Any]
-    notices: list[str]  # what was translated with another meaning, as `path: sentence.`
+    notices: list[str]  # the keys that now have another meaning, as `path: sentence.`
 
 
 def migrate(document: Mapping[str, Any], template: Mapping[str, Any] | None = None) -> Migrated:

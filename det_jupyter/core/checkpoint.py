@@ -70,7 +70,7 @@ class CheckpointContext(ContextPart):
         self._hparams = hparams
         self._gate = gate
         self._latest = latest
-        self._last_bytes = 0  # of the last checkpoint that this process has stored
+        self._last_bytes = 0  # size of the last checkpoint that this process has stored
         self._wanted = wanted
         self._storage = storage
         self._sink = sink

@@ -21,7 +21,7 @@ _FAILED_DEVICE = re.compile(
     r"|an illegal memory access was encountered|uncorrectable ECC error encountered"
     r"|unknown error|GPU has fallen off the bus|no CUDA-capable device is detected)"
 )
-# Of torch without CUDA, and of CUDA without a GPU.
+# Messages of torch without CUDA, and of CUDA without a GPU.
 _NO_DEVICE = re.compile(
     r"Torch not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver"
 )
@@ -45,7 +45,7 @@ def device_shortage(
         None for other errors, and if the GPU's memory cannot be read.
     """
     torch = sys.modules.get("torch")
-    # torch.OutOfMemoryError is of torch 2.5.
+    # torch.OutOfMemoryError exists since torch 2.5.
     if torch is None or not isinstance(error, torch.cuda.OutOfMemoryError):
         return None
     try:

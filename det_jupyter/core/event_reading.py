@@ -92,7 +92,7 @@ class EventReading:
         epochs: float = 0,
     ) -> None:
         self._sink, self._on_steps, self._metric = sink, on_steps, searcher_metric
-        self._length = (0.0, float(epochs))  # in steps, or else in epochs
+        self._length = (0.0, float(epochs))  # length in steps, and in epochs; 0: unknown
         self._steps = 0
         self._has_read = False
         self._has_written_events = False

@@ -54,7 +54,7 @@ _COLLECTIVES = {
     "send": "send",
 }
 
-_MOST_TEXTS = 1000  # of collectives, which are kept; shapes may differ from batch to batch
+_MOST_TEXTS = 1000  # texts of collectives that are kept; shapes may differ from batch to batch
 
 _current: _Evidence | None = None
 

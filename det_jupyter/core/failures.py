@@ -90,7 +90,8 @@ def failure_of(
         message = (
             f"no room on the disk{f' of {folder}' if folder else ''}: {message}; {_MAKE_ROOM}"
         )
-    elif isinstance(error, PeerFailed) and error.no_room:  # killed before it has reported that
+    # That rank was killed before it reported the full disk.
+    elif isinstance(error, PeerFailed) and error.no_room:
         no_room, message = True, f"{message}; {_MAKE_ROOM}"
     lost_pid = lost_worker_pid(error) if is_lost_worker(error) else None
     by_others = _is_by_others(error)

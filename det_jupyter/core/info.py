@@ -21,7 +21,7 @@ from det_jupyter.core.run import Run
 if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
 
-_ADDRESS = "127.0.0.1"  # of all agents of a gang on one computer
+_ADDRESS = "127.0.0.1"  # the address of all agents of a gang on one computer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

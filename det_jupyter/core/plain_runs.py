@@ -25,7 +25,7 @@ _TRAINERS = {
     "pytorch_lightning.trainer.trainer": ("Trainer", "fit", {"pytorch_lightning"}),
     "keras.src.models.model": ("Model", "fit", {"keras"}),
 }
-_PLACE_IN_FIT = 5  # of `callbacks` among the arguments of Keras' `fit`
+_PLACE_IN_FIT = 5  # position of `callbacks` among the arguments of Keras' `fit`
 
 
 def watch_trainers(sink: RecordSink, entrypoint: str) -> None:

@@ -14,7 +14,8 @@ def find_network(facts: Facts, setting: Setting) -> NetworkUse | None:
     if not setting.interfaces:
         return None
     held = sum(facts.periodic[kind].share for kind in PERIODIC if kind in facts.periodic)
-    elapsed_s = facts.batch_s / max(1 - held, 0.01)  # of a batch, with validations between two
+    # Time of a batch, with its part of checkpoints and validations.
+    elapsed_s = facts.batch_s / max(1 - held, 0.01)
 
     def per_batch(agent: str, name: str) -> float | None:
         rate = facts.host(agent, name)

@@ -18,11 +18,11 @@ from det_jupyter.contract.values.measures import SECTION
 from det_jupyter.diagnosis.run_facts import PERIODIC, Periodic, RankFacts, kind_of
 
 RECENT_S = 60.0  # length of the window
-MIN_BATCHES = 20  # in the window, which is longer if need be
+MIN_BATCHES = 20  # fewest batches in the window, which is longer if necessary
 MIN_INTERVALS = 2
 _MAX_INTERVALS = 240
 _NUM_CYCLES = 6
-_OFTEN = 2  # times in a window, whose share is used then
+_OFTEN = 2  # fewest episodes in a window for which their share of it is used
 _EXCHANGE = "exchange"  # transfer and waiting, where they are not measured apart
 
 

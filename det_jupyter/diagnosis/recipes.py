@@ -31,7 +31,7 @@ class Recipe:
 
     name: str  # by which users choose it
     title: str  # for tables
-    effect: Effect = "diagnostic only"  # on the results of training
+    effect: Effect = "diagnostic only"  # effect on the results of training
     because: str = ""  # why the effect is not "safe"
     after: str = ""  # the diagnostic that must find a cost first
     is_alone: bool = False  # runs on one slot

@@ -43,7 +43,7 @@ class Setting:
 
     allocation_id: str
     places: tuple[RankSite, ...]  # by rank
-    # Of a run on several computers: over which the agents reach each other.
+    # If the run is on several computers: the interfaces over which the agents reach each other.
     interfaces: Mapping[str, str] = field(default_factory=dict)
     aggregation_frequency: int = 1
     gradient_compression: bool = False

@@ -40,8 +40,8 @@ class _Known:
 class Demand:
     """The trials that wait in the cluster's pool."""
 
-    slots: int = 0  # of all of them together
-    largest: int = 0  # of the largest one that has to be on one agent
+    slots: int = 0  # slots of all these trials together
+    largest: int = 0  # slots of the largest trial that has to be on one agent
 
 
 @dataclass(slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class DetTracker(GeneralTracker):
         self._context = reporting_context(context, "DetTracker")
         self._given: Accelerator | None = None
         self._restored_at = 0  # batches before this run
-        self._num_epochs: int | None = None  # that `batches` has begun, in all runs
+        self._num_epochs: int | None = None  # epochs that `batches` has begun, in all runs
         self._generators: dict[str, Any] | None = None  # to restore when a batch has come
         super().__init__()
 

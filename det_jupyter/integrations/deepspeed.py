@@ -35,7 +35,7 @@ require("deepspeed")
 
 from deepspeed import DeepSpeedEngine
 
-_OURS = "det_jupyter"  # in the state of a client, which DeepSpeed mixes with its own
+_OURS = "det_jupyter"  # our key in the client state, which DeepSpeed mixes with its own
 
 
 def save_engine(
@@ -105,7 +105,7 @@ def load_engine(
 def _is_within_window(engine: DeepSpeedEngine) -> bool:
     """Return whether the engine has gradients that no step has used."""
     chosen: bool | None = engine._is_gradient_accumulation_boundary
-    if chosen is not None:  # by set_gradient_accumulation_boundary
+    if chosen is not None:  # set by set_gradient_accumulation_boundary
         return not chosen
     if getattr(engine, "managed_gradient_accumulation", lambda: True)():
         return bool(engine.micro_steps % engine.gradient_accumulation_steps())

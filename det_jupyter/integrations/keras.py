@@ -45,7 +45,7 @@ import keras
 
 _STATE = "state.pkl"
 _VALIDATION = "val_"  # Keras' prefix of the metrics of a validation
-_OWN = {"_model", "params"}  # of every callback: what `fit` gives it
+_OWN = {"_model", "params"}  # attributes that `fit` gives every callback
 
 
 class DetCallback(keras.callbacks.Callback):
@@ -83,10 +83,12 @@ class DetCallback(keras.callbacks.Callback):
         self._followed: Operations | None = None
         self._steps = 0  # batches trained
         self._is_within = False  # a batch has begun and not ended
-        self._epochs: list[tuple[int, dict[str, float]]] = []  # that have ended: index, metrics
+        # Index and metrics of the epochs that have ended.
+        self._epochs: list[tuple[int, dict[str, float]]] = []
         self._saved_at = -1
         self._is_leaving = False
-        self._remembered: Sequence[Mapping[str, Any]] | None = None  # of `keep`, until it begins
+        # States of the callbacks in `keep`, until training begins.
+        self._remembered: Sequence[Mapping[str, Any]] | None = None
 
     def set_model(self, model: keras.Model) -> None:
         """Take the model that is trained (called by Keras)."""

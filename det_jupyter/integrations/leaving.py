@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # transformers is imported in seconds
     from transformers import TrainerState, TrainingArguments
 
 _PATIENCE_S = 10.0  # how long a request to leave waits for the next log
-_EXCHANGE_S = 0.2  # between two exchanges of the ranks
+_EXCHANGE_S = 0.2  # time between two exchanges of the ranks
 
 
 class Leaving:
@@ -32,8 +32,8 @@ class Leaving:
     def __init__(self, context: core.Context, step: int) -> None:
         self._context = context
         self._due = 0  # step of the next exchange
-        self._last, self._at = step, time.monotonic()  # step and time of the last one
-        self.step: int | None = None  # from which on the trial leaves; None: it stays
+        self._last, self._at = step, time.monotonic()  # step and time of the last exchange
+        self.step: int | None = None  # the step at which the trial leaves; None: it stays
 
     def exchange(self, args: TrainingArguments, state: TrainerState) -> bool:
         """Exchange the step if that is due; return whether it was. Collective."""

@@ -44,8 +44,8 @@ __all__ = ["DetCallback", "training_arguments"]
 
 logger = logging.getLogger(__name__)
 
-_PROGRESS_S = 1.0  # between two reports of progress
-_GROUPS = {"eval_": "validation", "test_": "test"}  # by the beginnings of metrics' names
+_PROGRESS_S = 1.0  # time between two reports of progress
+_GROUPS = {"eval_": "validation", "test_": "test"}  # groups by the beginnings of metrics' names
 _SUMMARY = "total_flos"  # is logged when `train` ends, also for a pause
 _BEST = "best_checkpoint"  # in the metadata: uuid of the Trainer's best; "" is this one
 _HAS_CALLBACK = "_has_det_callback"  # an attribute of the TrainerState
@@ -70,7 +70,7 @@ class DetCallback(TrainerCallback):
         self._context = reporting_context(context, "DetCallback")
         self._metadata = dict(metadata or {})
         self._open = ExitStack()
-        self._folder: Path | None = None  # of the checkpoint that training continues from
+        self._folder: Path | None = None  # folder of the checkpoint that training continues from
         self._is_read = False  # whether `resume_from_checkpoint` was read
         self._is_prepared = False
         self._followed: Operations | None = None
@@ -79,7 +79,7 @@ class DetCallback(TrainerCallback):
         self._saves_later = False  # whether the Trainer saves at the end of the epoch
         self._ends_length = False  # whether the trial has trained its length when that is saved
         self._is_leaving = False
-        self._weights: dict[str, Any] = {}  # of a trial that has nothing left to train
+        self._weights: dict[str, Any] = {}  # weights of a trial that has nothing left to train
         self._has_left = False
         self._logged_at: int | None = None  # steps
         self._evaluated_at: int | None = None
@@ -135,7 +135,8 @@ class DetCallback(TrainerCallback):
         self._leaving = Leaving(self._context, state.global_step)
         self._check_length(state)
         if state.global_step and self._operations.is_reached(self._length(state)):
-            self._evaluated = _evaluated_at(state)  # by the previous run, which left here
+            # Evaluated by the previous run, which left here.
+            self._evaluated = _evaluated_at(state)
             if not self._followed.go_on(self._length(state), self._evaluated):
                 self._is_leaving = control.should_training_stop = True
                 self._weights = {name: each.clone() for name, each in model.state_dict().items()}
@@ -156,7 +157,7 @@ class DetCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         """Save and end the run if a pause is due. All ranks call; some calls are collective."""
-        if self._is_leaving:  # since `train` began, and a Trainer takes one step at least
+        if self._is_leaving:  # leaving since `train` began, but a Trainer takes at least one step
             control.should_log = control.should_evaluate = control.should_save = False
             return control
         is_due = self._leaving.exchange(args, state)

@@ -49,7 +49,7 @@ def find_run(environ: Mapping[str, str] = os.environ) -> Run | None:
     run = RunDir(Path(folder))
     try:
         plan = json.loads(run.plan.read_bytes())
-    except FileNotFoundError:  # the run has ended, and this process of it has not
+    except FileNotFoundError:  # the run has ended, but this process has not
         return None
     homes = plan.get("agent_ids") or [""] * len(plan["slots"])
     return Run(run, tuple(homes))

@@ -35,7 +35,8 @@ _ANSWER_S = 0.5
 _REFRESH_S = 30.0  # notebooks are renamed, and kernels are used for other notebooks
 _NAME_VARIABLE = "JPY_SESSION_NAME"  # set by the server in the kernel of a notebook
 
-NotebookOf = Callable[[str, int], str | None]  # given a kernel's id and pid
+# Returns the notebook of a kernel, given its id and pid.
+NotebookOf = Callable[[str, int], str | None]
 
 
 def identify(pid: int, *, memory_bytes: int, notebook_of: NotebookOf) -> DeviceProcess | None:
@@ -114,7 +115,7 @@ class Notebooks:
             runtime_dir = Path(jupyter_runtime_dir())
         self._runtime_dir = runtime_dir
         self._notebooks: dict[str, str] = {}
-        self._looked_up: set[str] = set()  # kernels, since the servers were last read
+        self._looked_up: set[str] = set()  # kernels looked up since the servers were last read
         self._read_at = -math.inf
 
     def notebook_of(self, kernel_id: str, pid: int, now: float) -> str | None:

@@ -21,8 +21,9 @@ _KILLED = re.compile(
     r"[Oo]ut of memory(?: \(oom_kill_allocating_task\))?: Kill(?:ed)? process (?P<pid>\d+) "
     r"\((?P<name>.*?)\)[ ,].*?anon-rss:(?P<anon>\d+)kB(?:.*?shmem-rss:(?P<shared>\d+)kB)?"
 )
-_LIMIT = re.compile(r"memory: usage \d+kB, limit (\d+)kB")  # of a control group, before the above
-_MOST_RECORDS = 20_000  # in one call; the kernel's buffer has fewer
+# Precedes the line above if the limit is a control group's.
+_LIMIT = re.compile(r"memory: usage \d+kB, limit (\d+)kB")
+_MOST_RECORDS = 20_000  # records read in one call; the kernel's buffer has fewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

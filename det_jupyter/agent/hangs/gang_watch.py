@@ -47,7 +47,7 @@ from det_jupyter.contract.run.journal import RanksStalled, to_line
 
 logger = logging.getLogger(__name__)
 
-_OTHERS_AFTER_S = 1.5  # without progress, after which other threads and processes are read too
+_OTHERS_AFTER_S = 1.5  # time without progress after which other threads and processes are read too
 _FIND_S = 5.0  # how often processes of launchers are searched for
 
 

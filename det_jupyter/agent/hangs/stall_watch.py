@@ -40,20 +40,22 @@ from typing import Literal
 
 INTERVAL_S = 1.0  # between two samples
 LOOK_AFTER_S = 3.0
-_LOOKS_APART_S = (2.0, 30.0)  # between looks: at first, and after many, or while a rank moves
+_LOOKS_APART_S = (2.0, 30.0)  # time between looks: at first; and after many, or while a rank moves
 _ALONE_S = 60.0  # the limit if no rank waits for others
 _FIRST = 3.0  # factor of the limit until the first batch is over
 _GAP_S = 5.0  # after a longer interval between samples, the watch begins anew
 _DISK_S = 60.0  # a wait for a disk that takes longer is no movement
-_BEAT_S = 4.0  # without a beat for so long, the interpreter's lock is held
-_LOOKS = 4  # two of so many at the same place are enough: a loop that polls may have several lines
+_BEAT_S = 4.0  # after this time without a beat, the interpreter's lock is held
+# Number of looks that are compared, since a loop that polls may have several lines; two at the
+# same place are enough.
+_LOOKS = 4
 _STARTING = 100  # collectives with which a run without batches is past its start
 
 # What counts as movement, in seconds or bytes per second. Polling every ms takes 4 % of a core
 # [m], and background processes such as those of trackers a few percent.
 _MAIN_CPU = 0.05
 _OTHER_CPU = 0.1
-_STARVED = 0.5  # of computing and of waiting for a core, together
+_STARVED = 0.5  # share of the time: computing and waiting for a core together
 _BYTES = 1000.0
 _POLLS = 20.0  # wakes per second
 

@@ -26,7 +26,7 @@ from det_jupyter.errors import LaunchError
 _SIZE_BYTES = 4 * 2**20
 _NUM_TRIES = 3
 _CUT_S = 6.0  # how long another agent that does not answer is tried
-_PEER_S = 12.0  # for one other agent; it gets the command a moment later
+_PEER_S = 12.0  # time limit for one other agent, which gets the command a moment later
 _FOLDER_S = 5.0  # how long a folder may take to answer; one on a network may never
 
 

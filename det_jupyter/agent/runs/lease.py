@@ -39,7 +39,7 @@ FENCE_S = 25.0
 MARGIN_S = 1.0
 _ANSWER_S = 30.0  # for a watcher that has just been started, on a busy computer
 _EXIT_S = 5.0
-_PAUSE_S = 2.0  # between two starts of the watcher
+_PAUSE_S = 2.0  # pause between two starts of the watcher
 
 
 class Lease:

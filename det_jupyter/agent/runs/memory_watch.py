@@ -31,9 +31,9 @@ from det_jupyter.contract.messages import GangExited, MemoryHolder, MemoryShorta
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _LIMIT = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)
-_LEAST_SHARE = 0.02  # of the limit; processes with less memory are left out
+_LEAST_SHARE = 0.02  # share of the limit; processes with less memory are left out
 _MOST_HOLDERS = 6
-_MOST_OTHERS = 2  # processes that are no ranks
+_MOST_OTHERS = 2  # most processes named that are no ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class MemoryWatch:
         limit = self._group.limit_bytes()
         is_limited = limit is not None and limit < total
         of_group = [kill.limit_bytes for kill in kills if kill.is_of_group]
-        if of_group and not is_limited:  # of another group than the agent's
+        if of_group and not is_limited:  # the kills were in another group than the agent's
             return min(of_group), True
         if any(not kill.is_of_group for kill in kills) or limit is None or not is_limited:
             return total, False

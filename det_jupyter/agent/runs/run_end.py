@@ -166,7 +166,7 @@ def _user_stack(text: str, labels: Mapping[str, str], cwd: str) -> list[_Frame]:
         end = next((i for i, f in enumerate(frames) if f.file == "<frozen runpy>"), None)
         stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(OURS)])
         crashed += [stacks[-1]] if kind == "Current thread" else []
-    # The main thread is the last. Of a thread of a C++ library there is no stack.
+    # The main thread is the last. A thread of a C++ library has no stack.
     theirs = [s for s in stacks if any(is_users_file(frame.file, labels, [cwd]) for frame in s)]
     return [*[[]], *stacks, *theirs, *(s for s in crashed if s in theirs)][-1]
 
@@ -252,8 +252,9 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
 
 def _journal_records(journal: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a journal, parsed from JSON; lines that are no records are skipped."""
-    with suppress(OSError), journal.open("rb") as file:  # no worker of this rank may have one
-        while line := file.readline(MAX_RECORD_BYTES):  # what is longer is no record
+    # The file may be missing: only some workers have a journal.
+    with suppress(OSError), journal.open("rb") as file:
+        while line := file.readline(MAX_RECORD_BYTES):  # a longer line is no record
             with suppress(
                 ValueError, RecursionError
             ):  # the line is incomplete or nests too deeply

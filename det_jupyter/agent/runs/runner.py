@@ -242,7 +242,7 @@ class Runner:
                 active.lose(error.loss)
             gang.not_started(str(error), is_final=isinstance(error, LaunchError))
             logger.error("allocation=%s was not started: %s", run.id, error)
-        except Exception as error:  # a run without an end would hold its slots for ever
+        except Exception as error:  # a run without an end would hold its slots forever
             logger.exception("allocation=%s is broken off", run.id)
             what = error_text(error)
             gang.broken_off(f"the agent could not run the ranks: {what}; see agent.log")

@@ -14,7 +14,7 @@ from det_jupyter.contract.messages import Wire
 LIMIT_BYTES = 1 << 18
 PREPARED_S = 3600.0  # within this time all parts have to be prepared; they may fetch checkpoints
 ACCEPTED, STARTS = b"ok\n", b"go\n"  # the answers
-_NUM_DIGITS = 32  # of the name of a certificate
+_NUM_DIGITS = 32  # hexadecimal digits in the name of a certificate
 _LINGER_S = 5.0  # how long bytes may still be delivered after the ranks have ended
 
 # What is requested of another agent; see part.py and peers.py.

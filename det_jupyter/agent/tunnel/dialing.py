@@ -26,7 +26,7 @@ from det_jupyter.errors import LaunchError
 
 CUT_S = 25.0  # an agent that cannot be reached for this time is cut off
 _BEGUN_S = 60.0  # within this time the other agent has to begin to start its part
-_ATTEMPT_S = 5.0  # for one connection, its handshake and the answer
+_ATTEMPT_S = 5.0  # time limit for one connection, its handshake and the answer
 _PAUSES_S = (0.005, 0.5)  # first and longest pause between two attempts
 
 

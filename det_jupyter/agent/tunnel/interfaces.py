@@ -10,7 +10,7 @@ import psutil
 from det_jupyter.contract.messages import GangLink, GangNetwork
 from det_jupyter.errors import LaunchError
 
-_PORT = 9  # of no importance: nothing is sent
+_PORT = 9  # any port: nothing is sent
 
 
 def find_network(link: GangLink, groups: Sequence[int], *, master: str = "") -> GangNetwork:

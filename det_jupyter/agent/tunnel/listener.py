@@ -36,8 +36,8 @@ from det_jupyter.errors import DetError
 
 logger = logging.getLogger(__name__)
 
-_REQUEST_S = 10.0  # for the handshake, and again for the request
-_MOST_REQUESTS = 64  # connections at a time that have not shown the secret
+_REQUEST_S = 10.0  # time limit for the handshake, and again for the request
+_MOST_REQUESTS = 64  # most connections at a time that have not sent the secret
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -103,8 +103,8 @@ class GangListener:
         self._contexts: dict[str, ssl.SSLContext] = {}  # by name, of the gangs that are carried
         self._certificate = ""
         self._gangs: dict[str, CarriedGang] = {}
-        # Any program can finish the handshake. Too many connections without a request: the oldest
-        # are closed.
+        # Any program can finish the handshake. If too many connections have sent no request, the
+        # oldest are closed.
         self._pending: PendingConnections[asyncio.StreamWriter] = PendingConnections(
             lambda writer: writer.transport.abort(), most=_MOST_REQUESTS, head_s=_REQUEST_S
         )

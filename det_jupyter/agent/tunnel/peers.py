@@ -20,7 +20,7 @@ from det_jupyter.agent.tunnel.dialing import CUT_S, Dialer, Unreached, connect_p
 from det_jupyter.contract.host.tasks import run_all
 from det_jupyter.contract.messages import Cut, PeerMeasured
 
-_PORT_S = 5.0  # for one connection to an open port
+_PORT_S = 5.0  # time limit for one connection to an open port
 _PORT_TRIES = 2
 _WATCH_S = 5.0  # pause between two connections to an agent
 _RETRY_S = 1.0  # pause after one that failed

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.2
 _FIRST_LOOK_S = 0.05
 _AGAIN_S = 0.5
-_SILENT_S = 30.0  # of what runs there is a version every 10 s
+_SILENT_S = 30.0  # a running experiment has a new version every 10 s
 
 
 def states(client: Client, experiment_id: int) -> Generator[ViewState | None, None, None]:

@@ -43,8 +43,8 @@ _EVENTS = "tfevents"
 _SQLITE = b"SQLite format 3\0"
 _STATES: dict[str, State] = {"FINISHED": "COMPLETED", "FAILED": "ERROR", "KILLED": "CANCELED"}
 _VARIABLES = {
-    "MLFLOW_ALLOW_FILE_STORE": "true",  # since MLflow 3 it refuses its folders without
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # else a wrong address takes four minutes
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # without this, MLflow 3 refuses its own folders
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # by default a wrong address takes four minutes
 }
 _CREDENTIALS_FILE = "~/.mlflow/credentials"
 _SYSTEM = "system/"  # MLflow's metrics of the computer
@@ -110,7 +110,7 @@ def find_runs(given: str) -> list[RunSet]:
                                f"{_EVENTS!r}, an SQLite file of MLflow, or a folder"])  # fmt: skip
     elif _is_file_store(path):
         if irregular := _irregular_files(path):
-            # MLflow would wait for ever for the content of a pipe, or read a device without end.
+            # MLflow would wait forever for the content of a pipe, or read a device without end.
             raise ConfigError([f"{each}: it is no regular file; move it away and import again"
                                for each in irregular])  # fmt: skip
         return _of_mlflow(path.as_uri(), str(path))

@@ -29,9 +29,9 @@ from det_jupyter.errors import ConfigError, Conflict, Problem
 ENTRYPOINT = "imported"  # stands for the code, which is not here
 LABEL = "imported"
 _RUN = "run"  # the hyperparameter with the name of a run
-_NO_METRIC = "validation_loss"  # if there is none by which runs could be compared
+_NO_METRIC = "validation_loss"  # the metric if there is none by which runs could be compared
 _MAX_TITLE = 200
-_LINES = 2000  # in one request: some 0.3 MB
+_LINES = 2000  # lines in one request: some 0.3 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

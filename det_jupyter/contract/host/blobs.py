@@ -19,7 +19,8 @@ from det_jupyter.contract.host.disk_space import room_of
 from det_jupyter.contract.host.paths import HOME_VARIABLE
 from det_jupyter.errors import DetError, NotFound
 
-_SYNC_BYTES = 64 << 20  # after so many a blob that is received is synced to the disk
+# A blob that is being received is synced to the disk after each of so many bytes.
+_SYNC_BYTES = 64 << 20
 
 
 class BlobStore:

@@ -82,7 +82,8 @@ def room_of(folder: str | os.PathLike[str]) -> Room | None:
             path = path.parent
         except (OSError, ValueError):  # a drive that does not answer, for example
             return None
-    if found.f_flag & os.ST_RDONLY:  # it has no room, and that is not why writes fail
+    # A read-only disk has no free space, but writes fail for another reason.
+    if found.f_flag & os.ST_RDONLY:
         return None
     return Room(
         total_bytes=found.f_frsize * found.f_blocks,

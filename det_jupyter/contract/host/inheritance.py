@@ -40,7 +40,8 @@ from pathlib import Path
 
 from det_jupyter.contract.host import paths
 
-JOB_CORES_VARIABLE = "SLURM_CPUS_ON_NODE"  # stays: no library takes it for a job's task
+# This variable is kept: no library takes the process for a job's task because of it.
+JOB_CORES_VARIABLE = "SLURM_CPUS_ON_NODE"
 UMASK = 0o022
 _MOST_CORES = 8192  # the kernel ignores those that the computer does not have
 
@@ -88,9 +89,10 @@ _AGAIN = (
     "; `python -m det_jupyter.master stop --everything`, and start it from a shell that is not "
     "limited so"
 )
-_FEW = 4096  # files or processes; training may need this many
+_FEW = 4096  # files or processes: training may need this many
 _SCORE = "/proc/{}/oom_score_adj"
-_MUCH = 300  # of 1000; desktops give programs up to 200
+# Score for the kernel's choice of what to kill, of 1000; desktops give programs up to 200.
+_MUCH = 300
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
@@ -118,7 +120,8 @@ _LIMITS = (
         resource.RLIMIT_STACK, "Max stack size", "bytes of stack", "-s", 8 << 20, is_raised=False
     ),
 )
-# A soft limit at the hard one would write core files, and give each thread all of a stack.
+# These soft limits are not raised to the hard ones: core files would be written, and each thread
+# would get a stack of the largest size.
 _AS_THE_COMPUTER = {
     resource.RLIMIT_STACK: "Max stack size",
     resource.RLIMIT_CORE: "Max core file size",
@@ -167,7 +170,7 @@ def own_umask() -> int:
     for line in _lines("/proc/self/status"):
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)
-    mask = os.umask(UMASK)  # for a moment another thread's files have this one
+    mask = os.umask(UMASK)  # for a moment, files of other threads are created with this umask
     os.umask(mask)
     return mask
 
@@ -215,7 +218,8 @@ def _take_signals() -> None:
     for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # as a shell's background jobs had it
+    # It was ignored, as in a background job of a shell.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

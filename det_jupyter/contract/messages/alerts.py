@@ -38,7 +38,7 @@ class AlertDestination(Wire):
     address: str
     on: list[str] | None  # None: everything
     pools: list[str] | None = None  # None: all
-    experiment_id: int | None = None  # the experiment that it is of; None: of all
+    experiment_id: int | None = None  # the experiment that configures it; None: it is for all
 
 
 class AlertDelivery(Wire):

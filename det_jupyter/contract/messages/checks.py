@@ -16,7 +16,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class PeerMeasured(Wire):
     """The connection from one agent to another, through the tunnel between them."""
 
-    latency_s: Seconds  # from a byte to the answer; the least of some
+    latency_s: Seconds  # from sending a byte to its answer; the shortest of several times
     bytes_per_s: Seconds | None = None  # None: not measured
 
 
@@ -36,7 +36,7 @@ class CheckConnections(Wire):
 class ConnectionsChecked(Wire):
     """The measurements of an agent."""
 
-    latency_s: Seconds  # from the request to the master's answer; the least of some
+    latency_s: Seconds  # from the request to the master's answer; the shortest of several times
     down_bytes_per_s: Seconds  # from the master
     up_bytes_per_s: Seconds
     peers: dict[str, PeerMeasured] = {}  # other agents, those that were reached

@@ -21,9 +21,9 @@ class RoomWait(Wire):
     writing: Literal["records", "checkpoint"] = "records"  # what could not be written
     folder: PrintableText = ""  # on the full disk; "": unknown
     agent_id: str = ""  # the agent, if the disk is on another computer than the master
-    needs_bytes: Count = 0  # about what it has to write; 0: little
+    needs_bytes: Count = 0  # bytes that it has to write, about; 0: few
     since: Timestamp
-    try_at: Timestamp = 0.0  # of a trial without slots: it is not queued before
+    try_at: Timestamp = 0.0  # the earliest time at which a trial without slots is queued
 
     @property
     def sentence(self) -> str:

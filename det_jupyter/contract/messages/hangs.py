@@ -20,14 +20,15 @@ class RankStall(Wire):
     kind: Literal["waits", "still", "stopped", "held"]
     pid: ProcessId = 0
     batch: Count | None = None  # index of the batch that it has begun; None: unknown
-    collective: PrintableText = ""  # that it waits in: `all_reduce [4] float32`; "": unknown
-    number: Count | None = None  # of this collective in torch's default group
+    # In which it waits, such as `all_reduce [4] float32`; "": unknown.
+    collective: PrintableText = ""
+    number: Count | None = None  # number of this collective in torch's default group
     call: PrintableText = ""  # the call that its main thread is in, such as `time.sleep`
-    place: PrintableText = ""  # of that call: `cell 12, line 8`
-    child: PrintableText = ""  # of a rank that waits for its data loader: where a worker is
+    place: PrintableText = ""  # the place of that call: `cell 12, line 8`
+    child: PrintableText = ""  # where a data-loader worker is, if the rank waits for it
     evidence: list[PrintableText] = []  # sentences with what was measured
     begun: dict[Count, PrintableText] = {}  # the last collectives of torch's default group
-    stack: PrintableText = ""  # of its main thread, innermost frame last
+    stack: PrintableText = ""  # the stack of its main thread, innermost frame last
 
 
 class HangReport(Wire):

@@ -16,7 +16,7 @@ from det_jupyter.contract.values.text import (
 )
 
 _LONG_BATCH_S = 3.0  # ranks that have been in a batch for longer are named
-_UNHEEDED_S = 5.0  # a request that was not read for longer may never be
+_UNHEEDED_S = 5.0  # a request that the ranks have not read by then may never be read
 
 
 def leaving_sentence(leaving: Leaving, now: float, zone: tzinfo | None = None) -> str:

@@ -163,7 +163,8 @@ class SeriesQuery(Wire):
     until: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
     # The largest number of points of a series.
     columns: Annotated[int, Field(ge=1, le=MAX_COLUMNS)] = 600
-    # Of all series together: with more, each has fewer; the last ones are left out if need be.
+    # Of all series together. With more series each has fewer points; the last series are left out
+    # if there are too many.
     max_points: Annotated[int, Field(ge=1, le=MAX_POINTS)] = MAX_POINTS
 
 

@@ -48,7 +48,7 @@ class RankProcess(Wire):
     birth: PrintableText = ""  # host/processes.py
     host: PrintableText = ""  # name of its computer
     is_remote: bool = False  # set by the master: on an agent of another computer
-    connection_file: str  # a remote rank's is made by the master, on its computer
+    connection_file: str  # for a remote rank, the master makes it on its own computer
     output_file: str  # on the computer of the rank
 
 
@@ -60,7 +60,8 @@ class GangStarted(Wire):
     at: Timestamp
     ranks: list[RankProcess]
     note: PrintableText = ""
-    # Of a gang on several computers: over which the ranks here reach the others, such as "eth0".
+    # If the gang is on several computers: the interfaces over which the ranks here reach the
+    # others, such as "eth0".
     interface: PrintableText = ""
 
 
@@ -142,7 +143,7 @@ class GangExited(Wire):
     last_words: CrashOutput | None = None  # the end of this rank's output
     memory: MemoryShortage | None = None  # the kernel has killed a process for want of memory
     had_memory: bool = False  # the kernel has killed none: a SIGKILL had another sender
-    # Of the ranks' GPUs; for each, the error that best explains a crash.
+    # By rank: the error of its GPU that best explains a crash.
     faults: dict[Rank, DeviceFault] = {}
     # Killed by the agent, on the master's command or at the deadline of a preemption.
     killed: bool = False

@@ -53,7 +53,7 @@ class Capsule(Wire):
     environment: str | None = None
     umask: Annotated[int, Field(ge=0, le=0o777)] | None = None  # of the process that submits it
     notices: list[str] = []  # for the user: that a CUDA tensor was copied to the CPU, for example
-    plain_trainer: str = ""  # that the function calls without DetCallback, as its source shows
+    plain_trainer: str = ""  # the trainer that the function's source calls without DetCallback
 
 
 class CodeView(Wire):

@@ -43,7 +43,7 @@ class ComputerNetwork(Wire):
 class NetworkUse(Wire):
     """The exchange per batch between the computers of a trial."""
 
-    seconds: float  # of exchanges between ranks, without waiting for a slow rank
+    seconds: float  # time of exchanges between ranks, without waiting for a slow rank
     batch_s: float  # the time of a batch
     computers: list[ComputerNetwork]
 

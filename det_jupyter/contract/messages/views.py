@@ -156,14 +156,15 @@ class StoredTrial(Kept):
     best_metric: float | None = None
     latest_metric: float | None = None
     bracket: int | None = None  # index of the trial's bracket in the search
-    rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
+    # The metric at each rung that it has reached, lowest rung first.
+    rung_metrics: list[float | None] = []
     target: Target = None  # the length to train to, counted from the trial's beginning
     is_resting: bool = False  # has reached its target, and has no slots until it is promoted
     was_stopped: bool = False  # the search ended it before its full length
     failure: FailureView | None = None  # failure of the last run that failed
     notices: list[str] = []  # written by its ranks
     alarms: list[str] = []  # the notices about useless training, such as a loss that is NaN
-    plain_trainer: str = ""  # that a run has called without DetCallback
+    plain_trainer: str = ""  # the trainer that a run has called without DetCallback
     changes: list[TrialChangeView] = []  # made while it trained, oldest first
     profiles: list[ProfileView] = []  # the latest ones, oldest first
     slot_seconds: float = 0.0  # slots times seconds of the runs that have ended

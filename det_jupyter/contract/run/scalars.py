@@ -30,7 +30,7 @@ ARGUMENTS = "args/text_summary"  # where transformers writes its TrainingArgumen
 EPOCHS = {"epoch", "train/epoch"}  # of Lightning and transformers
 _NO_METRICS = re.compile(  # of Lightning and transformers: counters, times, a placeholder
     r"(train/)?(epoch|total_flos|num_input_tokens_seen)|hp_metric"
-    r"|(train|eval|test)[_/](\w+_)?"  # a data set of several has a name
+    r"|(train|eval|test)[_/](\w+_)?"  # one of several data sets has a name
     r"(runtime|(samples|steps|tokens)_per_second|model_preparation_time)"
     r"|(train/)?(before_init|init|train|eval|test)[_/]mem_[cg]pu(_\w+)?"
 )

@@ -158,7 +158,7 @@ def _link_blobs(capsule: Capsule, source: BlobStore, target: BlobStore) -> None:
     target.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     for digest in sorted(blobs_of(capsule)):
         path = target.path(digest)
-        path.unlink(missing_ok=True)  # of an attempt that the disk had no room for
+        path.unlink(missing_ok=True)  # left by an attempt for which the disk had no room
         try:
             os.link(source.path(digest), path)
         except FileNotFoundError:

@@ -58,7 +58,7 @@ def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -
     if module != "__main__":
         return import_class(name, str(path), remedy)
     first, *rest = qualname.split(".")
-    names = getattr(captured, "__globals__", {})  # of a function that trains
+    names = getattr(captured, "__globals__", {})  # if it is a function that trains
     if first not in names:
         raise CheckpointError(
             f"{path}: {capsule.entrypoint} has been captured without the name of its class "

@@ -49,7 +49,8 @@ GPU = {
 }
 PROCESS = {
     "cpu_util": Measure("CPU, 100 is one core", "%"),
-    "cpu_wait": Measure("training thread waits for a core", "%"),  # of the time; of ranks only
+    # Share of the time; of ranks only.
+    "cpu_wait": Measure("training thread waits for a core", "%"),
     "memory_rss": Measure("memory, shared pages whole", "bytes"),
     "memory_pss": Measure("memory, shared pages in shares", "bytes"),
     "gpu_memory": Measure("GPU memory", "bytes"),

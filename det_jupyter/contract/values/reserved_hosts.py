@@ -29,7 +29,8 @@ _METADATA = tuple(
         "fd00:ec2::/32", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42",
     )
 )  # fmt: skip
-_NAMES = frozenset(("instance-data", "metadata"))  # as a cloud's own resolver completes them
+# Short names, which a cloud's own resolver completes.
+_NAMES = frozenset(("instance-data", "metadata"))
 _ENDINGS = (".internal", ".goog")
 # Networks in which the last 32 bits are an IPv4 address: compatible, mapped, translated, NAT64.
 _LAST_BITS = tuple(

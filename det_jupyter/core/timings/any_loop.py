@@ -40,7 +40,8 @@ from det_jupyter.core.timings.loop_calls import (
 from det_jupyter.core.timings.rank_timings import Sink, Timings
 
 KEY = -29  # of the module hook; torch's own keys count from 0
-_MOST_MARKS = 100_000  # without a step, such as of a loop that changes the weights itself
+# Marks without a step, such as those of a loop that changes the weights itself.
+_MOST_MARKS = 100_000
 
 
 class OwnProfiler(Protocol):
@@ -113,7 +114,7 @@ class LoopTimings:
         self._profiler: OwnProfiler | None = None
         self._clock: Clock | None = None
         self._timings: Timings | None = None
-        self._steps = 0  # of this run, before the timings began
+        self._steps = 0  # batches of this run before the timings began
         self._has_own_steps = False  # the loop calls `profiler.step()`
         self._hook = self.before_module
         self.thread = 0
@@ -155,8 +156,10 @@ class LoopTimings:
         self._flushed_at = perf_counter_ns()
         self._is_stepping = self._is_within_backward = False
         self._has_data = False  # since the last step
-        self._iterator: Callable[[], Any] = lambda: None  # weak: of the last next()
-        self._trained: Callable[[], Any] = lambda: None  # weak: the last module with gradients
+        # Weak reference to the iterator of the last next().
+        self._iterator: Callable[[], Any] = lambda: None
+        # Weak reference to the last module with gradients.
+        self._trained: Callable[[], Any] = lambda: None
         self.thread = get_ident()
         if self._profiler is not None:
             self._profiler.lead(self._section_mark)
@@ -175,7 +178,7 @@ class LoopTimings:
         if self.thread > 0 and os.getpid() == self._process:
             self.flush()
             assert self._timings is not None
-            with suppress(Exception):  # of a GPU, if the device has failed
+            with suppress(Exception):  # raised for a GPU that has failed
                 self._timings.write_pending(self._sink)
             self._steps = self._timings.steps - self._first
             self._timings = None

@@ -29,7 +29,9 @@ from det_jupyter.core.timings.intervals import CODES, END
 _REST, _NEXT, _FORWARD = CODES["rest"], CODES["dataloader_next"], CODES["forward"]
 _BACKWARD, _OPTIMIZER = CODES["backward"], CODES["optimizer"]
 _VALIDATION = CODES["validation"]
-_SURE = 3  # batches of an iterator without a backward pass; trainers fetch one or two ahead
+# Batches without a backward pass after which an iterator is of a validation; trainers fetch one or
+# two ahead.
+_SURE = 3
 _NOWHERE = -1
 
 # Codes of calls, beside those of parts. A negative one: the optimizer of this id has stepped.
@@ -101,9 +103,9 @@ class LoopCalls:
         """Forget the first `num` codes, which cannot be replaced any more."""
         self._num_read = num
         self._end_at = _NOWHERE  # index of the code that ends the last batch
-        self._data_at = _NOWHERE  # index of that after the last next()
+        self._data_at = _NOWHERE  # index of the code after the last next()
         self._begun_at = _NOWHERE  # index of the first next() since the last backward pass
-        self._num_next = 0  # of that iterator, since then
+        self._num_next = 0  # calls of next() of that iterator since then
         self._renamed: list[int] = []  # the codes since then, before they became a validation's
 
     def read(self, codes: list[int]) -> None:

@@ -88,11 +88,12 @@ class Timings:
         self._thread = get_ident()
         self.marks = Marks()
         self._now = self._clock.mark
-        self.part = _REST  # the one that is running
+        self.part = _REST  # the part that is running
         self._records: list[int] = []  # records of each batch on all ranks together
         self._batch = steps  # number of the batch of the last exchange
         self._exchange = 0  # index of the next exchange in its batch
-        self._is_own_loop = begins == END  # of the user, so that exchanges are counted through
+        # A loop of the user, in which exchanges are not numbered by batch.
+        self._is_own_loop = begins == END
         self._ends_with_exchange = False  # the backward pass that is running
         self._is_exchanging = False  # a backward pass is at its end
         self._outer = (0, 0)  # numbers of marks and exchanges at the beginning of a timed block

@@ -139,7 +139,8 @@ class AgentHost:
 
     def _watch(self) -> None:
         """End this process when it has had no agent for a while, or when the raylet has ended."""
-        idle_since = time.monotonic()  # it holds GPUs of the cluster
+        # Without an agent, this process must not keep its GPUs of the cluster for long.
+        idle_since = time.monotonic()
         while time.monotonic() - idle_since < LINGER_S and os.getppid() == self._raylet:
             time.sleep(1.0)
             if self._process is not None and self._process.poll() is None:

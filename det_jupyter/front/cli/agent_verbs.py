@@ -26,9 +26,9 @@ from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, UsageError, problems_in
 from det_jupyter.front.verbs.grammar import Call
 
+_ANSWER_S = 5.0
 # Number of this node in its job, from 0: set by srun, and by Kubernetes in the pods of an Indexed
 # Job.
-_ANSWER_S = 5.0
 _NODE_VARIABLES = ("SLURM_NODEID", "JOB_COMPLETION_INDEX")
 
 

@@ -39,7 +39,7 @@ _END_S = 2.0  # for a thread to end
 _SILENT_S = 30.0  # the document of a running experiment changes every 10 s
 _BAR = "{desc}: {percentage:3.0f}% |{bar}| [{elapsed}]{postfix}"
 _BAR_TOTAL = 1000
-_QUIET_S = 1.0  # before reasons are printed: each trial waits for some milliseconds
+_QUIET_S = 1.0  # time before reasons are printed: every trial waits for some milliseconds
 
 
 def print_handle(handle: Any, options: Any) -> int:

@@ -47,9 +47,9 @@ _FOLLOWED: dict[int, tuple[str, dict[str, Any]]] = {
     2: ("cluster", {}),
     3: ("usage", {"period_s": 15.0}),  # the usual scrape interval of Prometheus
 }
-_EVENTS_AT_ONCE = 10  # before other tasks of the server run
+_EVENTS_AT_ONCE = 10  # most events before other tasks of the server run
 _PAUSE_S = 0.2  # between versions
-_AGAIN_S = 1.0  # until the next try, without a reader
+_AGAIN_S = 1.0  # pause before the next try if there is no reader
 _LINGER_S = 900.0  # how long it follows after the last page, if nothing runs or waits
 _CHECK_S = 30.0  # interval of the check whether it is still needed
 

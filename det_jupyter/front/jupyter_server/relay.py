@@ -114,7 +114,7 @@ class Relay(WebSocketMixin, WebSocketHandler, RefusingHandler):
         self._on_connected, self._most_bytes = on_connected, most_bytes
         self._reader: ReaderSocket | None = None
         self._is_greeted = False
-        self._may_read = asyncio.Event()  # not while it connects: frames of the page wait
+        self._may_read = asyncio.Event()  # not set while it connects: frames of the page wait
         self._serving: asyncio.Task[None] | None = None
 
     @property

@@ -40,7 +40,7 @@ from det_jupyter.front.verbs.yaml_input import set_from_yaml
 FRONT = 20  # trials of a pool's queue that are listed by default
 WHOLE = 1000  # the most that the master returns of a queue
 _MOST_AGENTS = 16  # agents with a line above the table of slots
-_MOST_NAMED = 5  # trials, by their numbers
+_MOST_NAMED = 5  # most trials that are named by their numbers
 
 
 def show_slots(call: Call) -> str:

@@ -28,8 +28,8 @@ _HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "label
 _COLUMNS = ("ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended",
             "Resource Pool", "Best Metric", "Labels", "Archived")  # fmt: skip
 _LONGEST_NAME = 60
-_NEWEST = 20  # experiments, unless a line requests more
-_MOST_NAMED = 5  # experiments, by their numbers
+_NEWEST = 20  # experiments that are listed, unless a line requests more
+_MOST_NAMED = 5  # most experiments that are named by their numbers
 
 
 def list_experiments(call: Call) -> str:

@@ -29,7 +29,7 @@ _MOST_S = 10.0
 _STARS = re.compile(r"\*+")
 # A character that is escaped, then stars that are a whole name, then other stars in a row.
 _ROWS = re.compile(r"\\.|(^!?|/)\*{2,}(?=/|\s*$)|\*{2,}")
-_FEW_STARS = 2  # with which `re` takes a tenth of a second at most, on the longest path
+_FEW_STARS = 2  # with so many stars, `re` takes a tenth of a second at most for the longest path
 # They precede the user's patterns, which can revoke them: `!.venv/`.
 _BUILT_IN = (
     f"/{IGNORE_FILE}",
@@ -70,7 +70,7 @@ class IgnoreRules:
         from pathspec import GitIgnoreSpec
 
         self._left_s = _MOST_S
-        self._deadline = 0.0  # of the path that is matched
+        self._deadline = 0.0  # the deadline of the path that is being matched
         lines = [_with_single_stars(line) for line in patterns if line]
         self._spec = GitIgnoreSpec.from_lines(lines)
         for line, pattern in zip(lines, self._spec.patterns, strict=True):

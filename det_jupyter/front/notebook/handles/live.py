@@ -42,12 +42,12 @@ logger = logging.getLogger(__name__)
 
 _PUSH_PERIOD_S = 0.25
 _PAUSE_SHARE = 10  # a pause is at least so many times as long as the work before it
-_REST_S = 5.0  # between versions while no page displays the state
+_REST_S = 5.0  # pause between versions while no page displays the state
 _TICK_S = 1.0
 _FIRST_S = 5.0  # the first display waits so long for the first version
 _LAST_PICTURE_S = 20.0
-_COMPLETE_S = 10.0  # what an ended experiment's state lacks is awaited so long
-_KEEP_PERIOD_S = 60.0  # between pictures; JupyterLab saves every two minutes
+_COMPLETE_S = 10.0  # longest wait for what the state of an ended experiment lacks
+_KEEP_PERIOD_S = 60.0  # time between pictures; JupyterLab saves every two minutes
 _COMES = "Experiment {}: its view comes as soon as the master's reader answers"
 
 _views: dict[int, LiveView] = {}  # by experiment: those that were displayed
@@ -79,7 +79,7 @@ class LiveView:
         self._document: FollowedDocument | None = None  # while the thread follows it
         self._state: ViewState | None = None  # its newest version
         self._changed_at = 0.0  # on the monotonic clock
-        self._error: DetError | None = None  # with which the thread ended
+        self._error: DetError | None = None  # the error with which the thread ended
         self._chosen_id: int | None = None  # the trial of a search that was chosen in the view
         self._displays: list[DisplayHandle] = []
         self._widget: LiveWidget | None = None

@@ -25,7 +25,8 @@ _BAR = (
 )
 _COLUMNS = 100
 _ACTIVE: tuple[Status, ...] = ("queued", "starting", "running")  # of a search
-_OPEN: tuple[Status, ...] = ("running", "resting", "queued")  # of trials that are counted
+# Statuses of the trials that are counted as open.
+_OPEN: tuple[Status, ...] = ("running", "resting", "queued")
 _FIRST_AFTER_S = 1.0  # no reason before: also a trial that starts at once waits for some ms
 
 

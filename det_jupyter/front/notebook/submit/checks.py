@@ -81,7 +81,7 @@ def find_hparam_problems(config: ExperimentConfig, namespace: Mapping[str, Any])
         return []  # a wrapper may take some out
     names: dict[str, Any] = {**function.__globals__}
     own = code.co_varnames + code.co_cellvars + code.co_freevars
-    names |= dict.fromkeys(own)  # which are not the helper, whatever their name
+    names |= dict.fromkeys(own)  # local names are never the helper
     found = find_passed_on(parsed, lambda name: names.get(name) is library.training_arguments)
     if found is None:
         return []
