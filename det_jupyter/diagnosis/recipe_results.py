@@ -111,7 +111,7 @@ def _efficiency(recipe: Recipe, rates: Rates, found: Measured, slots: int) -> Ra
     alone = found.rates.get(ONE_SLOT)
     is_comparable = recipe.name == AS_IS or (recipe.is_remedy and recipe.after == NO_EXCHANGE)
     if alone is None or not is_comparable or "aggregation_frequency" in recipe.optimizations:
-        return None  # such a run saves exchanges and steps that one on a single slot does not
+        return None  # a run with aggregation saves exchanges and steps, a run on one slot does not
     return ratio_of(rates, alone, slots)
 
 

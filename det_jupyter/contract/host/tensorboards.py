@@ -1,6 +1,6 @@
 """Registry of the TensorBoards that run in the background: a folder for each.
 
-`det tensorboard` starts, lists and ends them; `det master stop --everything` ends all of a home.
+`det tensorboard` starts, lists and ends them; `det master stop --everything` ends all of them.
 """
 
 from __future__ import annotations
