@@ -111,7 +111,7 @@ def _efficiency(recipe: Recipe, rates: Rates, found: Measured, slots: int) -> Ra
     alone = found.rates.get(ONE_SLOT)
     is_comparable = recipe.name == AS_IS or (recipe.is_remedy and recipe.after == NO_EXCHANGE)
     if alone is None or not is_comparable or "aggregation_frequency" in recipe.optimizations:
-        return None  # a run with aggregation saves exchanges and steps, a run on one slot does not
+        return None  # aggregation saves exchanges and steps, which one slot does not have
     return ratio_of(rates, alone, slots)
 
 

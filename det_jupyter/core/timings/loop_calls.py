@@ -106,7 +106,7 @@ class LoopCalls:
         self._data_at = _NOWHERE  # index of the code after the last next()
         self._begun_at = _NOWHERE  # index of the first next() since the last backward pass
         self._num_next = 0  # calls of next() of that iterator since then
-        self._renamed: list[int] = []  # the codes since then, before validation codes replaced them
+        self._renamed: list[int] = []  # those codes, before validation codes replaced them
 
     def read(self, codes: list[int]) -> None:
         """Replace the calls since the last `read` by the parts that begin there, in place."""
