@@ -1,4 +1,5 @@
-"""The protocol of a kind of storage. Only the storage itself interprets where checkpoints are.
+"""The protocol that each kind of storage implements. Only the storage itself interprets locations
+and paths.
 
 location       of a storage, as in the configuration: a folder, or scheme://...
 path           of a checkpoint: location/uuid, as text; it is recorded, shown, and opened by
@@ -40,14 +41,16 @@ class StorageDraft(Protocol):
     def become_share(self) -> Path:
         """Make `commit` keep the files apart, for an agent that uploads them.
 
-        They are the files of a checkpoint that ranks on this computer have; ranks on computers
-        that do not see this draft have others. What commits the checkpoint is the master.
+        The draft has the files of ranks on this computer. Ranks on computers that cannot see the
+        draft have written the other files of the checkpoint. The master commits the checkpoint
+        when all of them are uploaded.
 
         Returns:
-            The folder with the files after `commit`.
+            The folder that has the files after `commit`.
 
         Raises:
-            CheckpointError: Nothing uploads them: computers have to share this storage.
+            CheckpointError: Files of this storage are not uploaded: all computers have to share
+                its folder.
         """
 
     def discard(self) -> None:
@@ -70,16 +73,16 @@ class CheckpointStorage(Protocol):
         """Check that checkpoints can be written, before training begins. Leaves no files.
 
         Raises:
-            CheckpointError: They cannot be written; the message has the cause.
+            CheckpointError: Checkpoints cannot be written; the message has the cause.
         """
 
     def begin(self, uuid: str) -> StorageDraft:
-        """Return a draft of a checkpoint; if the process is killed, there is no checkpoint."""
+        """Return a draft of a new checkpoint, which does not exist before the draft's `commit`."""
 
     def draft_path(self, uuid: str) -> Path | None:
         """Return the folder of a draft that a process on any computer has begun.
 
-        None if there is none, or if this computer does not see it.
+        None if there is no such draft, or if this computer cannot see its folder.
         """
 
     def reading(
@@ -99,7 +102,8 @@ class CheckpointStorage(Protocol):
         """
 
     def files(self, uuid: str) -> dict[str, int]:
-        """Return the files of a checkpoint by their paths in it, sorted, with sizes in bytes.
+        """Return the sizes in bytes of a checkpoint's files, by their sorted paths in the
+        checkpoint.
 
         Empty if there is no such checkpoint.
         """
@@ -117,8 +121,8 @@ class CheckpointStorage(Protocol):
             The size of the remaining files in bytes, 0 if the checkpoint is gone.
 
         Raises:
-            CheckpointError: The files at that name are not a checkpoint's, and are left alone; or
-                they cannot be removed completely.
+            CheckpointError: The files of that name are not a checkpoint, and are kept; or not all
+                files can be removed.
         """
 
     def remove_leftovers(self) -> None:

@@ -1,18 +1,18 @@
-"""Checkpoints in a local or shared folder, each complete or not there at all.
+"""Stores checkpoints in a local or shared folder; each is either complete or absent.
 
     <root>/<uuid>/             a complete checkpoint
     <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
-                               (of hard links only their folder: see `_sync_tree`)
+                               (hard links: only their folder, see `_sync_tree`)
     <root>/.share-<uuid>/      files of a checkpoint of several computers, which an agent uploads
 
 A writer locks its scratch folder; the operating system releases the lock when the writer exits or
 is killed. An unlocked scratch folder is therefore a leftover. It is removed by the next writer,
 when the master starts, and when an experiment is deleted. The lock belongs to the open file
-description, which a process forked meanwhile (a data worker, say) inherits. The child closes it at
-once, as it could otherwise outlive the writer and keep the lock.
+description, which a process forked meanwhile (a data worker, for example) inherits. The child
+closes the description at once; otherwise a child that outlives the writer would keep the lock.
 
-To delete a checkpoint, its folder is first renamed to `.part-deleted-<uuid>`: if it cannot be
-removed, it is such a leftover.
+To delete a checkpoint, its folder is first renamed to `.part-deleted-<uuid>`: a folder that cannot
+be removed completely is then a leftover.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class DirectoryDraft:
         _sync_tree(self.path, self._synced)
 
     def commit(self) -> None:
-        """Rename the folder, once its content is on the disk."""
+        """Sync the content to the disk, then rename the folder."""
         _sync_tree(self.path, self._synced)
         self.path.rename(self._final)
         _sync(self._final.parent)
@@ -127,7 +127,7 @@ class DirectoryDraft:
         return self._final
 
     def discard(self) -> None:
-        """Remove the folder, if it is a draft still."""
+        """Remove the folder if it is still a draft."""
         if self._lock.is_open:
             shutil.rmtree(self.path, ignore_errors=True)
             self._lock.close()
@@ -141,7 +141,7 @@ class DirectoryStorage:
     Args:
         root: The folder; created for the first checkpoint.
         is_own: Whether it is det_jupyter's own folder. If that is missing, there are no
-            checkpoints; another folder may be on a drive that is not mounted.
+            checkpoints. If another folder is missing, its drive may not be mounted.
     """
 
     def __init__(self, root: Path, *, is_own: bool = False) -> None:
@@ -154,7 +154,8 @@ class DirectoryStorage:
         return str(self.root)
 
     def check_writable(self) -> None:
-        """Create a temporary file in the folder, or in the parent that it would be created in."""
+        """Create a temporary file in the folder or, if it does not exist, in its nearest parent.
+        """
         folder = self.root
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
@@ -171,7 +172,9 @@ class DirectoryStorage:
         return self._begin(uuid, f"{_SCRATCH}{uuid}")
 
     def begin_upload(self, uuid: str) -> DirectoryDraft:
-        """Return a draft for files of other computers, beside that of a rank here."""
+        """Return a draft for files that other computers upload; a rank here may have another
+        draft.
+        """
         return self._begin(uuid, f"{_SCRATCH}upload-{uuid}")
 
     def _begin(self, uuid: str, scratch: str) -> DirectoryDraft:
@@ -343,8 +346,8 @@ def _sync_tree(folder: Path, synced: dict[Path, _Stamp]) -> None:
     """Sync the files and folders that are new or changed since the calls before.
 
     A file with several hard links is a blob, which was synced when it was stored. Only its folder
-    is synced: the code of a trial may be hundreds of files. So is that of a pipe: to open
-    one is to wait for its writer.
+    is synced, as the code of a trial may be hundreds of files. A named pipe is not opened either,
+    as that would wait for its writer.
 
     Args:
         folder: The folder.

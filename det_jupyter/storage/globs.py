@@ -18,7 +18,7 @@ def check_globs(globs: Iterable[str]) -> None:
     """Check that patterns can only match files within a folder.
 
     Raises:
-        ConfigError: One is empty, absolute, or contains `..`.
+        ConfigError: A pattern is empty, absolute, or contains `..`.
     """
     problems = [
         f"glob: got {glob!r}, expected a pattern of files in the checkpoint's folder, such as "
@@ -52,7 +52,7 @@ def must_match(path: str, files: Collection[str], globs: Sequence[str]) -> None:
         globs: The patterns.
 
     Raises:
-        NotFound: They match none, or the checkpoint does not exist.
+        NotFound: The patterns match no file, or the checkpoint does not exist.
     """
     others = [file for file in files if file != METADATA_FILE]
     where, _, uuid = path.rpartition("/")

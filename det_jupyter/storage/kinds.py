@@ -1,4 +1,4 @@
-"""The kinds of storage. A new one is one file beside this, and one line in `KINDS`."""
+"""The kinds of storage. A new kind is a file beside this one, and a line in `KINDS`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def open_storage(location: str | None, data_dir: Path) -> CheckpointStorage:
     """Return the storage at a location.
 
     Args:
-        location: As of `config.storages.location_of`; None: in det_jupyter's own data folder.
-        data_dir: That folder.
+        location: As `config.storages.location_of` returns it; None: a folder in `data_dir`.
+        data_dir: det_jupyter's own data folder.
 
     Raises:
         CheckpointError: No kind of storage has the location's scheme.
@@ -38,7 +38,7 @@ def open_storage(location: str | None, data_dir: Path) -> CheckpointStorage:
 
 
 def find_checkpoint(path: str) -> tuple[CheckpointStorage, str]:
-    """Return the storage and the uuid of a checkpoint's path, which `path_of` has returned."""
+    """Return the storage and the uuid for a checkpoint's path, as `path_of` returns it."""
     location, _, uuid = path.rpartition("/")
     return open_storage(location or "/", Path()), uuid
 

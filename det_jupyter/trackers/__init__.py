@@ -1,5 +1,6 @@
-"""The program that sends experiments to trackers: a process beside the master, one for each place.
+"""The program that sends experiments to trackers: one process for each tracker.
 
-Only here are the libraries of trackers imported. It reads the master's feed from a stored position
-on, sends what is new, and then has the position advanced; see master/service/storing/tracked.py.
+The libraries of trackers are imported only here. The program reads the master's feed from a stored
+position on, sends what is new, and then stores the new position in the master; see
+master/service/storing/tracked.py.
 """

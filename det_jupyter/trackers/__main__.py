@@ -1,6 +1,6 @@
 """`python -m det_jupyter.trackers`: sends experiments to one tracker, started by the master.
 
-stdin     one line of JSON: a TrackerOrder; its end ends the program
+    stdin one line of JSON: a TrackerOrder; the program exits when stdin is closed
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IDLE_S = 30.0
 
 
 def main() -> int:
-    """Send until there has been nothing to send for a while, or standard input ends."""
+    """Send until there has been nothing to send for a while, or standard input is closed."""
     order = TrackerOrder.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     _keep_log()
@@ -49,9 +49,9 @@ def main() -> int:
     source = Source(Client(Session(info, is_users=False)), info.host)
     try:
         send_all(_sender_of(order, source), source, order.group)
-    except (MasterUnreachable, NotFound):  # it ends, or has started another in our place
+    except (MasterUnreachable, NotFound):  # the master has ended, or has replaced this sender
         return 0
-    except Exception as error:  # its text may have a secret
+    except Exception as error:  # its text may contain a secret
         places = "".join(traceback.format_tb(error.__traceback__))
         logger.error("%s\n%s", type(error).__name__, places)
         return 1
@@ -59,9 +59,10 @@ def main() -> int:
 
 
 def take_credentials(order: TrackerOrder) -> None:
-    """Have libraries find these credentials; no others if the user has not named the address.
+    """Set the order's credentials as those that libraries find.
 
-    Others are in variables of the master, and in files of the home folder: MLflow's, and .netrc.
+    If the user has not named the tracker's address, the libraries find no others: the master's
+    variables with credentials, and the home folder with MLflow's files and .netrc, are hidden.
     """
     replaced = MLFLOW_CREDENTIALS if order.credentials else ()
     for name in replaced if order.is_users else OF_USER:
@@ -72,7 +73,7 @@ def take_credentials(order: TrackerOrder) -> None:
 
 
 def refuse_reserved() -> None:
-    """Have connections to clouds' metadata fail, also after a redirect."""
+    """Make connections to the metadata services of clouds fail, also after a redirect."""
     resolve = socket.getaddrinfo
 
     def checked(*given: Any, **options: Any) -> list[Any]:
@@ -85,7 +86,10 @@ def refuse_reserved() -> None:
 
 
 def _keep_log() -> None:
-    """Write our own lines to standard error, and nothing of libraries: they print addresses."""
+    """Write the log of this program to standard error, and drop all output of libraries.
+
+    Libraries print addresses, which may contain secrets.
+    """
     handler = logging.StreamHandler(os.fdopen(os.dup(sys.stderr.fileno()), "w"))
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s: %(message)s"))
     logger.addHandler(handler)
@@ -125,7 +129,7 @@ def _sender_of(order: TrackerOrder, source: Source) -> Sender:
 
 
 def send_all(sender: Sender, source: Source, group: str) -> None:
-    """Send what the master has to be sent, until it has had nothing for a while."""
+    """Send all work of a group, until the master has had none for a while."""
     idle_since = time.monotonic()
     while time.monotonic() < idle_since + _IDLE_S:
         works = source.work(group)
@@ -141,7 +145,7 @@ def send_all(sender: Sender, source: Source, group: str) -> None:
                 raise
             except NotFound as error:  # if the experiment was deleted, so was its row
                 source.report(work, str(error))
-            except Exception as error:  # of the library: one experiment must not stop the others
+            except Exception as error:  # of the library: one experiment must not block the others
                 places = "".join(traceback.format_tb(error.__traceback__))
                 logger.error("%s\n%s", type(error).__name__, places)
                 source.report(work, f"it could not be sent ({type(error).__name__})")

@@ -1,4 +1,4 @@
-"""What a tracker gets of a trial: parameters, tags, state and end, and points of metrics. Pure."""
+"""The data of a trial that a tracker gets: parameters, tags, state, end, and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class RunFacts:
     """A trial without its metrics.
 
     Args:
-        name: How the run is called.
+        name: The name of its run.
         params: Hyperparameters by dotted path: those that the trial began with. One that was
-            changed when the trial was continued is added as `lr after batch 100`.
+            changed when the trial continued is added under the name `lr after batch 100`.
         facts: Ids, state, verdict, places of checkpoints, and so on, by name; none is empty.
-        labels: The user's.
-        description: The user's.
+        labels: The labels that the user gave.
+        description: The text that the user gave.
         notebook: The file that it was submitted from, or the entrypoint.
-        status: Of the trial.
+        status: The state of the trial.
         began_at: UTC seconds.
         ended_at: UTC seconds; None: it has not ended.
     """
@@ -79,11 +79,11 @@ def facts_of(
     *,
     computer: str,
 ) -> RunFacts:
-    """Return what a tracker gets of a trial, apart from its metrics.
+    """Return the data of a trial that a tracker gets, except its metrics.
 
     Args:
         checkpoints: The checkpoints of the experiment.
-        computer: The master's, where the experiment can be looked at.
+        computer: The name of the master's computer, where the experiment can be viewed.
     """
     own = [c for c in checkpoints if c.trial_id == trial.id and c.state != "DELETED"]
     facts = {
@@ -117,7 +117,8 @@ def facts_of(
 
 
 def _params(trial: TrialView) -> dict[str, Any]:
-    """Return the hyperparameters: trackers keep the first value of each name."""
+    """Return the hyperparameters. A changed one is added, as trackers keep a name's first value.
+    """
     params, later = dict(flattened(trial.hparams)), dict[str, Any]()
     for change in reversed(trial.changes):
         for path, former in change.former_hparams.items():
@@ -159,7 +160,7 @@ def points_in(item: FeedItem) -> Iterator[Point]:
 
 
 def _to_number(value: Any) -> float | None:
-    """Return a metric's value; JSON has NaN and infinite values as text. None: it is no number."""
+    """Return a metric's value; NaN and infinite values are text in JSON. None: it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -172,9 +173,9 @@ Last = tuple[int, float | None]  # step and value of a metric's last point; None
 def take_new(points: Iterable[Point], last: dict[str, Last]) -> list[Point]:
     """Return the points after the last one of their metric, and update `last`.
 
-    A trial that restarts from a checkpoint reports some steps again: with the same values, as it
-    goes on bit for bit. Trackers cannot delete points, so they keep the first. Another value at
-    the last step was reported later, and becomes the metric's last point.
+    A trial that restarts from a checkpoint reports some steps again, with the same values, as its
+    training is exactly repeated. Trackers cannot delete points, so only the first are sent. A
+    different value at the last step is a later report, and is sent as the metric's last point.
     """
     new = []
     for point in points:
@@ -187,9 +188,9 @@ def take_new(points: Iterable[Point], last: dict[str, Last]) -> list[Point]:
 
 
 def rows_of(curves: Iterable[Curve]) -> list[tuple[int, dict[str, float]]]:
-    """Return a row for each step, in their order: values by `group/name`, NaN if not finite.
+    """Return a row for each step, ascending: values by `group/name`, NaN if not finite.
 
-    `_timestamp` is when the last of them was reported, in UTC seconds.
+    `_timestamp` is the time at which the last of the row's values was reported, UTC seconds.
     """
     rows: dict[int, dict[str, float]] = {}
     for curve in curves:
@@ -202,10 +203,11 @@ def rows_of(curves: Iterable[Curve]) -> list[tuple[int, dict[str, float]]]:
 
 
 def remark_on(runs: Mapping[int, Mapping[str, Any]]) -> str:
-    """Return what became of runs that were sent to before; "": they are there.
+    """Return a sentence on runs that were deleted or lost at the tracker; "" if there are none.
 
     Args:
-        runs: By trial: `is_deleted`, if the user has deleted it, and the run that it `replaces`.
+        runs: By trial, the data of its run: `is_deleted` if the user has deleted it; `replaces`,
+            the lost run in whose place it was made.
 
     >>> remark_on({4: {"replaces": "0a"}, 3: {"replaces": "0b"}, 5: {"replaces": ""}})
     'runs that were not there any more were made again (trials 3, 4)'

@@ -1,4 +1,4 @@
-"""What an error of MLflow's library means for what was to be sent: Unreachable or Refused."""
+"""Converts errors of MLflow's library to Unreachable or Refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import requests
 from det_jupyter.contract.values.addresses import without_secrets
 from det_jupyter.trackers.service import Refused, Unreachable
 
-_NO_ENDPOINT = "ENDPOINT_NOT_FOUND"  # also where a web server answers with a page
+_NO_ENDPOINT = "ENDPOINT_NOT_FOUND"  # also when a web server answers with a page
 _OUR_MISTAKE = "INVALID_PARAMETER_VALUE"  # found by the library, without a request
 _A_PAGE = "it answers with a page, or nothing that MLflow would answer"
 _WITHHELD = (
@@ -28,13 +28,13 @@ class Problems:
     """Turns errors of MLflow's library into ours, without secrets.
 
     Args:
-        shown_as: The address, without what may be secret.
-        is_server: Whether it is that of a server.
+        shown_as: MLflow's address, without secrets.
+        is_server: Whether it is the address of a server.
         secrets: Texts that no message may contain.
-        is_users: Whether it gets the user's credentials.
-        has_credentials: Whether there are some.
-        fails_at_all: Whether MLflow fails also at what has nothing to do with an experiment of
-            ours; asked when it has failed.
+        is_users: Whether MLflow gets the user's credentials.
+        has_credentials: Whether there are credentials.
+        fails_at_all: Returns whether MLflow also fails at a request that is not about our
+            experiments; called after an error.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Problems:
         self._fails_at_all = fails_at_all
 
     def of(self, error: Exception) -> Unreachable | Refused:
-        """Return what an error is raised as."""
+        """Return the exception to raise for an error."""
         cause = find_request_error(error)
         if isinstance(cause, requests.Timeout):
             return Unreachable(f"{self._shown_as} does not answer")
@@ -85,7 +85,7 @@ class Problems:
 
 
 def find_request_error(error: BaseException) -> requests.RequestException | None:
-    """Return the failed request that an error was raised for, if it was."""
+    """Return the failed request that has caused an error, None if none has."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, requests.RequestException):
         seen = seen.__cause__ or seen.__context__

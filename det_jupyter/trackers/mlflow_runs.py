@@ -1,7 +1,7 @@
-"""The runs that MLflow has of our trials: read back, found again by a tag, and made.
+"""The runs that MLflow has of our trials: read back, found again by a tag, and created.
 
-They are looked at anew when the process meets one for the first time, since the server may have
-lost it, or a user may have deleted it there, which puts it into MLflow's trash.
+A process reads each run back before it first uses it: the server may have lost the run, or a user
+may have deleted it, which moves it to MLflow's trash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # the master tries again
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # it would report to MLflow's makers
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # it would send usage data to MLflow's makers
 
 import mlflow.exceptions
 from mlflow import MlflowClient
@@ -27,19 +27,19 @@ _ABSENT = "RESOURCE_DOES_NOT_EXIST"
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run of MLflow, as this process has read it or made it."""
+    """A run of MLflow, as this process has read or created it."""
 
     id: str
-    artifacts: str = ""  # the URI below which its artifacts are
+    artifacts: str = ""  # URI of the folder with its artifacts
     is_deleted: bool = False  # it is in MLflow's trash
-    replaces: str = ""  # the run of the trial that was there before
-    last: dict[str, Last] = field(default_factory=dict)  # of each metric that it has
-    params: set[str] = field(default_factory=set)  # that it has
-    tags: dict[str, str] = field(default_factory=dict)  # that it has
-    status: str = ""  # that this process has set
+    replaces: str = ""  # the trial's earlier run, which is lost
+    last: dict[str, Last] = field(default_factory=dict)  # the last point of each of its metrics
+    params: set[str] = field(default_factory=set)  # names of its parameters
+    tags: dict[str, str] = field(default_factory=dict)  # its tags
+    status: str = ""  # the state that this process has set
 
     def stored(self) -> dict[str, Any]:
-        """Return what the master stores of it."""
+        """Return the data that the master stores of this run."""
         return {
             "run_id": self.id,
             "last": self.last,
@@ -52,7 +52,7 @@ class Runs:
     """The runs in one experiment of one MLflow.
 
     Args:
-        client: MLflow's.
+        client: The client of MLflow.
         experiment: Name of the experiment there.
         shown_as: The address of MLflow, without secrets.
     """
@@ -63,9 +63,10 @@ class Runs:
         self._shown_as = shown_as
 
     def read(self, run_id: str) -> Run | None:
-        """Return a run with what it has; None: it is not there.
+        """Return a run with its parameters, tags and last points; None: it does not exist.
 
-        A process that sent to it may have ended before it could report that.
+        They are read from MLflow: an earlier process may have sent data and ended before it could
+        report that to the master.
         """
         try:
             found = self._client.get_run(run_id)
@@ -84,10 +85,11 @@ class Runs:
         )
 
     def find_or_make(self, key: str, facts: RunFacts) -> Run:
-        """Return the run with the tag of a trial, also a deleted one; it is made if there is none.
+        """Return the run with a trial's tag, even if it is in the trash; create it if there is
+        none.
 
         Raises:
-            Refused: The experiment there is deleted.
+            Refused: The experiment is deleted in MLflow.
         """
         experiment_id = self._experiment()
         found = self._client.search_runs(
@@ -109,16 +111,16 @@ class Runs:
         return Run(id=made.info.run_id, artifacts=made.info.artifact_uri)
 
     def _experiment(self) -> str:
-        """Return the number of the experiment there, which is made if it is absent.
+        """Return the id of the experiment in MLflow; create it if it does not exist.
 
-        It is not kept: a server that begins with an empty database gives other numbers.
+        The id is not cached: a server that begins with an empty database assigns other ids.
         """
         found = self._client.get_experiment_by_name(self._name)
         if found is None:
             try:
                 made: str = self._client.create_experiment(self._name)
                 return made
-            except mlflow.exceptions.MlflowException:  # made by another meanwhile
+            except mlflow.exceptions.MlflowException:  # created by another process meanwhile
                 found = self._client.get_experiment_by_name(self._name)
                 if found is None:
                     raise

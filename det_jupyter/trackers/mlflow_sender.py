@@ -1,13 +1,12 @@
 """Sends experiments to MLflow: a run for each trial.
 
-MLflow's databases drop a row of a metric that they have, its other stores append it once more. So
-nothing relies on that: when the process meets a run for the first time, it reads the last step of
-each metric back, and sends only later ones. A run is looked for by its tag before one is made.
+MLflow's databases ignore a point of a metric that they already have; its other stores append the
+point again. So a process reads the last step of each metric back before it first uses a run, and
+sends only later ones. It looks for a run by its tag before it creates one.
 
-    the run of a trial       what is sent
-    is there                 what is new
-    is in MLflow's trash     nothing; what it has missed, if it is restored
-    is not there any more    all from the beginning, to a new run
+    the run of a trial what is sent exists what is new is in MLflow's trash nothing; when it is
+    restored, all that is new since does not exist any more all points from the beginning, to a new
+    run
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from det_jupyter.trackers.service import Source
 
 logger = logging.getLogger(__name__)
 
-_CODE = "det_jupyter.code"  # the tag that says where the code is; set last
+_CODE = "det_jupyter.code"  # the tag with the place of the code; set last
 _CLEARED = ("mlflow.note.content", "det_jupyter.labels", "det_jupyter.failure")
 _METRICS_AT_ONCE, _OTHERS_AT_ONCE = 1000, 100  # MLflow's limits
 _LONGEST_VALUE = 5000
@@ -59,21 +58,21 @@ _STATUS: Mapping[RunStatus, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A trial of which something is to be sent."""
+    """A trial that has something new to send."""
 
     work: TrackerWork
     id: int
     facts: RunFacts
-    seq: int  # number of the first of the items that are sent now
+    seq: int  # number of the first feed item that is sent now
 
     @property
     def key(self) -> tuple[int, int]:
-        """By which this process keeps its run."""
+        """The key of its run in this process."""
         return self.work.id, self.id
 
     @property
     def tag(self) -> str:
-        """By which its run is found again."""
+        """The tag by which its run is found again."""
         return f"{self.work.key}.{self.id}"
 
 
@@ -81,12 +80,13 @@ class MlflowSender:
     """Sends to one experiment of one MLflow.
 
     Args:
-        tracking_uri: Its address, with what is secret in it.
-        shown_as: Its address, without.
-        experiment: Name of the experiment there.
-        source: The master.
+        tracking_uri: MLflow's address, with secrets.
+        shown_as: MLflow's address, without secrets.
+        experiment: Name of the experiment in MLflow.
+        source: Reads from the master.
         secrets: Credentials of the environment, which no message may contain.
-        is_users: Whether the user has named the address, so that it gets the user's credentials.
+        is_users: Whether the user has named the address, so that MLflow gets the user's
+            credentials.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class MlflowSender:
         self._runs: dict[tuple[int, int], Run] = {}
 
     def send(self, work: TrackerWork) -> None:
-        """Send what is new of an experiment, and have its position advanced."""
+        """Send what is new of an experiment, and store its new position in the master."""
         try:
             self._send(work)
         except (mlflow.exceptions.MlflowException, requests.RequestException) as error:
             raise self._problems.of(error) from None
 
     def _send(self, work: TrackerWork) -> None:
-        if not work.seq:  # all of it, perhaps again, as a user wishes: see what is there
+        if not work.seq:  # all of it, perhaps again at the user's request: read the runs
             self._runs = {key: run for key, run in self._runs.items() if key[0] != work.id}
         seq = work.seq
         for items in self._source.pages(work.experiment_id, seq):
@@ -135,7 +135,8 @@ class MlflowSender:
     def _send_page(
         self, work: TrackerWork, items: Sequence[FeedItem]
     ) -> dict[int, dict[str, Any]]:
-        """Send what some items are about; return what is to be stored of its trials."""
+        """Send the trials that feed items are about; return the data of their runs to be stored.
+        """
         by_trial: dict[int, list[Point]] = {}
         for item in items:
             if item.trial_id is not None:
@@ -164,7 +165,7 @@ class MlflowSender:
         except mlflow.exceptions.MlflowException as error:
             if find_request_error(error) or self._is_active(known.id):
                 raise
-        return self._send_run(trial, self._run_of(trial), points)  # lost since then, or deleted
+        return self._send_run(trial, self._run_of(trial), points)  # lost or deleted since then
 
     def _send_run(self, trial: _Trial, run: Run, points: Sequence[Point]) -> Run:
         if not run.is_deleted:
@@ -179,9 +180,9 @@ class MlflowSender:
     # runs
 
     def _run_of(self, trial: _Trial) -> Run:
-        """Return the run of a trial as it is there; it is made if there is none.
+        """Return the run of a trial as MLflow has it; create it if there is none.
 
-        A run that has missed something, as it is new or was deleted, gets that first.
+        A run that lacks earlier points, as it is new or was in the trash, gets these first.
         """
         before = self._runs.get(trial.key)
         stored = before.stored() if before is not None else trial.work.runs.get(trial.id, {})
@@ -201,7 +202,7 @@ class MlflowSender:
             former = {key: (step, None) for key, step in stored.get("steps", {}).items()}
             of_process = {key: tuple(point) for key, point in stored.get("last", {}).items()}
             run.last = {**former, **of_process, **run.last}
-        if _CODE not in run.tags:  # also if the process that made the run was killed
+        if _CODE not in run.tags:  # also when the process that created the run was killed
             self._send_code(run, trial.work.experiment_id)
         self._runs[trial.key] = run
         return run
@@ -255,22 +256,23 @@ class MlflowSender:
             run.status = status
 
     def _send_code(self, run: Run, experiment_id: int) -> None:
-        """Store the code with a new run; where that is not possible, say where it is.
+        """Store the code with a new run, and set a tag with the place of the code.
 
-        A server that only a configuration names chooses no folder of this computer.
+        The code is not written to a folder of this computer that a server chooses, unless the user
+        has named that server: a configuration alone may name any server.
         """
         files = self._source.code(experiment_id)
         where = "with the experiment, on the computer that it was submitted on"
         if self._is_users or not is_misplaced(run.artifacts, self._tracking_uri):
             try:
                 where = self._store_code(run, files)
-            except Exception as error:  # of whatever library its store of artifacts needs
+            except Exception as error:  # of any library that the artifact store needs
                 logger.warning("code of experiment=%d: %s", experiment_id, type(error).__name__)
         self._client.set_tag(run.id, _CODE, where)
         run.tags[_CODE] = where
 
     def _store_code(self, run: Run, files: Mapping[str, str]) -> str:
-        """Store the code among the artifacts of a run; return where it is, in words."""
+        """Store the code among the artifacts of a run; return its place in words."""
         kept = [each for each in files.items() if len(each[1]) <= _LONGEST_FILE][:_MOST_FILES]
         for name, text in kept:
             self._client.log_text(run.id, text, f"code/{code_file(name)}")

@@ -1,4 +1,4 @@
-"""What the senders of all trackers share: reading from the master, and errors."""
+"""The parts that the senders of all trackers share: reading from the master, and errors."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from det_jupyter.trackers.contents import RunFacts, facts_of
 
 
 class Unreachable(Exception):
-    """The tracker cannot be reached, or refuses everything; the text says why."""
+    """The tracker cannot be reached, or refuses everything; the text has the reason."""
 
 
 class Refused(Exception):
-    """The tracker refuses what it got of one experiment, or fails at it; the text says why."""
+    """The tracker refuses the data of one experiment, or fails at it; the text has the reason."""
 
 
 class Sender(Protocol):
-    """Sends experiments to one tracker. What it sends twice must arrive once.
+    """Sends experiments to one tracker. Data that is sent twice must be stored once.
 
-    It raises Unreachable or Refused; other exceptions are faults.
+    Its method raises Unreachable or Refused; other exceptions are bugs.
     """
 
     def send(self, work: TrackerWork) -> None:
-        """Send what is new of an experiment, and have its position advanced."""
+        """Send what is new of an experiment, and store its new position in the master."""
 
 
 class Source:
     """Reads from the master, and reports to it.
 
     Args:
-        client: The master's.
-        computer: The master's.
+        client: The client of the master.
+        computer: The name of the master's computer.
     """
 
     def __init__(self, client: Client, computer: str) -> None:
@@ -53,7 +53,7 @@ class Source:
         self._checkpoints: dict[int, list[CheckpointView]] = {}
 
     def pages(self, experiment_id: int, after: int) -> Iterator[list[FeedItem]]:
-        """Yield the feed items of an experiment after a number, some at a time."""
+        """Yield the feed items of an experiment after the item `after`, a page at a time."""
         while items := self._client.items(experiment_id, after=after):
             self._drop_outdated(experiment_id, items)
             yield items
@@ -67,13 +67,13 @@ class Source:
                 self._checkpoints.pop(experiment_id, None)
 
     def experiment(self, experiment_id: int) -> ExperimentView:
-        """Return an experiment; its trials may be older than those of `facts`."""
+        """Return an experiment; its trials may be older than those that `facts` returns."""
         if experiment_id not in self._experiments:
             self._experiments[experiment_id] = self._client.experiment(experiment_id)
         return self._experiments[experiment_id]
 
     def facts(self, experiment_id: int, trial_id: int) -> RunFacts:
-        """Return what a tracker gets of a trial now, apart from its metrics."""
+        """Return the present data of a trial that a tracker gets, except its metrics."""
         if experiment_id not in self._checkpoints:
             self._checkpoints[experiment_id] = self._client.checkpoints(experiment_id)
         return facts_of(
@@ -95,10 +95,10 @@ class Source:
             return {}
 
     def advance(self, work: TrackerWork, after: int, progress: TrackerProgress) -> None:
-        """Store that the tracker has more of an experiment, and what runs need later.
+        """Store in the master how far the tracker has an experiment, and the data of its runs.
 
         Args:
-            after: Number of the last item of the feed that it had before.
+            after: Number of the last feed item that the tracker had before.
         """
         self._client.advance_tracker(work.id, progress.model_copy(update={"after": after}))
 
@@ -109,5 +109,5 @@ class Source:
         self._client.advance_tracker(work.id, progress)
 
     def work(self, group: str) -> list[TrackerWork]:
-        """Return what is to be sent next: some experiments."""
+        """Return some experiments of a group that have something new to send."""
         return self._client.tracker_work(group)

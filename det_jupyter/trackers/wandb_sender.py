@@ -2,10 +2,10 @@
 
     FOLDER/offline-run-20261128_141503-KEY-12/run-KEY-12.wandb
 
-`wandb sync FOLDER/offline-run-*` sends them. W&B appends nothing to a run that is offline, so a
-folder is written whole, from all that the master has, beside the former one and then in its place:
-it is complete at any moment, and nothing is in it twice. While a trial trains that happens once a
-minute, or more seldom if it takes long; and at its end.
+`wandb sync FOLDER/offline-run-*` sends them. W&B cannot append to an offline run, so a folder is
+written anew from all data of the trial, and then replaces the former folder: it is complete at any
+moment, and has no duplicates. This happens once a minute while a trial trains (less often if it
+takes long), and at its end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ["WANDB_ERROR_REPORTING"] = "false"  # it would report to W&B
+os.environ["WANDB_ERROR_REPORTING"] = "false"  # it would send errors to W&B
 os.environ["WANDB_SILENT"] = "true"
 
 import wandb
@@ -43,8 +43,8 @@ class WandbSender:
     Args:
         folder: The folder; made if it is absent.
         project: Name of the project.
-        entity: Name of the user or team; None: that of the key that `wandb sync` uses.
-        source: The master.
+        entity: Name of the user or team; None: the owner of the API key that `wandb sync` uses.
+        source: Reads from the master.
     """
 
     def __init__(self, *, folder: Path, project: str, entity: str | None, source: Source) -> None:
@@ -53,18 +53,19 @@ class WandbSender:
         self._entity = entity
         self._source = source
         self._not_before: dict[int, float] = {}  # by work, on the monotonic clock
-        # By work and its position: the last item that was read, and trials to be written.
+        # By experiment and its position: the last feed item that was read, and trials to be
+        # written.
         self._read: dict[tuple[int, int], tuple[int, set[int]]] = {}
 
     def send(self, work: TrackerWork) -> None:
-        """Write the trials of which there is something new, and have the position advanced."""
+        """Write the trials with something new, and store the new position in the master."""
         since = (work.id, work.seq)
         seq, touched = self._read.pop(since, (work.seq, set[int]()))
         for items in self._source.pages(work.experiment_id, seq):
             seq = items[-1].seq
             touched |= {item.trial_id for item in items if item.trial_id is not None}
             if any(item.kind == "config" for item in items):
-                # Labels and the description may have changed, of trials that are over too.
+                # Labels and the description may have changed, also of trials that have ended.
                 touched |= {each.id for each in self._source.experiment(work.experiment_id).trials}
         facts = dict(self._facts(work.experiment_id, sorted(touched)))
         is_running = any(each.status == "running" for each in facts.values())
@@ -110,7 +111,7 @@ class WandbSender:
         curves: Sequence[Curve],
         code: dict[str, str],
     ) -> None:
-        """Write the folder of a trial beside the former one, and then in its place."""
+        """Write the folder of a trial under another name, then replace the former folder by it."""
         scratch = self._folder / f".writing-{run_id}"
         shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
         scratch.mkdir(parents=True)
@@ -133,7 +134,7 @@ class WandbSender:
         run.finish(exit_code=_EXIT_CODES.get(facts.status, 0))
         (made,) = scratch.glob("wandb/offline-run-*")
         for path in made.rglob("*"):
-            if path.is_symlink():  # to a log of W&B's own process, in the user's home
+            if path.is_symlink():  # to a log of W&B's own process, in the user's home folder
                 path.unlink()
         began = time.strftime("%Y%m%d_%H%M%S", time.localtime(facts.began_at))
         target = self._folder / f"offline-run-{began}-{run_id}"
@@ -147,7 +148,7 @@ class WandbSender:
 def _log(run: Any, began_at: float, curves: Sequence[Curve]) -> None:
     """Write the rows of a run, with the time since the trial's beginning as `_runtime`.
 
-    Not by `run.log`: there `_runtime` is the time that this process has been writing.
+    `run.log` is not used: its `_runtime` would be the time since this process began to write.
     """
     last: dict[str, float] = {}
     for step, row in rows_of(curves):
@@ -163,9 +164,9 @@ def _log(run: Any, began_at: float, curves: Sequence[Curve]) -> None:
 
 
 def _settings() -> Any:
-    """Return W&B's settings: the run holds what the trial has reported, nothing of this process.
+    """Return settings of W&B with which a run contains only what the trial has reported.
 
-    It is not the process that trains, so its output, its packages and its use of the machine would
+    This process does not train, so its output, its packages and its use of the machine would
     mislead.
     """
     return wandb.Settings(
@@ -184,7 +185,7 @@ def _settings() -> Any:
 
 
 def _add_code(run: Any, code: dict[str, str]) -> None:
-    """Add source files to a run: in its own folder, as W&B would link others."""
+    """Copy source files into a run's own folder; W&B would link files of other folders."""
     root = Path(run.dir)
     for name, text in code.items():
         path = root / "code" / code_file(name)
