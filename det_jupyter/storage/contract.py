@@ -1,5 +1,4 @@
-"""The protocol that each kind of storage implements. Only the storage itself interprets locations
-and paths.
+"""The protocol of a kind of storage. Only the storage itself interprets locations and paths.
 
 location       of a storage, as in the configuration: a folder, or scheme://...
 path           of a checkpoint: location/uuid, as text; it is recorded, shown, and opened by
@@ -102,8 +101,7 @@ class CheckpointStorage(Protocol):
         """
 
     def files(self, uuid: str) -> dict[str, int]:
-        """Return the sizes in bytes of a checkpoint's files, by their sorted paths in the
-        checkpoint.
+        """Return the sizes in bytes of a checkpoint's files, by path in the checkpoint, sorted.
 
         Empty if there is no such checkpoint.
         """

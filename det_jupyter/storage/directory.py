@@ -154,8 +154,7 @@ class DirectoryStorage:
         return str(self.root)
 
     def check_writable(self) -> None:
-        """Create a temporary file in the folder or, if it does not exist, in its nearest parent.
-        """
+        """Create a temporary file in the folder, or in its nearest parent if it does not exist."""
         folder = self.root
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
@@ -172,9 +171,7 @@ class DirectoryStorage:
         return self._begin(uuid, f"{_SCRATCH}{uuid}")
 
     def begin_upload(self, uuid: str) -> DirectoryDraft:
-        """Return a draft for files that other computers upload; a rank here may have another
-        draft.
-        """
+        """Return a draft for files that other computers upload; a rank here may have its own."""
         return self._begin(uuid, f"{_SCRATCH}upload-{uuid}")
 
     def _begin(self, uuid: str, scratch: str) -> DirectoryDraft:

@@ -117,8 +117,7 @@ def facts_of(
 
 
 def _params(trial: TrialView) -> dict[str, Any]:
-    """Return the hyperparameters. A changed one is added, as trackers keep a name's first value.
-    """
+    """Return the hyperparameters; of a changed one, the first value and each later one."""
     params, later = dict(flattened(trial.hparams)), dict[str, Any]()
     for change in reversed(trial.changes):
         for path, former in change.former_hparams.items():

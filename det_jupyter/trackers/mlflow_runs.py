@@ -85,8 +85,7 @@ class Runs:
         )
 
     def find_or_make(self, key: str, facts: RunFacts) -> Run:
-        """Return the run with a trial's tag, even if it is in the trash; create it if there is
-        none.
+        """Return the run with a trial's tag, even from the trash; create it if there is none.
 
         Raises:
             Refused: The experiment is deleted in MLflow.

@@ -135,8 +135,7 @@ class MlflowSender:
     def _send_page(
         self, work: TrackerWork, items: Sequence[FeedItem]
     ) -> dict[int, dict[str, Any]]:
-        """Send the trials that feed items are about; return the data of their runs to be stored.
-        """
+        """Send the trials that the items are about; return the data to store for each trial."""
         by_trial: dict[int, list[Point]] = {}
         for item in items:
             if item.trial_id is not None:
